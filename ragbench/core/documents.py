@@ -16,7 +16,7 @@ from .errors import DataError
 from .fingerprint import fingerprint, text_hash
 
 # %% auto #0
-__all__ = ['Page', 'Heading', 'Document', 'pages_of', 'section_path', 'Refusal', 'Corpus', 'corpus_html']
+__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'pages_of', 'section_path', 'Refusal', 'Corpus', 'corpus_html']
 
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -32,6 +32,20 @@ class Heading(NamedTuple):
     start: int
     end: int
 
+# %% ../../nbs/00_core/03_documents.ipynb #6da07a88
+class Field(NamedTuple):
+    "A named part of a record, such as a column of a row, and its span in the canonical text."
+    name: str
+    start: int
+    end: int
+
+class Turn(NamedTuple):
+    "What one speaker said: who, when (as the source writes it, or empty), and its span in the canonical text."
+    speaker: str
+    time: str
+    start: int
+    end: int
+
 # %% ../../nbs/00_core/03_documents.ipynb #2b637b32
 @dataclass(frozen=True)
 class Document:
@@ -40,6 +54,8 @@ class Document:
     text: str = field(repr=False)
     pages: tuple[Page, ...] = field(default=(), repr=False)
     headings: tuple[Heading, ...] = field(default=(), repr=False)
+    fields: tuple[Field, ...] = field(default=(), repr=False)
+    turns: tuple[Turn, ...] = field(default=(), repr=False)
     metadata: Mapping[str, Any] = field(default_factory=dict, repr=False)
     format: str = "text"
     source: str | None = field(default=None, compare=False)  # where it came from; not part of what it is
@@ -51,7 +67,7 @@ class Document:
         except UnicodeEncodeError as e:
             raise DataError(f"the text holds half a character (a lone surrogate) at offset {e.start}", self.id,
                             "Decode the file with the right encoding, or with errors='replace'") from e
-        for what, spans in (("page", self.pages), ("heading", self.headings)):
+        for what, spans in (("page", self.pages), ("heading", self.headings), ("field", self.fields), ("turn", self.turns)):
             for s in spans:
                 if not 0 <= s.start <= s.end <= len(self.text):
                     raise DataError(f"{what} {s!r} lies outside the text of {len(self.text)} characters", self.id)
@@ -127,7 +143,7 @@ class Corpus:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return fingerprint([[d.key, d.pages, d.headings, d.metadata, d.format] for d in self.documents])
+        return fingerprint([[d.key, d.pages, d.headings, d.fields, d.turns, d.metadata, d.format] for d in self.documents])
 
 # %% ../../nbs/00_core/03_documents.ipynb #86f62b11
 def corpus_html(corpus: Corpus, most: int = 12) -> str:

@@ -44,7 +44,7 @@ def _code_parts(value: Any) -> list:
     if not isinstance(code, types.CodeType): return [repr(value)] if isinstance(value, (bool, int, float, str, tuple, type(None))) else []
     return [code.co_code.hex(), list(code.co_names), [_code_parts(c) for c in code.co_consts]]
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def code_hash(cls: type) -> str:
     "A hash of the code that defines `cls`: its module's source file, or the byte code of a class typed into a session."
     path = getattr(sys.modules.get(cls.__module__), "__file__", None)

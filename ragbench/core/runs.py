@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from .errors import DataError
-from .fingerprint import hash64
 
 # %% auto #0
 __all__ = ['tie_keys', 'rank', 'Run', 'pad']
@@ -54,7 +53,9 @@ class Run:
         rows, scores = np.atleast_2d(np.asarray(self.rows, np.int64)), np.atleast_2d(np.asarray(self.scores, np.float64))
         if rows.shape != scores.shape or len(rows) != len(self.query_ids):
             raise DataError(f"{len(self.query_ids)} queries, rows {rows.shape}, scores {scores.shape}", "Run", "Give one line of rows and scores a query")
-        if (np.diff(np.where(rows < 0, -np.inf, scores), axis=1) > 0).any(): raise DataError("scores rise within a query", "Run")
+        there = (rows[:, 1:] >= 0) & (rows[:, :-1] >= 0)
+        if (scores[:, 1:] > scores[:, :-1])[there].any() or (rows[:, 1:] > -1)[rows[:, :-1] < 0].any():
+            raise DataError("scores rise within a query, or a row follows the filling", "Run")
         ordered = np.sort(rows, axis=1)
         if ((np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] >= 0)).any(): raise DataError("a row occurs twice in a query", "Run")
         object.__setattr__(self, "query_ids", tuple(self.query_ids))

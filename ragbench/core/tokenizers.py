@@ -32,7 +32,7 @@ class Tokenizer(Protocol):
     def count(self, text: str) -> int: ...
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #8a1aa7dc
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _starts_table(encoding) -> np.ndarray:
     "For each token id, how many characters begin in its bytes: `(n_vocab,)` int64."
     table = np.zeros(encoding.n_vocab, dtype=np.int64)
@@ -96,7 +96,7 @@ def _seed_cache(name: str) -> None:
         return
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #f4fa0d53
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def load_encoding(name: str):
     "A tiktoken encoding by name, its ranks found offline where possible."
     import tiktoken
@@ -130,7 +130,7 @@ class ModelTokenizer:
     def count(self, text: str) -> int: return len(self.backend.encode(text, add_special_tokens=False))
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #bf009a57
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def get_tokenizer(name: str) -> Tokenizer:
     "The tokenizer of that name: a tiktoken encoding, else a model's."
     if not isinstance(name, str) or not name: raise ConfigError(f"tokenizer is {name!r}", "", "Name one, such as 'cl100k_base' or 'all-MiniLM-L6-v2'")

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.errors import StoreError
 from ..core.fingerprint import text_hash
-from ..core.vectors import Space, Vectors
+from ..core.vectors import Vectors
 
 # %% auto #0
 __all__ = ['EmbeddingCache', 'embed_cached']

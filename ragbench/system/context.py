@@ -37,7 +37,9 @@ def search_fair(
     while len(open_):
         scores, rows = searcher.search(queries if len(open_) == len(texts) else _take(queries, open_), fetch)
         kth = scores[:, min(k, fetch) - 1].astype(np.float64)
-        clear = (fetch >= n) | (rows[:, -1] < 0) | (scores[:, -1] < kth - slack * np.maximum(1, np.abs(kth)))
+        short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
+        margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
+        clear = (fetch >= n) | short | (scores[:, -1] < kth - margin)
         for j in np.flatnonzero(clear):
             out[open_[j]] = _decide(searcher, _take(queries, open_[j:j + 1]), texts[open_[j]], text_hashes, scores[j].astype(np.float64), rows[j], k)
         open_, fetch = open_[~clear], min(n, fetch * 4)

@@ -99,7 +99,7 @@ class Hybrid:
         object.__setattr__(self, "depth", at_least("depth", depth, 1, "Hybrid"))
 
     @property
-    def label(self) -> str: return f"{' + '.join(map(label, self.retrievers))}, {label(self.fuse)}"
+    def label(self) -> str: return f"{'+'.join(map(label, self.retrievers))} {label(self.fuse)}"
 
     def __repr__(self) -> str: return f"Hybrid({', '.join(map(repr, self.retrievers))}, fuse={self.fuse!r}, depth={self.depth})"
 
