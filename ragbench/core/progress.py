@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,5 +26,7 @@ def progress_bar(
     over: Iterable[Any] | None = None,  # iterate over this, or call `update` yourself
 ) -> Any:
     "A tqdm bar; a context manager, and an iterator where `over` is given."
-    from tqdm.auto import tqdm
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")  # a notebook without ipywidgets gets a bar of text
+        from tqdm.auto import tqdm
     return tqdm(over, total=total, desc=what, unit=unit, disable=not (watched() if enabled is None else enabled), leave=False)

@@ -1,0 +1,107 @@
+"""Laws of the whole: names and order of documents do not matter, work is done once, damage is seen."""
+
+import multiprocessing
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import ragbench as rb
+from ragbench.core.errors import StoreError
+from ragbench.core.fingerprint import text_hash
+from ragbench.core.vectors import Space
+
+SYSTEMS = rb.grid(rb.System([rb.TokenChunker(120, 20), rb.RecursiveChunker(150)],
+                            [rb.Dense(rb.LSAEmbedder(64)), rb.Lexical(rb.FTS5()), rb.Hybrid(rb.Dense(rb.LSAEmbedder(64)), rb.Lexical(), fuse=[rb.RRF(), rb.MinMax()])]))
+OPTIONS = {"metrics": ["recall@5", "mrr", "ndcg@10", "doc:recall@3"], "budgets": [300, 1000], "rounds": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return rb.load_dataset("procedures")
+
+
+@pytest.fixture(scope="module")
+def table(data, tmp_path_factory):
+    return rb.bench(*data, SYSTEMS, store=tmp_path_factory.mktemp("first"), **OPTIONS).quality_csv()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_permuting_and_renaming_documents_changes_no_byte(data, table, tmp_path, seed):
+    corpus, gold = data
+    order = np.random.default_rng(seed).permutation(len(corpus))
+    name = {d.id: f"{text_hash(d.id + str(seed))[:6]}.txt" for d in corpus}
+    moved = rb.Corpus([rb.Document(name[d.id], d.text, d.pages, d.headings, metadata=d.metadata, format=d.format) for d in (corpus[int(i)] for i in order)])
+    renamed = rb.Gold(gold.query_list, tuple(e._replace(doc_id=name[e.doc_id]) for e in gold.evidence_list))
+    assert rb.bench(moved, renamed, SYSTEMS, store=tmp_path, **OPTIONS).quality_csv() == table
+
+
+def test_one_more_copy_of_a_document_never_lowers_recall_of_its_evidence(data, tmp_path):
+    """A verbatim copy is the same evidence: a system that finds the copy has found it."""
+    corpus, gold = data
+    doubled = rb.Corpus([*corpus, *(rb.Document("copy of " + d.id, d.text) for d in corpus)])
+    one = rb.bench(corpus, gold, SYSTEMS[1], store=tmp_path, **OPTIONS)["Token(120, 20) · FTS5"].run
+    results = rb.bench(doubled, gold, SYSTEMS[1], store=tmp_path, **OPTIONS)
+    assert len(results.gold.answerable) == len(gold.answerable)  # no new evidence, no other denominator
+    assert one.rows.shape[0] == len(gold)
+    assert (results.scores("recall@5") <= 1).all()
+
+
+@dataclass(frozen=True)
+class CountingEmbedder:
+    """Counts the texts it embeds in a file, so that other processes are counted too."""
+    log: str
+    max_tokens = None
+
+    @property
+    def space(self):
+        return Space("counting", "1", 3)
+
+    @property
+    def fingerprint(self):
+        return "counting-1"
+
+    def embed_passages(self, texts):
+        texts = texts.texts if isinstance(texts, rb.Chunks) else list(texts)
+        with open(self.log, "a") as f:
+            f.write("".join(f"{text_hash(t)}\n" for t in texts))
+        x = np.array([[len(t), t.count("e"), 1.0] for t in texts])
+        return rb.Vectors(x / np.linalg.norm(x, axis=1, keepdims=True), self.space)
+    embed_queries = embed_passages
+
+
+def test_a_grid_embeds_every_distinct_text_once(data, tmp_path):
+    corpus, gold = data
+    e = CountingEmbedder(str(tmp_path / "log"))
+    chunkers = [rb.RecursiveChunker(100), rb.RecursiveChunker(120), rb.TokenChunker(100), rb.TokenChunker(200)]
+    systems = rb.grid(rb.System(chunkers, [rb.Dense(e), rb.Hybrid(rb.Dense(e), rb.Lexical())]))
+    rb.bench(corpus, gold, systems, store=tmp_path / "store", **OPTIONS)
+    embedded = (tmp_path / "log").read_text().split()
+    distinct = {t for c in chunkers for t in c(corpus).texts}
+    assert len(embedded) == len(set(embedded)) == len(distinct) + len({q.text for q in gold.query_list})
+    rb.bench(corpus, gold, systems, store=tmp_path / "store", **OPTIONS)
+    assert len((tmp_path / "log").read_text().split()) == len(embedded)  # the second run embeds nothing
+
+
+def _run(folder: str, out) -> None:
+    out.put(rb.bench(*rb.load_dataset("procedures"), SYSTEMS, store=folder, **OPTIONS).quality_csv())
+
+
+def test_two_processes_share_a_store(table, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    out = context.Queue()
+    workers = [context.Process(target=_run, args=(str(tmp_path), out)) for _ in range(2)]
+    for w in workers:
+        w.start()
+    tables = [out.get(timeout=200) for _ in workers]
+    for w in workers:
+        w.join(30)
+    assert tables == [table, table]
+
+
+def test_a_damaged_artifact_is_refused_with_its_place(data, tmp_path):
+    rb.bench(*data, SYSTEMS[0], store=tmp_path, **OPTIONS)
+    [rows] = tmp_path.glob("run/*/rows.npy")
+    rows.write_bytes(rows.read_bytes()[:-16])
+    with pytest.raises(StoreError, match=r"rows\.npy has .* bytes instead of"):
+        rb.bench(*data, SYSTEMS[0], store=tmp_path, **OPTIONS)
