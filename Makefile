@@ -54,9 +54,9 @@ test-all: test ## test, then what is slow
 	@$(TEST_ENV) $(BIN)/python -m pytest -m "slow and not system"
 
 # command:package, for Debian and its like
-SYSTEM := chromium:chromium chromedriver:chromium-driver
+SYSTEM := chromium:chromium chromedriver:chromium-driver tesseract:tesseract-ocr
 
-test-system: $(DEV) ## what needs Debian packages (Chromium); installs them where it can
+test-system: $(DEV) ## what needs Debian packages (Chromium, Tesseract); installs them where it can
 	$(call step,system packages)
 	@missing=""; \
 	for pair in $(SYSTEM); do \

@@ -12,8 +12,13 @@ from .core.vectors import Vectors as Vectors
 from .embed.lsa import LSAEmbedder as LSAEmbedder
 from .embed.sentence_transformer import SentenceTransformerEmbedder as SentenceTransformerEmbedder
 from .index.flat import FaissFlat as FaissFlat
+from .ingest.collections import load_beir as load_beir
+from .ingest.collections import load_chunking_eval as load_chunking_eval
+from .ingest.collections import load_squad as load_squad
 from .ingest.load import load_corpus as load_corpus
 from .ingest.load import load_dataset as load_dataset
+from .ingest.trec import load_trec as load_trec
+from .ingest.web import load_url as load_url
 from .search.fts5 import FTS5 as FTS5
 from .search.fusion import RRF as RRF
 from .search.fusion import MinMax as MinMax

@@ -142,6 +142,13 @@ class Corpus:
     def words(self) -> int: return sum(len(d.text.split()) for d in self.documents)
 
     @functools.cached_property
+    def duplicates(self) -> tuple[tuple[str, ...], ...]:
+        "Groups of ids whose texts are the same to the character; a benchmark keeps them, and says so."
+        groups: dict[str, list[str]] = {}
+        for d in self.documents: groups.setdefault(d.text_hash, []).append(d.id)
+        return tuple(tuple(ids) for ids in groups.values() if len(ids) > 1)
+
+    @functools.cached_property
     def fingerprint(self) -> str:
         return fingerprint([[d.key, d.pages, d.headings, d.fields, d.turns, d.metadata, d.format] for d in self.documents])
 
@@ -154,4 +161,6 @@ def corpus_html(corpus: Corpus, most: int = 12) -> str:
     head = row(("document", "format", "words", "pages", "headings"), "th")
     refused = "".join(f"<li><code>{escape(e.source)}</code>: {escape(e.reason)}</li>" for e in corpus.errors)
     refused = f"<p><b>{len(corpus.errors)} refused</b></p><ul>{refused}</ul>" if refused else ""
-    return f"<p><b>{len(corpus)} documents, {corpus.words:,} words</b></p><table>{head}{''.join(rows)}</table>{refused}"
+    same = "".join(f"<li>{' = '.join(f'<code>{escape(i)}</code>' for i in ids)}</li>" for ids in corpus.duplicates)
+    same = f"<p><b>{len(corpus.duplicates)} texts occur more than once</b></p><ul>{same}</ul>" if same else ""
+    return f"<p><b>{len(corpus)} documents, {corpus.words:,} words</b></p><table>{head}{''.join(rows)}</table>{refused}{same}"

@@ -21,29 +21,40 @@ from ..core.progress import progress_bar, watched
 from .base import LIMITS, Refused, kind_of
 from .docx import load_docx
 from .pdf import load_pdf
+from .records import load_json
 from .shipped import shipped
+from .tables import load_table
 from .text import load_markdown, load_text
+from .transcripts import is_transcript, load_transcript
+from .web import load_html, load_url
 from .workers import Lost, in_workers
 
 logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'type_of', 'dataset_info', 'find_files', 'load_corpus', 'load_dataset']
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'type_of', 'dataset_info', 'find_files', 'load_corpus', 'dataset_settings',
+           'load_dataset']
 
 # %% ../../nbs/02_ingest/07_load.ipynb #853ca37c
 LOADERS: dict[str, Callable[..., Document | Iterable[Document | Refusal]]] = {
-    "pdf": load_pdf, "docx": load_docx, "markdown": load_markdown, "text": load_text}
+    "pdf": load_pdf, "docx": load_docx, "markdown": load_markdown, "text": load_text, "csv": load_table, "json": load_json,
+    "transcript": load_transcript, "html": load_html}
 ENDINGS = {".pdf": "pdf", ".docx": "docx", ".docm": "docx", ".dotx": "docx",
-           ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown", ".txt": "text", ".text": "text"}
+           ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown", ".txt": "text", ".text": "text",
+           ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
+           ".vtt": "transcript", ".srt": "transcript", ".html": "html", ".htm": "html", ".xhtml": "html"}
 
 def type_of(path: str | Path) -> str:
     "The type of a file, a key of `LOADERS`; raises `Refused` for one that no loader reads."
     path = Path(path)
     known = ENDINGS.get(path.suffix.lower())
-    if known: return known
+    if known and known != "text": return known
     try:
-        with open(path, "rb") as f: head = f.read(16)
-    except OSError as e: raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
+        with open(path, "rb") as f: head = f.read(65_536 if known else 16)
+    except OSError as e:
+        if known: return known                            # its loader says what is wrong with it
+        raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
+    if known: return "transcript" if is_transcript(head.decode("utf-8", errors="replace")) else known
     if head.startswith(b"%PDF-"): return "pdf"
     kind = f" ({kind_of(head)})" if kind_of(head) else ""
     raise Refused(f"files of type {path.suffix.lower() or 'without an ending'!r}{kind} are not read", path.name, f"Known are {', '.join(ENDINGS)}")
@@ -87,12 +98,13 @@ def _walk(top: Path) -> Iterable[tuple[str, list[str], list[str]]]:
 def _options_for(loader: Callable, options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k in inspect.signature(loader).parameters}
 
-def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any]) -> list[Document | Refusal]:
-    "The document or documents of a file, and why there are none or no more."
+def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settings: dict[str, dict] | None = None) -> list[Document | Refusal]:
+    "The document or documents of a file, and why there are none or no more; `settings` are options by type, which `options` overrule."
     out: list[Document | Refusal] = []
     try:
-        loader = LOADERS[type_of(path) if type == "auto" else type]
-        found = loader(Path(path), doc_id=doc_id, **_options_for(loader, options))
+        type = type_of(path) if type == "auto" else type
+        loader = LOADERS[type]
+        found = loader(Path(path), doc_id=doc_id, **(settings or {}).get(type, {}) | _options_for(loader, options))
         for one in [found] if isinstance(found, Document) else found: out.append(one)
     except ConfigError: raise
     except RagbenchError as e: out.append(Refusal(doc_id, f"{e.what}. {e.fix}" if e.fix else e.what))
@@ -103,26 +115,45 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any]) -> lis
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
 def load_corpus(
-    source: str | Path,               # a file, a folder, a dataset or a pattern such as "docs/**/*.pdf"
-    type: str = "auto",               # or a key of `LOADERS`, for all files
+    source: str | Path,               # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", or a URL
+    type: str = "auto",               # or a key of `LOADERS`, for all files; "web" for a URL
     *,
     workers: int | None = None,       # processes; 0: none; None: as many as there are cores where there is enough to do
     progress: bool | None = None,     # None: where someone is looking
-    **options: Any,                   # for the loaders: password=, strip_furniture=, drop_fences=, encoding=, limits=
+    **options: Any,                   # for the loaders: password=, text_columns=, array_path=, max_depth=, limits=, …
 ) -> Corpus:
     "The documents of `source`, and in `corpus.errors` what was refused and why."
-    if type != "auto" and type not in LOADERS: raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are 'auto', {', '.join(map(repr, LOADERS))}")
-    for name in options:
-        if not any(_options_for(l, {name: 0}) for l in LOADERS.values()) or name in ("path", "doc_id"):
-            raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
+    on_the_web = str(source).lower().startswith(("http://", "https://"))
+    _check_arguments(type, options, on_the_web)
+    if on_the_web: return load_url(str(source), **options)
     base, files = find_files(source)
-    jobs = [(str(f), os.fsencode(f.relative_to(base).as_posix()).decode("utf-8", "backslashreplace"), type, options) for f in files]
+    settings = dataset_settings(source)
+    jobs = [(str(f), os.fsencode(f.relative_to(base).as_posix()).decode("utf-8", "backslashreplace"), type, options, settings) for f in files]
     n = _workers(files) if workers is None else workers
     watch = watched() and len(jobs) >= 32 if progress is None else progress
     bar = (lambda it, total: progress_bar("loading", total, "file", True, it)) if watch else (lambda it, total: it)
     done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar)
     out = [one for job, r in zip(jobs, done) for one in ([Refusal(job[1], r.reason)] if isinstance(r, Lost) else r)]
     return Corpus([r for r in out if isinstance(r, Document)], [r for r in out if isinstance(r, Refusal)])
+
+# %% ../../nbs/02_ingest/07_load.ipynb #e9a8d62f
+def _check_arguments(type: str, options: dict[str, Any], on_the_web: bool) -> None:
+    "Raise `ConfigError` for a type that nobody reads, or an option that nobody has."
+    types = ("auto", "web") if on_the_web else ("auto", *LOADERS)
+    if type not in types: raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are {', '.join(map(repr, types))}")
+    loaders = (load_url,) if on_the_web else LOADERS.values()
+    for name in options:
+        if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url"):
+            raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
+
+def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
+    "Options by type from the `dataset.toml` of a dataset, empty for any other source; raises `DataError` for an option that its loader lacks."
+    if not Path(source).expanduser().joinpath("dataset.toml").is_file(): return {}
+    found = {type: options for type, options in dataset_info(Path(source).expanduser()).items() if type in LOADERS and isinstance(options, dict)}
+    for type, options in found.items():
+        wrong = [name for name in options if not _options_for(LOADERS[type], {name: 0}) or name in ("path", "doc_id")]
+        if wrong: raise DataError(f"the loader for {type!r} has no option {wrong[0]!r}", str(Path(source, "dataset.toml")))
+    return found
 
 # %% ../../nbs/02_ingest/07_load.ipynb #bd58c9c3
 def _workers(files: list[Path]) -> int:

@@ -1,0 +1,222 @@
+"""A site on this machine that is slow, endless, broken or hostile: each page loads or is a row in errors."""
+
+import gzip
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from ragbench.core.errors import ConfigError, MissingExtra
+from ragbench.ingest import web
+from ragbench.ingest.base import Limits
+from ragbench.ingest.load import load_corpus
+from ragbench.ingest.web import load_url
+
+pytest.importorskip("trafilatura")
+TEXT = "The lube oil pump is started before the machine turns, and it is stopped after it."
+
+
+def html(title: str, *links: str, head: str = "") -> bytes:
+    anchors = "".join(f'<p>See <a href="{link}">the page on {n}</a> as well.</p>' for n, link in enumerate(links))
+    return f"<html><head><title>{title}</title>{head}</head><body><main><h1>{title}</h1><p>{TEXT} {title}.</p>{anchors}</main></body></html>".encode()
+
+
+class Site:
+    """Pages by path: bytes, or (status, headers, body), or a function of the handler."""
+
+    def __init__(self):
+        self.pages, self.asked = {}, []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.asked.append((self.path, time.monotonic()))
+                page = outer.pages.get(self.path.partition("?")[0], outer.pages.get(self.path))
+                if callable(page):
+                    page(self)
+                    return
+                status, headers, body = (404, {}, b"") if page is None else (200, {}, page) if isinstance(page, bytes) else page
+                self.send_response(status)
+                for name, value in ({"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body))} | headers).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def paths(self):
+        return [path for path, _ in self.asked if path != "/robots.txt"]
+
+
+@pytest.fixture
+def site():
+    s = Site()
+    yield s
+    s.server.shutdown()
+    s.server.server_close()
+
+
+def visit(site, path="/", **options):
+    return load_url(site.url + path, **{"delay": 0, "allow_private": True} | options)
+
+
+def ids(site, corpus):
+    return [d.id.removeprefix(site.url) for d in corpus]
+
+
+def test_a_page_becomes_markdown_with_headings_and_metadata(site):
+    head = '<meta name="author" content="Ana Ruiz"><meta property="article:published_time" content="2024-03-12T08:00:00Z"><link rel="canonical" href="/pump">'
+    site.pages["/pump"] = html("Pump", head=head)
+    corpus = load_corpus(f"{site.url}/pump?from=mail#top", delay=0, allow_private=True)
+    (doc,) = corpus
+    assert doc.metadata["published"] == "2024-03-12"
+    assert (doc.metadata["title"], doc.metadata["author"], doc.metadata["canonical_url"]) == ("Pump", "Ana Ruiz", f"{site.url}/pump")
+    assert doc.text.startswith("# Pump\n")
+    assert [(h.title, doc.text[h.start : h.end]) for h in doc.headings] == [("Pump", "Pump")]
+    assert load_corpus(f"{site.url}/pump?from=mail", delay=0, allow_private=True).fingerprint == corpus.fingerprint
+
+
+def test_depth_order_and_no_page_twice(site):
+    site.pages |= {"/": html("Home", "/b", "a#one", "a#two", "./x/../a", "http://example.org/"), "/a": html("A", "/", "/c"), "/b": html("B", "/a"), "/c": html("C")}
+    assert ids(site, visit(site)) == ["/"]
+    assert ids(site, visit(site, max_depth=1)) == ["/", "/b", "/a"]
+    site.asked.clear()
+    deep = visit(site, max_depth=9)
+    assert ids(site, deep) == ["/", "/b", "/a", "/c"]
+    assert site.paths() == ["/", "/b", "/a", "/c"]
+    assert [d.metadata["depth"] for d in deep] == [0, 1, 1, 2]
+    assert deep.errors == ()
+
+
+def test_an_endless_site_ends(site):
+    site.pages["/n"] = lambda handler: endless(handler)
+
+    def endless(handler):
+        n = int(handler.path.partition("?")[2] or 0)
+        body = html(f"Page {n}", f"/n?{n + 1}", f"/n?{n + 2}")
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/html")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    corpus = visit(site, "/n", max_depth=1000, limits=Limits(pages=7))
+    assert len(corpus) == 7
+    assert "the limit is 7 pages" in corpus.errors[-1].reason
+
+
+def test_what_goes_wrong_is_a_row(site):
+    def drip(handler):
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/html")
+        handler.end_headers()
+        try:
+            for _ in range(100):
+                handler.wfile.write(b"<p>a little more</p>")
+                handler.wfile.flush()
+                time.sleep(0.1)
+        except OSError:
+            pass  # the visitor has left
+
+    def silent(handler):
+        time.sleep(3)
+
+    bomb = gzip.compress(b"<p>" + b" " * 50_000_000)
+    pages = {
+        "/drip": (drip, "longer than 1 seconds"), "/silent": (silent, "longer than 1 seconds"),
+        "/bomb": ((200, {"Content-Encoding": "gzip"}, bomb), "larger than 100,000 bytes"),
+        "/big": ((200, {}, b"<p>" + b"x" * 200_000), "larger than 100,000 bytes"),
+        "/notgzip": ((200, {"Content-Encoding": "gzip"}, b"plain"), "its compression is broken"),
+        "/short": ((200, {"Content-Length": "500"}, b"<p>x"), "could not be fetched"),
+        "/none": (None, "status 404"), "/down": ((503, {}, b""), "status 503"),
+        "/pdf": ((200, {"Content-Type": "application/pdf"}, b"%PDF-"), "of type application/pdf"),
+        "/loop": ((302, {"Location": "/loop2"}, b""), "redirects in a circle"), "/loop2": ((302, {"Location": "/loop"}, b""), "redirects in a circle"),
+        "/ftp": ((302, {"Location": "ftp://example.org/"}, b""), "only http and https"),
+        "/away": ((302, {"Location": "http://127.0.0.2:9/"}, b""), "redirects to another host"),
+        "/empty": (b"<html><body></body></html>", "no main content"), "/nul": (bytes(500), ""),
+    }  # fmt: skip
+    site.pages |= {path: page for path, (page, _) in pages.items() if page is not None}
+    site.pages |= {"/": html("Home", *pages, "/good"), "/good": html("Good")}
+    corpus = visit(site, max_depth=1, limits=Limits(bytes=100_000, seconds=1, pages=50))
+    assert ids(site, corpus) == ["/", "/good"]
+    reasons = {e.source.removeprefix(site.url): e.reason for e in corpus.errors}
+    assert list(reasons) == list(pages)
+    assert {path for path, (_, words) in pages.items() if words not in reasons[path]} == set()
+
+
+def test_robots_are_asked_and_obeyed(site):
+    site.pages |= {"/": html("Home", "/open", "/closed/a", "/to-closed"), "/open": html("Open"), "/closed/a": html("Closed"), "/to-closed": (302, {"Location": "/closed/a"}, b"")}
+    site.pages["/robots.txt"] = (200, {"Content-Type": "text/plain"}, b"\xef\xbb\xbfUser-agent: other\nDisallow: /\n\nUser-agent: ragbench\nDisallow: /closed\nCrawl-delay: 1\n")
+    corpus = visit(site, max_depth=1)
+    assert ids(site, corpus) == ["/", "/open"]
+    assert {e.reason for e in corpus.errors} == {"robots.txt does not allow it"}
+    assert "/closed/a" not in site.paths()
+    times = [at for path, at in site.asked if path != "/robots.txt"]
+    assert min(b - a for a, b in zip(times, times[1:], strict=False)) > 0.9  # not a speed: the pause that was asked for
+    assert visit(site, user_agent="other/2.0").errors[0].reason == "robots.txt does not allow it"
+    site.pages["/robots.txt"] = (503, {}, b"")
+    (error,) = visit(site).errors
+    assert "status 503" in error.reason
+
+
+def test_nothing_of_ones_own_network_is_fetched_by_default(site, monkeypatch):
+    site.pages["/"] = html("Home")
+    for url in (site.url, "http://localhost:1/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/", "http://2130706433/", "http://0/"):
+        corpus = load_url(url, delay=0)
+        assert (len(corpus), len(corpus.errors)) == (0, 1)
+        assert "not on the public internet" in corpus.errors[0].reason, url
+    assert site.asked == []
+    # a name whose address changes between the question and the connection
+    monkeypatch.setattr(web, "_addresses", lambda host: ["93.184.215.14"])
+    corpus = load_url(site.url, delay=0)
+    assert len(corpus) == 0
+    assert "came from an address that is not public" in corpus.errors[0].reason
+
+
+def test_a_public_page_cannot_send_us_inside(site, monkeypatch):
+    inside = Site()
+    inside.pages["/"] = html("Secret")
+    site.pages["/"] = (302, {"Location": inside.url.replace("127.0.0.1", "localhost") + "/"}, b"")
+    monkeypatch.setattr(web, "_addresses", lambda host: ["93.184.215.14"] if host == "127.0.0.1" else ["127.0.0.1"])
+    monkeypatch.setattr(web.Web, "_peer", lambda self, response: None)
+    corpus = load_url(site.url, delay=0)
+    inside.server.shutdown()
+    inside.server.server_close()
+    assert len(corpus) == 0
+    assert "localhost is not on the public internet" in corpus.errors[0].reason
+    assert inside.asked == []
+
+
+def test_the_first_page_may_move_house(site):
+    other = Site()
+    other.pages |= {"/": html("New home", "/more"), "/more": html("More")}
+    site.pages["/"] = (301, {"Location": other.url + "/"}, b"")
+    corpus = visit(site, max_depth=1)
+    other.server.shutdown()
+    other.server.server_close()
+    assert [d.id for d in corpus] == [other.url + "/", other.url + "/more"]
+
+
+@pytest.mark.parametrize(("charset", "header"), [("utf-8", ""), ("cp1252", "; charset=windows-1252"), ("shift_jis", "; charset=Shift_JIS"), ("utf-8", "; charset=nonsense")])
+def test_the_charset_of_the_header_is_believed_if_it_can_be(site, charset, header):
+    said = {"cp1252": "Kühlwasser läuft höher als üblich", "shift_jis": "潤滑油ポンプは機械が回る前に始動する"}.get(charset, "Kühlwasser 潤滑油")
+    site.pages["/"] = (200, {"Content-Type": f"text/html{header}"}, f"<html><body><main><h1>T</h1><p>{said}. {TEXT}</p></main></body></html>".encode(charset))
+    assert said in visit(site)[0].text
+
+
+def test_arguments_that_cannot_be_and_packages_that_are_not_there(monkeypatch):
+    for url in ("ftp://example.org", "example.org", "http://ana:secret@example.org/"):
+        with pytest.raises(ConfigError):
+            load_url(url)
+    with pytest.raises(ConfigError, match="max_depth is -1"):
+        load_url("http://example.org", max_depth=-1)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(MissingExtra, match=r"ragbench\[web\]"):
+        load_url("http://example.org")
