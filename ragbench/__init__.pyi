@@ -1,3 +1,5 @@
+from .apps.datasets import check_dataset as check_dataset
+from .apps.losses import parser_losses as parser_losses
 from .bench.results import Results as Results
 from .bench.runner import bench as bench
 from .chunk.recursive import RecursiveChunker as RecursiveChunker

@@ -164,6 +164,16 @@ def test_modules_out_of_date_are_found(tmp_path):
     assert any("gone.py" in p and "delete" in p for p in check.check_export(root))
 
 
+@pytest.mark.parametrize("text", ["/home/ann/x.py", "/Users/ann/x.py", "/opt/env/lib/python3.11/site-packages/tqdm/auto.py:21: TqdmWarning"])
+def test_a_path_of_somebodys_machine_in_an_output_is_found(text):
+    cell = {"cell_type": "code", "id": "b", "metadata": {}, "source": "1", "execution_count": None, "outputs": [{"output_type": "stream", "name": "stderr", "text": [text]}]}
+    nb = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3"}},
+          "cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# T\n\n> t."}, cell]}
+    [problem] = check.notebook_problems(nb)
+    assert "path of somebody's machine" in problem
+    assert list(check.notebook_problems(nb | {"cells": [nb["cells"][0], cell | {"outputs": []}]})) == []
+
+
 def test_a_notebook_with_execution_counts_is_not_clean(tmp_path):
     root = copy_of_skeleton(tmp_path)
     path = root / "nbs/00_core/00_answer.ipynb"

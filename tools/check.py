@@ -116,6 +116,9 @@ def notebook_problems(nb: dict) -> Iterator[str]:
         yield "has cells without an id, or with the same one"
     if nb.get("metadata", {}).get("kernelspec", {}).get("name") != "python3":
         yield 'has no kernelspec "python3" (JupyterLab would open a dialog)'
+    outputs = json.dumps([cell.get("outputs", []) for cell in nb["cells"]])
+    if found := re.search(r"(?:/home/|/Users/|/root/|[A-Z]:\\\\Users)[\w./-]*|[\w./-]*/site-packages/", outputs):
+        yield f"has an output with a path of somebody's machine: {found[0]}"
     first = nb["cells"][0] if nb["cells"] else {"cell_type": "raw", "source": ""}
     text = "".join(first["source"])
     if first["cell_type"] != "markdown" or not re.match(r"# \S.*\n\s*\n?> \S", text):

@@ -18,7 +18,7 @@ from ..core.store import write_atomic
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which chunker, embedder, index and fusion find the evidence in my documents?")
 
 # %% auto #0
-__all__ = ['app', 'root', 'demo']
+__all__ = ['app', 'datasets_app', 'root', 'demo', 'datasets_list', 'datasets_check']
 
 # %% ../../nbs/12_apps/01_cli.ipynb #a657df22
 @app.callback(invoke_without_command=True)
@@ -46,3 +46,35 @@ def demo(
         typer.secho(f"ragbench: {e}", fg="red", err=True)
         raise typer.Exit(1) from e
     typer.echo(f"The report is in {out} ({time.perf_counter() - began:.0f} s). Open it in a browser; every question, passage and setting is in there.")
+
+# %% ../../nbs/12_apps/01_cli.ipynb #4d48c1b7
+datasets_app = typer.Typer(no_args_is_help=True, help="Data sets that ship, and a check for your own.")
+app.add_typer(datasets_app, name="datasets")
+
+@datasets_app.command("list")
+def datasets_list() -> None:
+    "Name, documents, words, questions and licence of each data set that ships."
+    from ragbench.apps.datasets import check_shipped
+    rows = [("name", "documents", "words", "questions", "licence")]
+    try: rows += [(c.name, *(f"{c.counts[k]:,}" if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
+    except RagbenchError as e:
+        typer.secho(f"ragbench: {e}", fg="red", err=True)
+        raise typer.Exit(1) from e
+    for name, documents, words, questions, license in rows: typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
+
+# %% ../../nbs/12_apps/01_cli.ipynb #6df56a84
+@datasets_app.command("check")
+def datasets_check(what: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FOLDER]...", help="Data sets by name or folder; all that ship if none is given.")] = None) -> None:
+    "Check data sets: quotes, ids, tags, wording, promises. Exit with 1 if there are problems."
+    from ragbench.apps.datasets import check_dataset
+    from ragbench.ingest.shipped import shipped_datasets
+    good = True
+    for one in what or sorted(shipped_datasets()):
+        try: checked = check_dataset(one)
+        except RagbenchError as e:
+            typer.secho(f"ragbench: {e}", fg="red", err=True)
+            good = False
+            continue
+        typer.echo(str(checked))
+        good = good and bool(checked)
+    if not good: raise typer.Exit(1)

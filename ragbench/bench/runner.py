@@ -33,7 +33,7 @@ from ..system.retrieve import Dense, Hybrid, fuse_runs
 from ..system.system import System
 
 # %% auto #0
-__all__ = ['libraries', 'Steps', 'scored', 'dense_parts', 'facts_of', 'audited', 'timed', 'bench', 'manifest']
+__all__ = ['libraries', 'Steps', 'ranked', 'scored', 'dense_parts', 'facts_of', 'audited', 'timed', 'bench', 'manifest']
 
 # %% ../../nbs/09_bench/06_runner.ipynb #f7c08d01
 def libraries(*names: str) -> dict[str, str]:
@@ -68,22 +68,25 @@ class Steps:
         return self.context.keep(("chunk table", fingerprint(chunker)), load)
 
     def run(self, retriever: Any, chunks: Chunks, depth: int) -> Artifact:
-        "The ranking of every question by a retriever; a hybrid's parts are runs of their own."
+        "The ranking of every question by a retriever."
         recipe = {"chunks": chunks, "retriever": retriever, "queries": self.texts, "depth": depth, "code": [code_hash(search_fair), code_hash(rank)],
                   **libraries("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")}
-        def build():
-            if isinstance(retriever, Hybrid):
-                parts = [self.run(r, chunks, retriever.depth) for r in retriever.retrievers]
-                scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], self.texts, chunks.text_hashes, depth)
-                return {"rows": rows, "scores": scores, "nbytes": sum(p.value("nbytes") for p in parts)}
-            ranker = self.ranker(retriever, chunks)
-            scores, rows = ranker.rank(self.texts, depth, self.context)
-            return {"rows": rows, "scores": scores, "nbytes": int(ranker.nbytes)}
-        return self.make("run", repr(retriever), recipe, build)
+        return self.make("run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth))
 
     def ranker(self, retriever: Any, chunks: Chunks) -> Any:
         "A built retriever, kept for the timing."
         return self.context.keep(("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self.context))
+
+# %% ../../nbs/09_bench/06_runner.ipynb #59fa8513
+def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int) -> dict[str, Any]:
+    "Rows and scores of every question, and the bytes of the index."
+    if isinstance(retriever, Hybrid):
+        parts = [steps.run(r, chunks, retriever.depth) for r in retriever.retrievers]
+        scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], steps.texts, chunks.text_hashes, depth)
+        return {"rows": rows, "scores": scores, "nbytes": sum(p.value("nbytes") for p in parts)}
+    ranker = steps.ranker(retriever, chunks)
+    scores, rows = ranker.rank(steps.texts, depth, steps.context)
+    return {"rows": rows, "scores": scores, "nbytes": int(ranker.nbytes)}
 
 # %% ../../nbs/09_bench/06_runner.ipynb #5b78c68a
 def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:

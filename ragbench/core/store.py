@@ -76,6 +76,21 @@ def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
         files[path.name] = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     return files
 
+# %% ../../nbs/00_core/10_store.ipynb #4b9626d8
+def _publish(final: Path, payload: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+    "Write payload and manifest beside `final`, then rename; whoever is second leaves the first one's work alone."
+    beside = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
+    beside.mkdir(parents=True)
+    try:
+        files = _write(beside, payload)
+        (beside / "manifest.json").write_text(json.dumps({**about, "files": files}, indent=1, ensure_ascii=False), encoding="utf-8")
+        _sync(beside / "manifest.json"); _sync(beside)
+        try: beside.rename(final)
+        except OSError:
+            if not (final / "manifest.json").is_file(): raise
+        _sync(final.parent)
+    finally: shutil.rmtree(beside, ignore_errors=True)
+
 # %% ../../nbs/00_core/10_store.ipynb #56e46126
 @dataclass(frozen=True)
 class Store:
@@ -99,18 +114,7 @@ class Store:
 
     def put(self, kind: str, key: str, payload: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Artifact:
         "Write an artifact all at once; one that is already there is left as it is."
-        final = self.path(kind, key)
-        beside = final.with_name(f".{key}.{uuid.uuid4().hex}.tmp")
-        beside.mkdir(parents=True)
-        try:
-            files = _write(beside, payload)
-            (beside / "manifest.json").write_text(json.dumps({"kind": kind, "key": key, **(about or {}), "files": files}, indent=1, ensure_ascii=False), encoding="utf-8")
-            _sync(beside / "manifest.json"); _sync(beside)
-            try: beside.rename(final)
-            except OSError:
-                if self.get(kind, key) is None: raise
-            _sync(final.parent)
-        finally: shutil.rmtree(beside, ignore_errors=True)
+        _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
         return self.get(kind, key)
 
     @contextmanager

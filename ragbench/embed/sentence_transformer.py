@@ -22,7 +22,7 @@ from ..core.tokenizers import ModelTokenizer
 from ..core.vectors import Space, Vectors
 
 # %% auto #0
-__all__ = ['equal_length_batches', 'one_torch_thread', 'SentenceTransformerEmbedder']
+__all__ = ['equal_length_batches', 'one_torch_thread', 'encode_stable', 'SentenceTransformerEmbedder']
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #a3d48e68
 def equal_length_batches(
@@ -52,6 +52,21 @@ def _load(folder: str, device: str):
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
     return SentenceTransformer(folder, device=device, local_files_only=True)
+
+# %% ../../nbs/04_embed/01_sentence_transformer.ipynb #beca34a6
+def encode_stable(
+    encoder,                    # a SentenceTransformer
+    tokenizer: ModelTokenizer,
+    texts: Sequence[str],       # prompts included
+    batch_size: int = 32,
+) -> np.ndarray:
+    "Normalised embeddings `(n, d)` float32 that do not depend on what else is in `texts`."
+    counts = np.array([tokenizer.count(t) for t in texts], dtype=np.int64)
+    out = np.empty((len(texts), encoder.get_embedding_dimension()), np.float32)
+    with one_torch_thread():
+        for batch in equal_length_batches(np.minimum(counts, encoder.max_seq_length - 2), batch_size):
+            out[batch] = encoder.encode([texts[i] for i in batch], batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False)
+    return out
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #78274589
 @dataclass(frozen=True)
@@ -100,14 +115,10 @@ class SentenceTransformerEmbedder:
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the encoder's window, `(n,)` int64."
-        room = self.max_tokens - 2 - ModelTokenizer(self.model).count(self.prompts[1])  # two special tokens
-        spans = [ModelTokenizer(self.model).spans(t) for t in texts]
+        tokenizer = ModelTokenizer(self.model)
+        room = self.max_tokens - 2 - tokenizer.count(self.prompts[1])  # two special tokens
+        spans = [tokenizer.spans(t) for t in texts]
         return np.array([len(t) if len(s) <= room else s[room - 1, 1] for t, s in zip(texts, spans)], dtype=np.int64)
 
     def _embed(self, texts: list[str], prompt: str) -> Vectors:
-        out = np.empty((len(texts), self.space.dim), np.float32)
-        counts = np.array([ModelTokenizer(self.model).count(prompt + t) for t in texts], dtype=np.int64)
-        with one_torch_thread():
-            for batch in equal_length_batches(np.minimum(counts, self.max_tokens - 2), self.batch_size):
-                out[batch] = self.encoder.encode([prompt + texts[i] for i in batch], batch_size=len(batch), normalize_embeddings=True, show_progress_bar=False)
-        return Vectors(out, self.space)
+        return Vectors(encode_stable(self.encoder, ModelTokenizer(self.model), [prompt + t for t in texts], self.batch_size), self.space)
