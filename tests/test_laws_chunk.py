@@ -5,19 +5,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragbench.chunk.by_type import ByType
+from ragbench.chunk.character import CharacterChunker
+from ragbench.chunk.field import FieldChunker
+from ragbench.chunk.paragraph import ParagraphChunker
 from ragbench.chunk.recursive import RecursiveChunker
+from ragbench.chunk.section import SectionChunker
+from ragbench.chunk.sentence import SentenceChunker
 from ragbench.chunk.token import TokenChunker
-from ragbench.core.documents import Corpus, Document
+from ragbench.core.documents import Corpus, Document, Field, Heading
+from ragbench.core.starts import pieces, token_table, token_tables
 from ragbench.core.tokenizers import get_tokenizer
 
-# text as it comes: words, emoji, combining marks, right-to-left, Thai, Chinese, CRLF, special tokens, repeats
-PIECES = ["pump ", "valve\n", "\n\n", "  ", "\r\n", "🙂", "e\u0301", "שלום ", "ปั๊มน้ำ", "离心泵", "<|endoftext|>", "foo-bar ", "a" * 50, "1.2.3 ", "\u200b", "\t", "x"]
+# text as it comes: words, emoji, combining marks, right-to-left, Thai, Chinese, CRLF, special tokens, repeats, structure
+PIECES = ["pump ", "valve\n", "\n\n", "  ", "\r\n", "🙂", "e\u0301", "שלום ", "ปั๊มน้ำ", "离心泵", "。", "<|endoftext|>", "foo-bar ", "a" * 50, "1.2.3 ", "\u200b", "\t", "x",
+          "Stop. ", "\n\n2.3 Startup\n\n", "\n1.1 Scope\n", "\nStep 1. ", "\nStep 2. ", "\n```\n", "\n\n---\n\n", "\f", "👩‍🔧"]
 TEXTS = st.one_of(st.lists(st.sampled_from(PIECES), max_size=60).map("".join), st.text(st.characters(exclude_categories=["Cs"]), max_size=300))
 WINDOWS = st.integers(1, 40).flatmap(lambda size: st.tuples(st.just(size), st.integers(0, size - 1)))
 
 
 def chunkers(size: int, overlap: int):
-    return [TokenChunker(size, overlap), TokenChunker(size, overlap, "all-MiniLM-L6-v2"), RecursiveChunker(size, overlap), RecursiveChunker(size, overlap, "characters")]
+    low = size // 2
+    return [TokenChunker(size, overlap), TokenChunker(size, overlap, "all-MiniLM-L6-v2"), RecursiveChunker(size, overlap), RecursiveChunker(size, overlap, "characters"),
+            *(TokenChunker(size, overlap, snap=kind) for kind in ("paragraph", "sentence", "word")), TokenChunker(size, overlap, "all-MiniLM-L6-v2", "sentence", size),
+            CharacterChunker(size, overlap), SentenceChunker(size, overlap), ParagraphChunker(low, size, overlap), ParagraphChunker(0, size, overlap),
+            SectionChunker(low, size, overlap), SectionChunker(0, size, fallback=TokenChunker(size, overlap)), ByType({"default": SectionChunker(0, size)})]
 
 
 def covered(chunks) -> set[int]:
@@ -30,6 +42,7 @@ def test_offsets_are_exact_and_nothing_is_lost(text, window):
     doc = Document("d", text)
     for chunker in chunkers(*window):
         chunks = chunker(doc)
+        assert chunks.section is None or len(chunks.section) == len(chunks)
         assert chunks.texts == [text[s:e] for s, e in chunks.spans.tolist()]
         assert (np.diff(chunks.start) >= 0).all() and (np.diff(chunks.end) >= 0).all(), chunker
         assert not any(t.isspace() or not t for t in chunks.texts)
@@ -45,11 +58,12 @@ def test_sizes_are_kept(text, window):
     doc = Document("d", text)
     assert all(len(t) <= size for t in RecursiveChunker(size, overlap, "characters")(doc).texts)
     starts = get_tokenizer("cl100k_base").spans(text)[:, 0]
-    for chunker in (TokenChunker(size, overlap), RecursiveChunker(size, overlap)):
+    for chunker in chunkers(size, overlap):
+        if chunker == ByType({"default": SectionChunker(0, size)}) or getattr(chunker, "tokenizer", "characters") != "cl100k_base" or getattr(chunker, "fallback", None): continue
         for s, e in chunker(doc).spans.tolist():
             tokens = np.searchsorted(starts, e) - np.searchsorted(starts, s)
-            # one character may be several tokens (an emoji): it is never cut, so a chunk of it alone may be larger
-            assert tokens <= size or e - s == 1 or isinstance(chunker, TokenChunker) and tokens <= size + 3, (chunker, text[s:e])
+            # one character may be several tokens (an emoji): it is never cut, so the characters at the edges may bring theirs
+            assert tokens <= size + 3, (chunker, text[s:e])
 
 
 @settings(max_examples=50, deadline=None)
@@ -73,9 +87,82 @@ def test_token_windows_are_the_tokens(size):
     assert len(chunks) <= -(-len(ids) // size)
 
 
-@pytest.mark.parametrize("chunker", [TokenChunker(200, 20), RecursiveChunker(200, 20), RecursiveChunker(200, 20, "characters")])
+@pytest.mark.parametrize("chunker", [c for c in chunkers(200, 20) if getattr(c, "tokenizer", "") != "all-MiniLM-L6-v2"], ids=repr)
 def test_ten_megabytes_on_one_line(chunker):
     text = ("pump valve motor " * 600_000)[:10_000_000]
     chunks = chunker(Document("d", text))
     assert chunks.start[0] == 0
     assert text[chunks.end[-1]:].strip() == ""
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, st.integers(1, 50), st.sampled_from(["cl100k_base", "o200k_base", "all-MiniLM-L6-v2"]))
+def test_pieces_and_threads_change_no_token(text, size, name):
+    tokenizer = get_tokenizer(name)
+    assert "".join(pieces(text, size)) == text
+    whole = tokenizer.spans(text)
+    parts, at = [], 0
+    for piece in pieces(text, size):
+        parts.append(at + tokenizer.spans(piece)); at += len(piece)
+    assert np.array_equal(np.concatenate([np.empty((0, 2), np.int64), *parts]), whole)
+    table = token_table(tokenizer, text)
+    if name != "all-MiniLM-L6-v2": assert np.array_equal(np.c_[table.starts, table.ends], whole)
+    assert (np.diff(table.starts) >= 0).all() and (table.ends[:-1] <= table.starts[1:]).all() and (table.starts <= table.ends).all()
+
+
+def test_threads_change_nothing():
+    rng = np.random.default_rng(0)
+    texts = ["".join(rng.choice(PIECES, n)) for n in (0, 3, 50_000, 0, 7, 20_000, 0)]
+    for name in ("cl100k_base", "o200k_base", "all-MiniLM-L6-v2"):
+        for one, four in zip(token_tables(get_tokenizer(name), texts, 1), token_tables(get_tokenizer(name), texts, 4), strict=True):
+            assert np.array_equal(one.starts, four.starts)
+            assert np.array_equal(one.ends, four.ends)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.integers(4, 40), st.data())
+def test_snapped_edges_move_back_and_never_beyond_the_bound(text, size, data):
+    """Every edge is where the count puts it, or at a gap at most `bound` tokens before."""
+    overlap = data.draw(st.integers(0, size - 2))
+    chunker = TokenChunker(size, overlap, snap="word", snap_within=data.draw(st.integers(0, size)))
+    table = token_table(get_tokenizer("cl100k_base"), text)
+    spans = chunker(Document("d", text)).spans
+    for (s, e), (t, _) in zip(spans.tolist(), spans.tolist()[1:]):
+        tokens = int(table.before(e) - table.before(s))
+        assert size - chunker.bound - 3 <= tokens <= size + 3 or text[e:t].isspace() or not text[s:e].strip()
+        back = int(table.before(e) - table.before(t))
+        assert back <= overlap + chunker.bound + 3
+        if chunker.bound >= 1 and tokens < size - 3 and 0 < e < len(text): assert text[e].isspace() or text[e - 1].isspace()
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, st.integers(8, 60))
+def test_fences_and_steps_that_fit_are_whole(text, size):
+    from ragbench.chunk.packing import fences
+    table = token_table(get_tokenizer("cl100k_base"), text)
+    spans = ParagraphChunker(0, size)(Document("d", text)).spans
+    for s, e in fences(text).tolist():
+        if table.before(e) - table.before(s) < size - 3: assert not any(s < edge < e and text[s:edge].strip() and text[edge:e].strip() for edge in spans.ravel().tolist())
+
+
+def test_fields_tile_what_was_chosen():
+    doc = Document("r", "Ada\nEngines\nUK", fields=(Field("name", 0, 3), Field("talk", 4, 11), Field("country", 12, 14)), format="csv")
+    assert FieldChunker()(doc).texts == ["Ada", "Engines", "UK"]
+    assert FieldChunker(["name", "talk"], join=True)(doc).texts == ["Ada\nEngines"]
+
+
+def test_labels_leave_ids_and_fingerprints_alone():
+    text = "Intro.\n\n2.1 Limits\n\nLow.\n\n2.2 Startup\n\nStep 1. Open.\nStep 2. Wait."
+    doc = Document("d", text, headings=(Heading(1, "Intro.", 0, 6),))
+    labelled = SectionChunker(0, 50)(doc)
+    bare = type(labelled)(labelled.corpus, labelled.doc_row, labelled.start, labelled.end)
+    assert labelled.section[-1] == "2.2/Startup/Steps 1–2"
+    assert (labelled.fingerprint, labelled.id(0)) == (bare.fingerprint, bare.id(0))
+
+
+def test_the_embedders_own_tokenizer_counts():
+    from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
+    doc = Document("d", "Start the lube oil pump before the compressor. " * 40)
+    chunker = TokenChunker(64, 8, tokenizer=SentenceTransformerEmbedder())
+    assert chunker == TokenChunker(64, 8, "all-MiniLM-L6-v2")
+    assert chunker(doc).tokens("all-MiniLM-L6-v2").max() == 64

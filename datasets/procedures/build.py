@@ -26,7 +26,8 @@ from markdown_it import MarkdownIt
 HERE = Path(__file__).resolve().parent
 SITE = "Harrow Point Terminal"
 UNCONTROLLED = "Uncontrolled when printed"
-BUILT_WITH = {"reportlab": "5.1.0", "python-docx": "1.2.0"}  # what files/ was made with
+EXTENSION = {"scan": "pdf"}  # a scanned page is a PDF without a text layer
+BUILT_WITH = {"reportlab": "5.1.0", "python-docx": "1.2.0", "pymupdf": "2.0"}  # what files/ was made with
 Run = tuple[str, str]  # text, style: "", "b", "i", "code"
 
 
@@ -136,7 +137,7 @@ def parse(text: str) -> Document:
 def load_all() -> list[Document]:
     docs = [parse(p.read_text(encoding="utf-8")) for p in sorted((HERE / "sources").glob("*.md"))]
     for path, doc in zip(sorted((HERE / "sources").glob("*.md")), docs, strict=True):
-        doc.meta["file"] = f"{path.stem}.{doc.meta['format']}"
+        doc.meta["file"] = f"{path.stem}.{EXTENSION.get(doc.meta['format'], doc.meta['format'])}"
     return docs
 
 
@@ -517,7 +518,19 @@ def docx_bytes(doc: Document) -> bytes:
 
 # ---------------------------------------------------------------- main
 
-BUILDERS = {"pdf": pdf_bytes, "docx": docx_bytes, "md": markdown_bytes}
+def scan_bytes(doc: Document) -> bytes:
+    """The printed page put through a scanner: grey, a little askew, 150 dots an inch, and no text layer."""
+    import pymupdf
+
+    printed, scanned = pymupdf.open(stream=pdf_bytes(doc), filetype="pdf"), pymupdf.open()
+    for page in printed:
+        grey = page.get_pixmap(matrix=pymupdf.Matrix(150 / 72, 150 / 72).prerotate(0.4), colorspace=pymupdf.csGRAY)
+        new = scanned.new_page(width=page.rect.width, height=page.rect.height)
+        new.insert_image(page.rect, stream=grey.tobytes("png"), keep_proportion=False)
+    return scanned.tobytes(deflate=True, garbage=3, no_new_id=True)
+
+
+BUILDERS = {"scan": scan_bytes, "pdf": pdf_bytes, "docx": docx_bytes, "md": markdown_bytes}
 
 
 def same(a: bytes, b: bytes) -> bool:

@@ -61,10 +61,10 @@ class Steps:
         "The corpus cut by a chunker."
         def build():
             c = self.context.chunks(chunker, self.plan.corpus)
-            return {"doc_row": c.doc_row, "start": c.start, "end": c.end}
+            return {"doc_row": c.doc_row, "start": c.start, "end": c.end, "section": c.section}
         def load():
             a = self.make("chunks", repr(chunker), {"corpus": self.plan.corpus, "chunker": chunker, "code": code_hash(chunk_corpus), **libraries("tiktoken", "tokenizers")}, build)
-            return Chunks(self.plan.corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker))
+            return Chunks(self.plan.corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section"))
         return self.context.keep(("chunk table", fingerprint(chunker)), load)
 
     def run(self, retriever: Any, chunks: Chunks, depth: int) -> Artifact:

@@ -6,32 +6,39 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from .token import check_window
+from .token import check_window, chunk_tables, tokenizer_name
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
-from ..core.tokenizers import get_tokenizer
 
 SEPARATORS = ("\n\n", "\n", " ", "")
 
 # %% auto #0
-__all__ = ['SEPARATORS', 'cuts', 'merge', 'recursive_spans', 'trim', 'RecursiveChunker']
+__all__ = ['SEPARATORS', 'BLOCK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'RecursiveChunker']
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #cd42f949
-def cuts(
-    text: str,
-    start: int,      # code-point offsets: only text[start:end] is cut
-    end: int,
-    separator: str,
-) -> np.ndarray:
-    "Piece boundaries of `text[start:end]`, from `start` to `end`: `(n_pieces + 1,)` int64."
+BLOCK = 1_000_000  # characters looked at together: four bytes each
+
+def places(text: str, start: int, end: int, character: str) -> np.ndarray:
+    "Offsets of one character in `text[start:end]`: `(n,)` int64."
+    out = []
+    for at in range(start, end, BLOCK):
+        block = np.frombuffer(text[at:min(at + BLOCK, end)].encode("utf-32-le"), np.uint32)
+        out.append(at + np.flatnonzero(block == ord(character)))
+    return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
+
+def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
+    "Piece boundaries of `text[start:end]`, from `start` to `end`: `(n_pieces + 1,)` int64; `None` where the separator does not occur."
     if not separator: return np.arange(start, end + 1)
-    at = [m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)]
-    return np.unique(np.array([start, *at, end], dtype=np.int64))
+    if text.find(separator, start, end) < 0: return None
+    if len(separator) == 1: at = places(text, start, end, separator)
+    else: at = np.array([m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)], dtype=np.int64)
+    return np.concatenate(((start,), at[1:] if at[0] == start else at, (end,)))
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #277304a5
 def merge(
@@ -41,12 +48,13 @@ def merge(
 ) -> list[tuple[int, int]]:
     "Chunks as pairs of boundary indices; every piece is taken to be no larger than `size`."
     n, out, j = len(total) - 1, [], 0
+    at = memoryview(np.ascontiguousarray(total))             # gives plain integers without a copy
     while True:
-        i = max(int(np.searchsorted(total, total[j] + size, side="right")) - 1, j + 1)
-        out.append((j, min(i, n)))
+        i = min(max(bisect_right(at, at[j] + size, j) - 1, j + 1), n)
+        out.append((j, i))
         if i >= n: return out
-        room = min(overlap, max(size - (total[i + 1] - total[i]), 0))
-        j = max(int(np.searchsorted(total, total[i] - room, side="left")), j + 1)
+        room = min(overlap, max(size - (at[i + 1] - at[i]), 0))
+        j = max(bisect_left(at, at[i] - room, j), j + 1) if room else i
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #fd9349ec
 def recursive_spans(
@@ -59,24 +67,25 @@ def recursive_spans(
     separators: Sequence[str] = SEPARATORS,
 ) -> list[tuple[int, int]]:
     "Spans of `text[start:end]` of at most `size`, cut at the coarsest separators that allow it."
-    level = next((i for i, s in enumerate(separators) if not s or text.find(s, start, end) >= 0), None)
-    if level is None: return [(start, end)]
-    bounds = cuts(text, start, end, separators[level])
+    found = next(((i, b) for i, s in enumerate(separators) if (b := cuts(text, start, end, s)) is not None), None)
+    if found is None: return [(start, end)]
+    bounds, separator, rest = found[1], separators[found[0]], separators[found[0] + 1:]
     total = before(bounds)
-    large = np.flatnonzero(np.diff(total) >= size) if separators[level] else np.empty(0, np.int64)
-    out, rest = [], separators[level + 1:]
-    for lo, hi in zip(np.r_[0, large + 1], np.r_[large, len(bounds) - 1]):
-        if hi > lo: out += [(bounds[lo + a], bounds[lo + b]) for a, b in merge(total[lo:hi + 1], size, overlap)]
-        if hi < len(bounds) - 1: out += recursive_spans(text, bounds[hi], bounds[hi + 1], before, size, overlap, rest) if rest else [(bounds[hi], bounds[hi + 1])]
-    return [(int(a), int(b)) for a, b in out]
+    large = np.flatnonzero(total[1:] - total[:-1] >= size).tolist() if separator else []
+    out, lo, at = [], 0, memoryview(bounds)
+    for hi in [*large, len(bounds) - 1]:
+        if hi > lo: out += [(at[lo + a], at[lo + b]) for a, b in merge(total[lo:hi + 1], size, overlap)]
+        if hi < len(bounds) - 1: out += recursive_spans(text, at[hi], at[hi + 1], before, size, overlap, rest) if rest else [(at[hi], at[hi + 1])]
+        lo = hi + 1
+    return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #38083417
 def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     "The spans without white space at their ends, empty ones left out: `(m, 2)` int64."
     out = []
     for s, e in spans:
-        t = text[s:e]
-        if body := t.strip(): out.append((s + len(t) - len(t.lstrip()), s + len(t) - len(t.lstrip()) + len(body)))
+        t = text[s:e].lstrip()
+        if t: out.append((e - len(t), e - len(t) + len(t.rstrip())))
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #c5896685
@@ -90,14 +99,12 @@ class RecursiveChunker:
 
     def __post_init__(self):
         check_window(self.size, self.overlap, "RecursiveChunker")
+        object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "RecursiveChunker"))
         object.__setattr__(self, "separators", tuple(self.separators))
 
-    def spans(self, doc: Document) -> np.ndarray:
-        "The chunks of one document, `(n, 2)` int64."
-        if self.tokenizer == "characters": before = np.asarray
-        else:
-            starts = get_tokenizer(self.tokenizer).spans(doc.text)[:, 0]
-            before = lambda offsets: np.searchsorted(starts, offsets, side="left")
+    def _cut(self, doc: Document, before: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         return trim(doc.text, recursive_spans(doc.text, 0, len(doc.text), before, self.size, self.overlap, self.separators))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        if self.tokenizer == "characters": return chunk_corpus(source, lambda doc: self._cut(doc, np.asarray), repr(self))
+        return chunk_tables(source, self.tokenizer, lambda doc, table: self._cut(doc, table.before), repr(self))

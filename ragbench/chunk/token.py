@@ -5,17 +5,21 @@
 # %% ../../nbs/03_chunk/00_token.ipynb #15e2f5f9
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..core.chunks import Chunks, chunk_corpus
+from ..core.chunks import Chunks, Labelled, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, at_least
+from ..core.sentences import KINDS, gaps
+from ..core.starts import TokenTable, token_tables
 from ..core.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['check_window', 'windows', 'TokenChunker']
+__all__ = ['check_window', 'windows', 'last_boundary', 'snapped_windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6157780d
 def check_window(size: int, overlap: int, owner: str) -> None:
@@ -28,27 +32,87 @@ def check_window(size: int, overlap: int, owner: str) -> None:
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6b243b34
 def windows(
-    spans: np.ndarray,  # (n, 2) spans of the tokens, in order
+    table: TokenTable,
     size: int,          # tokens a window
     overlap: int,       # tokens shared with the window before
 ) -> np.ndarray:
     "Windows of `size` tokens as code-point spans `(m, 2)`, each starting `size - overlap` tokens after the one before."
-    n = len(spans)
+    n = len(table)
     if not n: return np.empty((0, 2), np.int64)
     first = np.arange(0, max(n - overlap, 1), size - overlap)
-    out = np.c_[spans[first, 0], spans[np.minimum(first + size, n) - 1, 1]]
+    out = np.c_[table.starts[first], table.ends[np.minimum(first + size, n) - 1]].astype(np.int64)
     return out[out[:, 1] > out[:, 0]]
 
 # %% ../../nbs/03_chunk/00_token.ipynb #0d1f7deb
+def last_boundary(
+    at: np.ndarray,  # offsets of the boundaries, rising
+    low: int,        # exclusive
+    high: int,       # inclusive
+) -> int | None:
+    "The last boundary in `(low, high]`, or `None`."
+    i = int(np.searchsorted(at, high, side="right")) - 1
+    return int(at[i]) if i >= 0 and at[i] > low else None
+
+def snapped_windows(
+    table: TokenTable,
+    size: int,
+    overlap: int,
+    within: int,        # tokens: how far back an edge may move, less than `size - overlap`
+    at: np.ndarray,     # offsets of the boundaries, rising
+) -> np.ndarray:
+    "Windows of at most `size` tokens, `(m, 2)`, whose edges moved back to a boundary where there is one within `within` tokens."
+    out, n, start, first = [], len(table), None, 0
+    while first < n:
+        start = int(table.starts[first]) if start is None else start
+        if first + size >= n: out.append((start, int(table.ends[-1]))); break                     # the rest; empty if its tokens own no character
+        edge = int(table.starts[first + size])
+        end = last_boundary(at, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
+        out.append((start, end))
+        back = max(int(table.before(end)) - overlap, first + 1)
+        start = end if not overlap else last_boundary(at, int(table.starts[max(back - within, first + 1)]) - 1, int(table.starts[back])) or int(table.starts[back])
+        first = max(int(table.before(start)), first + 1)
+    return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)
+
+# %% ../../nbs/03_chunk/00_token.ipynb #748f5f33
+def tokenizer_name(tokenizer: Any, owner: str) -> Any:
+    "The name of a tokenizer: as given, or that of an embedder's model."
+    if isinstance(tokenizer, (str, list)): return tokenizer
+    name = getattr(tokenizer, "tokenizer", None) or getattr(tokenizer, "model", None)
+    if not isinstance(name, str):
+        raise ConfigError(f"tokenizer is {tokenizer!r}", owner, "Give a name such as 'cl100k_base', a model's name or folder, or an embedder with a `model`")
+    return name
+
+def chunk_tables(source: Corpus | Document, tokenizer: str, cut: Callable[[Document, TokenTable], np.ndarray | Labelled], made_by: str) -> Chunks:
+    "Chunks from a function of a document and its token table; the documents are tokenised on several threads, ahead of the cutting."
+    docs: Sequence[Document] = [source] if isinstance(source, Document) else getattr(source, "documents", [])
+    tables = token_tables(get_tokenizer(tokenizer), [d.text for d in docs])
+    return chunk_corpus(source, lambda doc: cut(doc, next(tables)), made_by)
+
+# %% ../../nbs/03_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
 class TokenChunker:
-    "Windows of `size` tokens of the named tokenizer, `overlap` tokens apart from the end of the one before."
+    "Windows of `size` tokens, `overlap` of them shared; `snap` moves edges back to a sentence, paragraph or word, by at most `snap_within` tokens."
     size: int
     overlap: int = 0
     tokenizer: str = "cl100k_base"
+    snap: str | None = None
+    snap_within: int | None = None  # tokens; None: a quarter of size, and always less than size - overlap
+    language: str = "en"            # for sentences
 
-    def __post_init__(self): check_window(self.size, self.overlap, "TokenChunker")
+    def __post_init__(self):
+        check_window(self.size, self.overlap, "TokenChunker")
+        object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "TokenChunker"))
+        if isinstance(self.snap, str) and self.snap not in KINDS:
+            raise ConfigError(f"snap is {self.snap!r}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}")
+        if self.snap_within is not None: at_least("snap_within", self.snap_within, 0, "TokenChunker")
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        tokenizer = get_tokenizer(self.tokenizer)
-        return chunk_corpus(source, lambda d: windows(tokenizer.spans(d.text), self.size, self.overlap), repr(self))
+    @property
+    def bound(self) -> int:
+        "How far an edge may move, in tokens."
+        return min(self.size // 4 if self.snap_within is None else self.snap_within, self.size - self.overlap - 1)
+
+    def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
+        if self.snap is None: return windows(table, self.size, self.overlap)
+        return snapped_windows(table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language)))
+
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))

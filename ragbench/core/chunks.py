@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,12 @@ from .documents import Corpus, Document, pages_of, section_path
 from .errors import DataError
 from .fingerprint import fingerprint, hash64
 from .spans import as_spans
+from .starts import token_tables
+from .tokenizers import Tokenizer, get_tokenizer
 
 # %% auto #0
-__all__ = ['Chunks', 'chunk_corpus', 'chunks_html']
+__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'chunks_frame', 'chunks_html', 'chunks_show',
+           'chunks_describe']
 
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
 @dataclass(frozen=True, eq=False)
@@ -29,12 +33,14 @@ class Chunks:
     start: np.ndarray
     end: np.ndarray
     made_by: str = ""  # what made them, for people
+    section: Sequence[str] | None = None  # a path such as "2.3/Startup/Steps 1–5" for each, where the chunker knows better than the headings
 
     def __post_init__(self):
         for name in ("doc_row", "start", "end"):
             a = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
             a.flags.writeable = False
             object.__setattr__(self, name, a)
+        if self.section is not None: object.__setattr__(self, "section", tuple(map(str, self.section)))
         _check(self)
 
     def __len__(self) -> int: return len(self.start)
@@ -61,19 +67,16 @@ class Chunks:
         "The content address of chunk `i`: document key, start, end."
         return f"{self.corpus[int(self.doc_row[i])].key}:{self.start[i]}-{self.end[i]}"
 
-    def to_frame(self):
-        "One row a chunk: id, document, offsets, pages, section path and text, as a pandas DataFrame."
-        import pandas as pd
-        docs = [self.corpus[int(r)] for r in self.doc_row]
-        return pd.DataFrame({
-            "chunk_id": [self.id(i) for i in range(len(self))], "doc_id": [d.id for d in docs], "start": self.start, "end": self.end,
-            "pages": [pages_of(d, int(s), int(e)) for d, s, e in zip(docs, self.start, self.end)],
-            "section": [section_path(d, int(s)) for d, s in zip(docs, self.start)], "text": self.texts})
+    def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray: return chunk_tokens(self, tokenizer)
+    def to_frame(self, tokenizer: str | Tokenizer | None = None): return chunks_frame(self, tokenizer)
+    def show(self, doc: Document | str | int = 0, mark=(), tokenizer: str | Tokenizer = "cl100k_base"): return chunks_show(self, doc, mark, tokenizer)
+    def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"): return chunks_describe(self, tokenizer, language)
 
 # %% ../../nbs/00_core/06_chunks.ipynb #a3aab6bb
 def _check(c: Chunks) -> None:
     "Raise `DataError` unless every span lies inside its document and the table is in corpus order."
-    if not len(c.doc_row) == len(c.start) == len(c.end): raise DataError("doc_row, start and end differ in length", c.made_by)
+    if not len(c.doc_row) == len(c.start) == len(c.end) == len(c.start if c.section is None else c.section):
+        raise DataError("doc_row, start, end and section differ in length", c.made_by)
     if not len(c): return
     if c.doc_row.min() < 0 or c.doc_row.max() >= len(c.corpus): raise DataError("doc_row points outside the corpus", c.made_by)
     lengths = np.array([len(d) for d in c.corpus], dtype=np.int64)[c.doc_row]
@@ -86,20 +89,61 @@ def _check(c: Chunks) -> None:
     if (np.diff(c.doc_row) < 0).any() or (np.diff(c.start)[same] < 0).any(): raise DataError("chunks are not in corpus order", c.made_by)
 
 # %% ../../nbs/00_core/06_chunks.ipynb #4e00bdf6
+class Labelled(NamedTuple):
+    "Spans `(n, 2)` and a section path for each."
+    spans: np.ndarray
+    sections: Sequence[str]
+
 def chunk_corpus(
     source: Corpus | Document,
-    spans_of: Callable[[Document], np.ndarray],  # the spans of one document, (n, 2), in order
+    spans_of: Callable[[Document], np.ndarray | Labelled],  # the spans of one document, (n, 2), in order; called once each, in corpus order
     made_by: str = "",
 ) -> Chunks:
     "The chunks that `spans_of` finds in each document of `source`."
     corpus = Corpus([source]) if isinstance(source, Document) else source
     if not isinstance(corpus, Corpus): raise DataError(f"expected a Corpus or a Document, got {type(source).__name__}", made_by)
     if not len(corpus): raise DataError("the corpus is empty: 0 documents", made_by, "Look at corpus.errors for what was refused")
-    parts = [as_spans(spans_of(d)) for d in corpus]
-    parts = [p[[not d.text[s:e].isspace() for s, e in p.tolist()]] if len(p) else p for d, p in zip(corpus, parts)]
-    rows = np.repeat(np.arange(len(corpus)), [len(p) for p in parts])
-    spans = np.concatenate(parts)
-    return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by)
+    parts, labels = [], []
+    for doc in corpus:
+        got = spans_of(doc)
+        spans = as_spans(got.spans if isinstance(got, Labelled) else got)
+        kept = [not doc.text[s:e].isspace() for s, e in spans.tolist()]
+        parts.append(spans[kept])
+        labels.append([n for n, k in zip(got.sections, kept) if k] if isinstance(got, Labelled) else None)
+    rows, spans = np.repeat(np.arange(len(corpus)), [len(p) for p in parts]), np.concatenate(parts)
+    names = None if all(n is None for n in labels) else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p[:, 0]))]
+    return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by, names)
+
+def _paths(doc: Document, offsets: np.ndarray) -> list[str]:
+    "The titles of the headings over each offset, joined by `/`."
+    return ["/".join(section_path(doc, o)) for o in offsets.tolist()]
+
+# %% ../../nbs/00_core/06_chunks.ipynb #d70915d7
+def chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
+    "Tokens of each chunk, `(n,)` int64; each document is tokenised once."
+    tokenizer = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
+    tables = token_tables(tokenizer, [d.text for d in chunks.corpus])
+    return np.concatenate([t.count(chunks.spans[i:j]) for t, i, j in zip(tables, first, first[1:])]).astype(np.int64)
+
+def chunk_sections(chunks: Chunks) -> list[str]:
+    "The section path of each chunk: the chunker's, else the titles of the headings that it begins under, joined by `/`."
+    if chunks.section is not None: return list(chunks.section)
+    first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
+    return [path for d, i, j in zip(chunks.corpus, first, first[1:]) for path in _paths(d, chunks.start[i:j])]
+
+# %% ../../nbs/00_core/06_chunks.ipynb #0e9bfbb1
+def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
+    "One row a chunk: id, document, offsets, pages, section path, headings that begin in it, text, and tokens if a tokenizer is named: a pandas DataFrame."
+    import pandas as pd
+    docs = [chunks.corpus[int(r)] for r in chunks.doc_row]
+    spans = chunks.spans.tolist()
+    frame = pd.DataFrame({
+        "chunk_id": [chunks.id(i) for i in range(len(chunks))], "doc_id": [d.id for d in docs], "start": chunks.start, "end": chunks.end,
+        "pages": [pages_of(d, s, e) for d, (s, e) in zip(docs, spans)], "section": chunk_sections(chunks),
+        "headings": [tuple(h.title for h in d.headings if s <= h.start < e) for d, (s, e) in zip(docs, spans)], "text": chunks.texts})
+    if tokenizer is not None: frame.insert(4, "tokens", chunks.tokens(tokenizer))
+    return frame
 
 # %% ../../nbs/00_core/06_chunks.ipynb #fae58cfc
 def chunks_html(chunks: Chunks, most: int = 8) -> str:
@@ -109,3 +153,14 @@ def chunks_html(chunks: Chunks, most: int = 8) -> str:
     rows = [row((chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i)))) for i in range(min(most, len(chunks)))]
     more = f"<p>… and {len(chunks) - most:,} more</p>" if len(chunks) > most else ""
     return f"<p><b>{escape(repr(chunks))}</b></p><table>{row(('document', 'start', 'end', 'text'), 'th')}{''.join(rows)}</table>{more}"
+
+# %% ../../nbs/00_core/06_chunks.ipynb #de0309f5
+def chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str | Tokenizer):
+    "The chunks drawn over the text of one document, with the spans `mark` underlined: see `ragbench.core.chunk_view`."
+    from ragbench.core.chunk_view import view
+    return view(chunks, doc, mark, tokenizer)
+
+def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
+    "Sizes, overlap, and the share of sentences and words that no chunk holds whole: see `ragbench.core.chunk_stats`."
+    from ragbench.core.chunk_stats import describe
+    return describe(chunks, tokenizer, language)

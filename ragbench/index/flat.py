@@ -5,60 +5,18 @@
 # %% ../../nbs/05_index/00_flat.ipynb #d025e169
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
-from ..core.vectors import Space, Vectors, as_vectors
-
-METRICS = ("cosine", "ip", "l2")
+from ..core.errors import ConfigError, DataError
+from ..core.vectors import Vectors, as_vectors
+from .faiss_base import METRICS, Built, FlatSearcher, pinned, prepared
 
 # %% auto #0
-__all__ = ['METRICS', 'FlatSearcher', 'unit', 'FaissFlat']
+__all__ = ['FaissFlat']
 
 # %% ../../nbs/05_index/00_flat.ipynb #79b983e7
-@dataclass(frozen=True, eq=False)
-class FlatSearcher:
-    "A FAISS flat index over vectors of one space."
-    index: Any = field(repr=False)
-    vectors: np.ndarray = field(repr=False)  # (n, d) float32 as indexed
-    space: Space
-    metric: str
-
-    def __len__(self) -> int: return self.index.ntotal
-    @property
-    def nbytes(self) -> int: return self.index.ntotal * self.index.d * 4
-
-    def search(self, queries: Vectors | np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float32 and rows `(q, k)` int64 of the nearest vectors, best first."
-        at_least("k", k, 1, "search")
-        q = self.prepare(queries)
-        scores, rows = self.index.search(q, k)
-        if self.metric == "l2": scores = -scores
-        scores[rows < 0] = -np.inf
-        return scores, rows
-
-    def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
-        "The query array as FAISS takes it, after its space has been checked."
-        q = as_vectors(queries)
-        self.space.check(q.space)
-        return unit(q.array) if self.metric == "cosine" and not q.space.normalized else q.array
-
-    def exact_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        "Scores of some rows for one prepared query, summed in float64 in a fixed order: equal vectors get equal scores."
-        v = self.vectors[rows].astype(np.float64)
-        if self.metric == "l2": return -((v - query) ** 2).sum(axis=1)
-        return (v * query.astype(np.float64)).sum(axis=1)
-
-# %% ../../nbs/05_index/00_flat.ipynb #208b6212
-def unit(a: np.ndarray) -> np.ndarray:
-    "Rows scaled to length 1; a zero row stays zero."
-    norms = np.linalg.norm(a, axis=1, keepdims=True)
-    return np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
-
-# %% ../../nbs/05_index/00_flat.ipynb #8039dacf
 @dataclass(frozen=True)
 class FaissFlat:
     "Exact search by `metric`: `'cosine'`, `'ip'` (inner product) or `'l2'`."
@@ -73,7 +31,6 @@ class FaissFlat:
         import faiss
         v = as_vectors(vectors)
         if not len(v): raise DataError("there are no vectors to index", "FaissFlat")
-        array = unit(v.array) if self.metric == "cosine" and not v.space.normalized else v.array
-        index = (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(array.shape[1])
-        index.add(array)
-        return FlatSearcher(index, array, v.space, self.metric)
+        index = (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1])
+        with pinned(): index.add(prepared(v, self.metric))
+        return FlatSearcher(Built(index, v.space, self.metric, repr(self), len(v)))

@@ -1,0 +1,355 @@
+"""FAISS through ragbench is FAISS: same ids, same scores; and what FAISS lacks holds against brute force."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import faiss
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragbench.core.errors import ConfigError, RagbenchError, StoreError
+from ragbench.core.vectors import Space, Vectors
+from ragbench.index.faiss_base import open_index, unit
+from ragbench.index.faiss_files import header_path, layers, read_header, verify_index
+from ragbench.index.faiss_shards import build_shards, lists_to_disk
+from ragbench.index.faiss_variants import FaissFactory, FaissHNSW, FaissIVF, FaissIVFPQ, FaissPQ, FaissRaBitQ, FaissSQ
+from ragbench.index.flat import FaissFlat
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*FAISS advises")
+D, N = 32, 1500
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(N, D)).astype(np.float32) * RNG.uniform(.5, 2, size=(N, 1)).astype(np.float32)
+Q = X[::50] + RNG.normal(size=(30, D)).astype(np.float32) * .2
+METRICS = ("cosine", "ip", "l2")
+# a configuration, the factory string, and what FAISS itself is told
+VARIANTS = [
+    (FaissFlat, {}, "Flat", {}),
+    (FaissIVF, {"nlist": 20, "nprobe": 5}, "IVF20,Flat", {"nprobe": 5}),
+    (FaissPQ, {"m": 8, "nbits": 5}, "PQ8x5", {}),
+    (FaissIVFPQ, {"nlist": 20, "m": 8, "nbits": 5, "nprobe": 4}, "IVF20,PQ8x5", {"nprobe": 4}),
+    (FaissHNSW, {"m": 8, "ef_construction": 50, "ef_search": 40}, "HNSW8,Flat", {"efSearch": 40, "efConstruction": 50}),
+    (FaissSQ, {"kind": "8bit"}, "SQ8", {}),
+    (FaissSQ, {"kind": "4bit"}, "SQ4", {}),
+    (FaissSQ, {"kind": "fp16"}, "SQfp16", {}),
+    (FaissRaBitQ, {}, "RaBitQ", {}),
+    (FaissRaBitQ, {"bits": 4}, "RaBitQ4", {}),
+    (FaissRaBitQ, {"nlist": 20, "nprobe": 6}, "IVF20,RaBitQ", {"nprobe": 6}),
+    (FaissFactory, {"factory": "IVF20,PQ16x4fs", "nprobe": 8}, "IVF20,PQ16x4fs", {"nprobe": 8}),
+    (FaissFactory, {"factory": "PQ16x4fs,RFlat", "k_factor": 4}, "PQ16x4fs,RFlat", {"k_factor_rf": 4}),
+    (FaissFactory, {"factory": "OPQ4,IVF20,PQ16x4fs,RFlat", "nprobe": 8, "k_factor": 4}, "OPQ4,IVF20,PQ16x4fs,RFlat", {"nprobe": 8, "k_factor_rf": 4}),
+    (FaissFactory, {"factory": "IVF20_HNSW8,SQ8", "nprobe": 4}, "IVF20_HNSW8,SQ8", {"nprobe": 4}),
+    (FaissFactory, {"factory": "PQ16x4fs"}, "PQ16x4fs", {}),
+    (FaissFactory, {"factory": "PCA16,Flat"}, "PCA16,Flat", {}),
+]
+NAMES = [f"{kind.__name__}-{spec}" for kind, _, spec, _ in VARIANTS]
+EACH = pytest.mark.parametrize(("kind", "fields", "spec", "told"), VARIANTS, ids=NAMES)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    "FAISS's threads wait for each other in a loop: on a busy machine small trainings take minutes with two."
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    yield
+    faiss.omp_set_num_threads(before)
+
+
+def raw(spec: str, metric: str, told: dict, x: np.ndarray = X):
+    "The index as the FAISS documentation would have it made."
+    index = faiss.index_factory(D, spec, faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT)
+    if "efConstruction" in told:
+        index.hnsw.efConstruction = told["efConstruction"]
+    x = unit(x) if metric == "cosine" else x
+    for part in layers(index):  # the annealing changes no distance (tested below) and takes most of the time
+        if hasattr(part, "do_polysemous_training"):
+            part.do_polysemous_training = False
+    index.train(x)
+    index.add(x)
+    for name, value in told.items():
+        if name != "efConstruction":
+            faiss.ParameterSpace().set_index_parameter(index, name, value)
+    return index
+
+
+def build(kind, fields, metric):
+    return kind(**fields, metric=metric).build(X)
+
+
+@functools.cache
+def _kept(which: int, metric: str):
+    return build(VARIANTS[which][0], VARIANTS[which][1], metric)
+
+
+def built(kind, fields, metric):
+    "Built once for all tests that only ask it."
+    return _kept(next(i for i, v in enumerate(VARIANTS) if v[0] is kind and v[1] == fields), metric)
+
+
+@EACH
+@pytest.mark.parametrize("metric", METRICS)
+def test_same_ids_and_scores_as_raw_faiss(kind, fields, spec, told, metric):
+    searcher, index = built(kind, fields, metric), raw(spec, metric, told)
+    for queries in (Q, Q[:1]):  # FAISS takes another path for one query
+        scores, rows = index.search(unit(queries) if metric == "cosine" else queries, 10)
+        ours = searcher.search(queries, 10)
+        np.testing.assert_array_equal(ours[1], rows)
+        np.testing.assert_array_equal(ours[0], -scores if metric == "l2" else scores)
+
+
+def test_polysemous_training_changes_no_answer():
+    index = faiss.index_factory(D, "PQ4x4")
+    index.train(X)
+    index.add(X)
+    assert index.do_polysemous_training
+    ours = FaissPQ(4, 4, metric="l2").build(X).search(Q, N)
+    scores, rows = index.search(Q, N)
+    np.testing.assert_allclose(-ours[0], scores, rtol=1e-5)
+    assert all(np.isin(a[:5], b[s <= s[4] * 1.00001]).all() for a, b, s in zip(ours[1], rows, scores))
+
+
+@EACH
+def test_saved_opened_and_mapped_answers_are_the_same(kind, fields, spec, told, tmp_path):
+    searcher = built(kind, fields, "ip")
+    path = searcher.save(tmp_path / "i.faiss")
+    for mapped in (True, False):
+        again = open_index(path, mapped)
+        for a, b in zip(searcher.search(Q, 7), again.search(Q, 7)):
+            np.testing.assert_array_equal(a, b)
+        assert (again.space, again.metric, again.query, again.built.config) == (searcher.space, "ip", searcher.query, repr(kind(**fields, metric="ip")))
+    assert verify_index(path) == []
+    with pytest.raises(ConfigError, match="mapped"):
+        open_index(path).add(X[:1])
+
+
+def damages(data: bytes, rng) -> dict[str, bytes]:
+    flipped = {f"flip {at}": data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1:] for at in rng.integers(0, len(data), 25).tolist()}
+    cuts = {f"cut {at}": data[:at] for at in (0, 1, 40, len(data) // 2, len(data) - 1)}
+    zeros = {"zeros": bytes(len(data)), "half zeros": data[:len(data) // 2] + bytes(len(data) - len(data) // 2), "more": data + b"x"}
+    return flipped | cuts | zeros | {"noise": rng.bytes(len(data))}
+
+
+@pytest.mark.faults
+@EACH
+def test_a_damaged_file_is_refused_and_harmless(kind, fields, spec, told, tmp_path):
+    "Whatever is done to the file, `verify` and check='all' tell; what opening lets pass are stored numbers, which cannot hurt."
+    path = built(kind, fields, "l2").save(tmp_path / "i.faiss")
+    good, codes, passed = path.read_bytes(), read_header(path)["files"]["i.faiss"]["codes"], []
+    for name, bad in damages(good, np.random.default_rng(3)).items():
+        path.write_bytes(bad)
+        if bad == good:
+            continue
+        assert verify_index(path), name
+        with pytest.raises(StoreError):
+            open_index(path, check="all")
+        try:
+            opened = open_index(path)
+        except StoreError:
+            continue
+        passed.append(name)
+        changed = np.flatnonzero(np.frombuffer(bad, np.uint8) != np.frombuffer(good, np.uint8))
+        assert all(any(a <= at < b for a, b in codes) for at in changed.tolist()), f"{name}: a changed byte of the structure was let in"
+        rows = opened.search(Q, 10)[1]
+        assert ((rows >= -1) & (rows < N)).all()
+    assert not {n for n in passed if not n.startswith("flip")}, passed
+
+
+@pytest.mark.faults
+def test_a_damaged_header_is_refused(tmp_path):
+    path = FaissFlat("l2").build(X).save(tmp_path / "i.faiss")
+    beside = header_path(path)
+    good = beside.read_bytes()
+    for at in np.random.default_rng(5).integers(0, len(good), 60).tolist():
+        bad = good[:at] + bytes([good[at] ^ 1]) + good[at + 1:]
+        beside.write_bytes(bad)
+        try:
+            same = json.loads(bad) == json.loads(good)
+        except ValueError:
+            same = False
+        if not same:
+            with pytest.raises(StoreError):
+                open_index(path)
+    for bad in (b"", b"[]", b"{}", b"null", good[:-5], b"\xff" * 50):
+        beside.write_bytes(bad)
+        with pytest.raises(StoreError):
+            open_index(path)
+
+
+@pytest.mark.faults
+def test_no_damage_ends_the_process(tmp_path):
+    "The kinds whose files steer FAISS through memory, in a process of their own: it must end by itself."
+    code = f"""
+import sys, numpy as np
+sys.path.insert(0, {str(tmp_path)!r})
+from ragbench.core.errors import StoreError
+from ragbench.index.faiss_base import open_index
+from ragbench.index.faiss_variants import FaissFactory, FaissHNSW, FaissIVF
+rng = np.random.default_rng(11); x = rng.normal(size=(1500, 32)).astype(np.float32); refused = 0
+for i, config in enumerate([FaissHNSW(8), FaissIVF(20, 20), FaissFactory("IVF20,PQ16x4fs,RFlat", nprobe=20), FaissFactory("HNSW8_PQ8x4")]):
+    path = config.build(x).save({str(tmp_path)!r} + f"/{{i}}.faiss"); good = path.read_bytes()
+    for n in range(40):
+        bad = bytearray(good); at = int(rng.integers(len(bad))); bad[at:at + 16] = rng.bytes(min(16, len(bad) - at)); path.write_bytes(bad)
+        try: open_index(path).search(x[:5], 5)
+        except StoreError: refused += 1
+print("refused", refused)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout.split()[-1]) > 40
+
+
+def brute(x, queries, metric, k, allowed):
+    a, b = (unit(x), unit(queries)) if metric == "cosine" else (x, queries)
+    s = -((b[:, None].astype(np.float64) - a[None]) ** 2).sum(-1) if metric == "l2" else b.astype(np.float64) @ a.T.astype(np.float64)
+    s[:, ~allowed] = -np.inf
+    order = np.argsort(-s, axis=1, kind="stable")[:, :k]
+    return np.where(np.take_along_axis(s, order, 1) > -np.inf, order, -1)
+
+
+FLAT = {m: FaissFlat(m).build(X) for m in METRICS}
+ALL_LISTS = {m: FaissIVF(10, 10, metric=m).build(X) for m in METRICS}
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.sampled_from(METRICS), st.integers(0, 2**32 - 1), st.sampled_from([0, 1, 3, 40, N]), st.integers(1, 60), st.booleans())
+def test_filters_are_brute_force_over_the_allowed(metric, seed, n, k, as_mask):
+    rows = np.random.default_rng(seed).choice(N, n, replace=False)
+    mask = np.isin(np.arange(N), rows)
+    for searcher in (FLAT[metric], ALL_LISTS[metric]):
+        np.testing.assert_array_equal(searcher.search(Q[:5], k, where=mask if as_mask else rows)[1], brute(X, Q[:5], metric, k, mask))
+
+
+@EACH
+@pytest.mark.parametrize("n", [1, 12, 400])
+def test_a_filter_is_kept_and_filled(kind, fields, spec, told, n):
+    searcher, rows = built(kind, fields, "cosine"), np.random.default_rng(n).choice(N, n, replace=False)
+    scores, got = searcher.search(Q, 20, where=rows)
+    found = got >= 0
+    assert np.isin(got[found], rows).all()
+    assert (found.sum(axis=1) == min(20, n)).all()
+    assert all(len(set(r[f])) == f.sum() for r, f in zip(got, found))
+    assert (np.isneginf(scores) == ~found).all()
+
+
+CAN_DELETE = [v for v in VARIANTS if v[0] is not FaissHNSW and "RFlat" not in v[2]]
+
+
+@pytest.mark.parametrize(("kind", "fields", "spec", "told"), CAN_DELETE, ids=[f"{k.__name__}-{s}" for k, _, s, _ in CAN_DELETE])
+def test_deleting_and_adding_is_building_from_what_is_left(kind, fields, spec, told):
+    rng, metric = np.random.default_rng(13), "l2"
+    searcher = build(kind, fields, metric)
+    gone = rng.choice(N, 200, replace=False)
+    assert searcher.delete(gone[:120]) == 120
+    assert searcher.delete(gone[60:]) == 80
+    extra = rng.normal(size=(50, D)).astype(np.float32)
+    if "fs" in spec:
+        with pytest.raises(ConfigError, match="after a deletion"):
+            searcher.add(extra)
+        extra = extra[:0]
+    else:
+        assert searcher.add(extra).tolist() == list(range(N, N + 50))
+        assert searcher.delete([N + 3]) == 1
+    kept = np.setdiff1d(np.arange(N + len(extra)), [*gone, N + 3])
+    index = raw(spec, "l2", told)  # trained on the same, filled with what is left
+    index.reset()
+    index.add(np.concatenate([X, extra])[kept])
+    want, (scores, rows) = index.search(Q, 10), searcher.search(Q, 10)
+    np.testing.assert_allclose(-scores, want[0], rtol=1e-5, atol=1e-4)
+    if "PQ" not in spec:  # codes of few bits tie, and ties come in the order of storage
+        np.testing.assert_array_equal(rows, kept[want[1]])
+    assert not np.isin(rows, [*gone, N + 3]).any()
+    assert np.isin(searcher.search(Q, 10, where=kept[:30])[1], [*kept[:30], -1]).all()
+
+
+def test_faiss_still_misscores_what_is_added_to_fast_scan_codes_after_a_deletion():
+    "The reason why `add` refuses it: when this fails, FAISS has been mended and the refusal can go."
+    index = raw("IVF20,PQ16x4fs", "l2", {"nprobe": 20})
+    clean = raw("IVF20,PQ16x4fs", "l2", {"nprobe": 20})
+    clean.reset()
+    index.remove_ids(np.arange(200))
+    clean.add_with_ids(X[200:], np.arange(200, N))
+    for i in (index, clean):
+        i.add_with_ids(X[:200], np.arange(N, N + 200))
+    assert not np.allclose(index.search(Q, 10)[0], clean.search(Q, 10)[0])
+
+
+@pytest.mark.parametrize("spec", ["HNSW8,Flat", "PQ16x4fs,RFlat", "NSG8"])
+def test_what_faiss_cannot_delete_is_said_and_nothing_changes(spec):
+    searcher = FaissFactory(spec).build(X)
+    before = searcher.search(Q, 5)
+    with pytest.raises(ConfigError, match="cannot delete"):
+        searcher.delete([1, 2])
+    np.testing.assert_array_equal(searcher.search(Q, 5)[1], before[1])
+    assert len(searcher) == N
+
+
+def test_adding_keeps_the_answer_of_building_at_once():
+    for metric in METRICS:
+        parts = FaissFlat(metric).build(X[:900])
+        parts.add(X[900:])
+        for a, b in zip(parts.search(Q, 9), FLAT[metric].search(Q, 9)):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("n", [1, 3, 7])
+def test_shards_and_lists_on_disk_change_nothing(metric, n, tmp_path):
+    config = FaissIVF(20, 5, metric=metric)
+    whole = config.build(X)
+    want = whole.search(Q, 10)
+    for searcher in (build_shards(config, X, n), lists_to_disk(config.build(X), tmp_path / f"{n}.ivfdata")):
+        scores, rows = searcher.search(Q, 10)
+        np.testing.assert_array_equal(rows, want[1])
+        np.testing.assert_allclose(scores, want[0], rtol=1e-6, atol=1e-5)
+
+
+def test_a_view_never_changes_another():
+    one = FaissIVF(20, 1).build(X)
+    two = one.tuned(nprobe=20)
+    first = one.search(Q, 5)
+    two.search(Q, 5)
+    np.testing.assert_array_equal(one.search(Q, 5)[1], first[1])
+    np.testing.assert_array_equal(two.search(Q, 5)[1], FLAT["cosine"].search(Q, 5)[1])
+    assert two.index is one.index
+
+
+def test_one_build_gives_the_answers_of_many():
+    base = FaissIVF(20, 1).build(X)
+    for nprobe in (1, 3, 20):
+        config = FaissIVF(20, nprobe)
+        assert config.build_part == FaissIVF(20).build_part
+        np.testing.assert_array_equal(base.tuned(nprobe=nprobe).search(Q, 5)[1], config.build(X).search(Q, 5)[1])
+
+
+def test_too_little_training_is_warned_of_and_noted():
+    with pytest.warns(UserWarning, match="FAISS advises at least 3,900"):
+        searcher = FaissIVF(100, train_size=500).build(X)
+    assert "500 training vectors for 100 inverted lists" in searcher.notes[0]
+    with pytest.raises(RagbenchError, match="20 training vectors for 32 quantiser codes"):
+        FaissPQ(8, 5).build(X[:20])
+
+
+def test_a_sample_and_its_seed_decide_the_training():
+    a, b, c = (FaissIVF(10, 1, train_size=600, seed=s).build(X) for s in (1, 1, 2))
+    centres = [s.index.quantizer.reconstruct_n(0, 10) for s in (a, b, c)]
+    np.testing.assert_array_equal(centres[0], centres[1])
+    assert not np.array_equal(centres[0], centres[2])
+
+
+@pytest.mark.parametrize("config", [FaissFlat(), FaissIVF(10), FaissHNSW(8), FaissSQ()], ids=repr)
+def test_spaces_never_mix(config):
+    searcher = config.build(Vectors(unit(X), Space("minilm", "a")))
+    for other in (Space("bge", "a"), Space("minilm", "b"), Space("minilm", "a", prompts=("query: ", ""))):
+        with pytest.raises(RagbenchError, match="another space"):
+            searcher.search(Vectors(unit(Q), other), 3)
+    if not isinstance(config, FaissHNSW):
+        with pytest.raises(RagbenchError, match="another space"):
+            searcher.add(Vectors(unit(Q), Space("bge", "a")))
+
+
+def test_configurations_make_themselves_again():
+    for kind, fields, _, _ in VARIANTS:
+        assert eval(repr(kind(**fields))) == kind(**fields)  # the point of a repr that is code
