@@ -48,6 +48,9 @@ test: $(DEV) ## set up, then checks, ruff, notebooks and pytest
 	@$(TEST_ENV) $(BIN)/python -m pytest -m "not system and not slow"
 
 test-all: test ## test, then what is slow
+	$(call step,findings and benchmarks: smoke runs)
+	@for folder in findings benchmarks; do \
+		$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --path nbs/$$folder --ignore_fname none --n_workers 1 --timing; done
 	$(call step,slow notebooks)
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --flags slow --n_workers $(WORKERS) --timing
 	$(call step,slow tests)
