@@ -47,7 +47,9 @@ test: $(DEV) ## set up, then checks, ruff, notebooks and pytest
 	$(call step,pytest)
 	@$(TEST_ENV) $(BIN)/python -m pytest -m "not system and not slow"
 
-test-all: test ## test, then what is slow
+test-all: test ## test, then findings, benchmarks and what is slow (installs the libraries that we compare with)
+	$(call step,installing the peers)
+	@$(PIP) install -c constraints.txt -e ".[offline,dev,peers]"
 	$(call step,findings and benchmarks: smoke runs)
 	@for folder in findings benchmarks; do \
 		$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --path nbs/$$folder --ignore_fname none --n_workers 1 --timing; done
