@@ -122,6 +122,57 @@ def test_the_text_of_each_pdf_page_stands_in_its_span(tmp_path):
     assert all(s in stripped.text for s in SENTENCES[:4])
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of a process from Linux's /proc")
+def test_memory_does_not_grow_with_what_a_page_weighs(tmp_path):
+    """Three hundred pages take at most 60 MB more than thirty: pages are let go of one by one."""
+    code = (
+        "import sys\n"
+        "from ragbench.ingest.pdf import load_pdf\n"
+        "doc = load_pdf(sys.argv[1], doc_id='a')\n"
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"  # ru_maxrss would count the parent's memory too
+        "print(len(doc.pages), int(peak.split()[1]) // 1024)"
+    )
+    peak = {}
+    for pages in (30, 300):
+        path = tmp_path / f"{pages}.pdf"
+        pdf = pymupdf.open()
+        for n in range(pages):
+            page = pdf.new_page()
+            for i in range(60):
+                page.insert_text((72, 60 + 12 * i), f"{SENTENCES[i % 4]} {n}.{i}", fontsize=10)
+        pdf.save(path)
+        said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout.split()
+        assert int(said[0]) == pages
+        peak[pages] = int(said[1])
+    assert peak[300] - peak[30] < 60, peak
+
+
+STRICT = {
+    "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "http://purl.oclc.org/ooxml/wordprocessingml/main",
+    "http://schemas.openxmlformats.org/officeDocument/2006/relationships": "http://purl.oclc.org/ooxml/officeDocument/relationships",
+    "http://schemas.openxmlformats.org/drawingml/2006/main": "http://purl.oclc.org/ooxml/drawingml/main",
+}
+
+
+def test_strict_ooxml_reads_as_the_transitional_dialect_does(tmp_path):
+    import zipfile
+
+    loose, strict = tmp_path / "loose.docx", tmp_path / "strict.docx"
+    loose.write_bytes(make_docx())
+    with zipfile.ZipFile(loose) as a, zipfile.ZipFile(strict, "w", zipfile.ZIP_DEFLATED) as b:
+        for name in a.namelist():
+            data = a.read(name)
+            for old, new in STRICT.items():
+                data = data.replace(old.encode(), new.encode())
+            assert b"openxmlformats.org/wordprocessingml" not in data
+            b.writestr(name, data)
+    one, other = (load_docx(path, doc_id="a") for path in (loose, strict))
+    assert (other.text, other.headings, other.pages) == (one.text, one.headings, one.pages)
+    assert len(other.headings) == 6
+    assert "1. " in other.text
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_headings_point_at_their_titles(tmp_path, kind):
     path = tmp_path / f"a.{kind}"

@@ -147,3 +147,20 @@ def test_engines_that_are_not_there(monkeypatch):
     with pytest.raises(ConfigError, match="no data for the language 'eng'"):
         Tesseract(tessdata=os.devnull).folder()
     assert azure_lines({"pages": []}, 1, 1) == []
+
+
+@pytest.mark.system
+def test_the_scanned_page_that_ships_is_refused_and_then_read():
+    from ragbench.ingest.load import load_corpus
+    from ragbench.ingest.shipped import shipped
+
+    scan = "LOG-118-relief-valve-shop-record.pdf"
+    path = shipped("procedures") / "files" / scan
+    [refusal] = load_corpus(path).errors
+    assert refusal.source == scan
+    assert "ocr='tesseract'" in refusal.reason
+    [doc] = load_corpus(path, ocr="tesseract")
+    words = doc.text.split()
+    for figure in ("PSV-2011", "17.6", "7731"):
+        assert any(figure in w for w in words), figure
+    assert len(words) > 150

@@ -10,14 +10,15 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
 from .base import LIMITS, Limits, Refused, TextBuilder, kind_of, read_bytes, tidy
-from .word_styles import Numbering, Style, properties, read_numbering, read_styles
+from .word_styles import Numbering, Styles, properties, read_numbering
 
 # %% auto #0
 __all__ = ['load_docx']
@@ -32,6 +33,12 @@ def _open(data: bytes, where: str) -> zipfile.ZipFile:
         raise Refused("the file is damaged: the directory of its ZIP archive cannot be read", where) from e
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #7f7a1e36
+@cache
+def _parser() -> Any:
+    "An XML parser that resolves no entities, loads nothing and goes nowhere."
+    from lxml import etree
+    return etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True, collect_ids=False)
+
 def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits) -> Any:
     "The root element of one part, or None if there is no such part; entities are not resolved."
     from lxml import etree
@@ -41,8 +48,7 @@ def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits) -> Any
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as e:
         raise Refused(f"the file is damaged: {name} cannot be unpacked", where) from e
     if len(data) > limits.bytes: raise Refused(f"{name} unpacks to more than {limits.bytes:,} bytes", where, "Raise Limits(bytes=…)")
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True)
-    try: root = etree.fromstring(data, parser)
+    try: root = etree.fromstring(data, _parser())
     except (etree.XMLSyntaxError, ValueError) as e: raise Refused(f"the file is damaged: {name} is not well-formed XML", where) from e
     if root.getroottree().docinfo.doctype: raise Refused(f"{name} declares a document type, which no Word file does", where)
     return root
@@ -79,12 +85,12 @@ def _inside(element: Any, w: str, *tags: str) -> Iterator[Any]:
         elif e.tag in (w + "sdt", w + "sdtContent", w + "customXml", w + "ins", w + "moveTo", w + "smartTag"): yield from _inside(e, w, *tags)
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #37ee812e
-_EXPLICIT, _RENDERED = "\f", "\v"
+_EXPLICIT, _RENDERED, _BREAK = "\f", "\v", re.compile("([\f\v])")
 
 def _tags(w: str) -> dict[str, str]:
     "What the elements of a run that stand for text are, by tag; '' for those to be left alone."
     names = ("t", "tab", "br", "cr", "noBreakHyphen", "sym", "lastRenderedPageBreak")
-    return {**{w + n: n for n in names}, w + "pPr": "", w + "rPr": ""}
+    return {**{w + n: n for n in names}, w + "r": "r", w + "pPr": "", w + "rPr": ""}
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #9cdb292f
 def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
@@ -94,10 +100,11 @@ def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
         for e in element:
             tag = e.tag
             name = tags.get(tag)
-            if name is None:
+            if name == "t": out.append(e.text or "")
+            elif name == "r": walk(e)
+            elif name is None:
                 if tag.endswith("}t"): out.append(e.text or "")            # of a formula
-                elif len(e): walk(e)                                       # a run, a link, an insertion
-            elif name == "t": out.append(e.text or "")
+                elif len(e): walk(e)                                       # a link, an insertion
             elif name == "br": out.append(_EXPLICIT if e.get(w + "type") == "page" else "\n")
             elif name == "lastRenderedPageBreak": out.append(_RENDERED)
             elif name == "sym": out.append("•" if e.get(w + "char", "").upper() == "F0B7" else "")
@@ -110,9 +117,8 @@ def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
 class _Reader:
     "Appends paragraphs and tables to a `TextBuilder`, keeping count of lists and pages."
     w: str
-    styles: dict[str, Style]
-    default: str
-    lists: Numbering
+    styles: Styles
+    lists: Callable[[], Numbering]                                         # read when the first list is met
     notes: dict[tuple[str, str], str]
     out: TextBuilder = field(default_factory=TextBuilder)
     number: int = 1
@@ -130,8 +136,8 @@ class _Reader:
 
     def add(self, text: str, kind: str, level: int = 0) -> None:
         "Append one paragraph or row; the breaks inside it turn the page where they stand."
-        begun = False
-        for piece in re.split(f"([{_EXPLICIT}{_RENDERED}])", text.strip(" \t\n")):
+        begun, text = False, text.strip(" \t\n")
+        for piece in _BREAK.split(text) if _BREAK.search(text) else (text,):
             if piece in (_EXPLICIT, _RENDERED): self.turn(piece); continue
             if not piece.strip(): continue
             sep = "" if begun else "\n" if kind == self.last and kind in ("item", "row") else "\n\n"
@@ -143,13 +149,13 @@ class _Reader:
 def _read_paragraph(reader: _Reader, p: Any) -> tuple[str, int, str]:
     "The text of `p` with its list marker, its heading level and its kind: what is then appended."
     w = reader.w
-    ppr = p.find(w + "pPr")
-    named = ppr.find(w + "pStyle") if ppr is not None else None
-    base = reader.styles.get(named.get(w + "val", "") if named is not None else reader.default, Style())
-    style = properties(ppr, w).over(base) if ppr is not None else base
+    ppr = next(p.iterchildren(w + "pPr"), None)
+    named = next(ppr.iterchildren(w + "pStyle"), None) if ppr is not None else None
+    style = reader.styles[named.get(w + "val", "") if named is not None else reader.styles.default]
+    if ppr is not None and len(ppr) > (named is not None): style = properties(ppr, w).over(style)
     text = _paragraph(p, w, reader.tags)
     words = text.strip(" \t\n\f\v")
-    marker = reader.lists.marker(style.num, style.depth or 0) if words and style.num and style.num != "0" else ""
+    marker = reader.lists().marker(style.num, style.depth or 0) if words and style.num and style.num != "0" else ""
     if style.breaks: reader.turn("")
     if marker or style.level:
         lead = text[:len(text) - len(text.lstrip(" \t\n\f\v"))]
@@ -183,7 +189,7 @@ def _read_body(reader: _Reader, body: Any) -> None:
             for ref in e.iter(w + "footnoteReference", w + "endnoteReference"):
                 note = reader.notes.get((ref.tag, ref.get(w + "id", "")), "")
                 if note: reader.add(note, "note")
-        for _ in e.iter(w + "sectPr"):                                     # it ends a section; how the next one begins is said at *its* end
+        for _ in e.iter(w + "sectPr") if len(kinds) > 1 else ():                                   # it ends a section; how the next one begins is said at *its* end
             section += 1
             if section < len(kinds) and kinds[section] not in ("continuous", "nextColumn"): reader.turn("")
 
@@ -216,15 +222,14 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
         name = root.tag.rpartition("}")
         if name[2] != "document": raise Refused(f"it is an Office file, but no Word document: its main part is a {name[2]}", where)
         w, near = name[0] + "}", _targets(package, top["officeDocument"], where, limits)
-        styles, default = read_styles(part(near.get("styles")))
-        lists = read_numbering(part(near.get("numbering")), styles)
+        body = root.find(w + "body")
+        if body is None: raise Refused("the file is damaged: the document has no body", where)
+        _prune(root, w)
+        styles = Styles(part(near.get("styles")))
         notes = _read_notes([part(near.get("footnotes")), part(near.get("endnotes"))])
+        reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
+        _read_body(reader, body)
         core = part(top.get("core-properties"))
-    body = root.find(w + "body")
-    if body is None: raise Refused("the file is damaged: the document has no body", where)
-    _prune(root, w)
-    reader = _Reader(w, styles, default, lists, notes)
-    _read_body(reader, body)
     if reader.number > limits.pages: raise Refused(f"it has more than {limits.pages:,} pages", where, "Raise Limits(pages=…)")
     metadata = tidy((_CORE[n], e.text) for e in (core if core is not None else ()) if (n := e.tag.rpartition("}")[2]) in _CORE)
     if reader.number > 1: metadata["page_breaks"] = "rendered" if reader.rendered else "explicit"

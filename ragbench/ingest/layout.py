@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
+
 from .words import is_marker, plain_title, starts_item, tidy_marker
 
 # %% auto #0
@@ -52,7 +54,7 @@ class Piece:
 def _box(lines: Sequence) -> tuple[float, float, float, float]:
     "The box around boxes."
     if len(lines) == 1: return lines[0][:4]
-    x0, y0, x1, y1 = zip(*(l[:4] for l in lines))
+    x0, y0, x1, y1 = zip(*[l[:4] for l in lines])
     return min(x0), min(y0), max(x1), max(y1)
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #3d168ab9
@@ -70,33 +72,39 @@ def _distinct(values: Iterable[float], apart: float = 3.0) -> list[float]:
     return out
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #c7398fdd
-def _rules(boxes: Iterable[tuple[float, float, float, float, bool]]) -> tuple[list, list]:
+def _rules(boxes: Iterable[Sequence[float]]) -> tuple[list, list]:
     "Horizontal (y, x0, x1) and vertical (x, y0, y1) ruling lines of thin boxes and of the edges of stroked ones."
     across, down = [], []
     for x0, y0, x1, y1, stroked in boxes:
         w, h = x1 - x0, y1 - y0
-        if h <= 3 and w >= 8: across.append(((y0 + y1) / 2, x0, x1))
-        elif w <= 3 and h >= 5: down.append(((x0 + x1) / 2, y0, y1))
+        if h <= 3:
+            if w >= 8: across.append(((y0 + y1) / 2, x0, x1)); continue
+        if w <= 3:
+            if h >= 5: down.append(((x0 + x1) / 2, y0, y1))
         elif stroked and w > 8 and h > 5:
             across += [(y0, x0, x1), (y1, x0, x1)]; down += [(x0, y0, y1), (x1, y0, y1)]
     return across, down
 
-# %% ../../nbs/02_ingest/02_layout.ipynb #d8dfbaee
-def grids(boxes: Iterable[tuple[float, float, float, float, bool]], near: float = 2.5) -> list[Grid]:
+# %% ../../nbs/02_ingest/02_layout.ipynb #993ad08f
+def _meeting(across: list, down: list, near: float) -> list[tuple[list[int], list[int]]]:
+    "Rules that touch, or touch something that touches …, as indices into `across` and `down`."
+    h, v = np.array(across).T[:, :, None], np.array(down).T[:, None]
+    touch = (h[1] - near <= v[0]) & (v[0] <= h[2] + near) & (v[1] - near <= h[0]) & (h[0] <= v[2] + near)
+    sets: list[tuple[int, list[int]]] = []
+    for c, bits in enumerate(np.packbits(touch, axis=0, bitorder="little").T):
+        rows, cols = int.from_bytes(bits.tobytes(), "little"), [c]
+        if not rows: continue
+        for other in [s for s in sets if s[0] & rows]: sets.remove(other); rows |= other[0]; cols = other[1] + cols
+        sets.append((rows, cols))
+    return [([r for r in range(len(across)) if rows >> r & 1], cols) for rows, cols in sets]
+
+# %% ../../nbs/02_ingest/02_layout.ipynb #e698ce7b
+def grids(boxes: Iterable[Sequence[float]], near: float = 2.5) -> list[Grid]:
     "The ruled tables that `boxes` (x0, y0, x1, y1, stroked) draw; at least two columns each."
     across, down = _rules(boxes)
     if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000: return []
-    left, out = set(range(len(down))), []
-    touches = lambda h, v: h[1] - near <= v[0] <= h[2] + near and v[1] - near <= h[0] <= v[2] + near
-    rows_left = set(range(len(across)))
-    while left:
-        cols, rows, todo = set(), set(), [left.pop()]
-        while todo:                                               # everything that touches something that touches …
-            v = todo.pop(); cols.add(v)
-            for r in [r for r in rows_left if touches(across[r], down[v])]:
-                rows_left.discard(r); rows.add(r)
-                found = [c for c in left if touches(across[r], down[c])]
-                left.difference_update(found); todo += found
+    out = []
+    for rows, cols in _meeting(across, down, near):
         if len(rows) < 2: continue
         h, v = [across[r] for r in rows], [down[c] for c in cols]
         xs = _distinct([x for x, _, _ in v] + [min(x0 for _, x0, _ in h), max(x1 for _, _, x1 in h)])
@@ -127,9 +135,9 @@ def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
     for line in lines:
         if rows:
             before = rows[-1][-1]
-            shared = min(before.y1, line.y1) - max(before.y0, line.y0)
-            if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0) and line.x0 >= before.x1 - 1.5:
-                rows[-1].append(line); continue
+            if line.y0 < before.y1 and line.x0 >= before.x1 - 1.5:
+                shared = min(before.y1, line.y1) - max(before.y0, line.y0)
+                if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0): rows[-1].append(line); continue
         rows.append([line])
     return rows
 
@@ -226,12 +234,9 @@ def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: 
 # %% ../../nbs/02_ingest/02_layout.ipynb #50a6504e
 def loose_leading(lines: Sequence[Line]) -> float:
     "The leading of a page whose every line came as a block of its own, in points; 0 for any other page."
-    pitches: Counter = Counter()
-    apart: Counter = Counter()
-    for a, b in zip(lines, lines[1:]):
-        if abs(a.x0 - b.x0) < 1.5 and abs(a.size - b.size) < 0.6 and 0 < b.y0 - a.y0 < 3 * a.size:
-            pitch = round(b.y0 - a.y0)
-            pitches[pitch] += 1; apart[pitch] += a.block != b.block
+    pairs = [(round(b.y0 - a.y0), a.block != b.block) for a, b in zip(lines, lines[1:])
+             if -1.5 < a.x0 - b.x0 < 1.5 and 0 < b.y0 - a.y0 < 3 * a.size and abs(a.size - b.size) < 0.6]
+    pitches, apart = Counter([pitch for pitch, _ in pairs]), Counter([pitch for pitch, new in pairs if new])
     if not pitches: return 0.0
     pitch, n = pitches.most_common(1)[0]
     return float(pitch) if n >= 4 and apart[pitch] > 0.6 * n else 0.0
@@ -278,7 +283,7 @@ def _is_frame(grid: Grid, lines: list[Line]) -> bool:
 # %% ../../nbs/02_ingest/02_layout.ipynb #975ce9df
 def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
     "Pieces of lines that no rule frames."
-    rows = [_cells(r) for r in visual_rows(lines)]
+    rows = [_cells(r) if len(r) > 1 else r for r in visual_rows(lines)]
     out, at, leading = [], 0, loose_leading(lines)
     for n, (start, end) in enumerate([*table_runs(rows), (len(rows), len(rows))]):
         block: list[Line] = []

@@ -16,6 +16,7 @@ from typing import Any
 from ..core.documents import Document
 from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, read_bytes, tidy
 from .layout import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, furniture, grids, page_pieces, runs_on
+from .ocr import ocr_engine
 from .words import Hyphens, plain_title
 
 # %% auto #0
@@ -54,25 +55,24 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
     if pdf.page_count > limits.pages: raise Refused(f"it has {pdf.page_count:,} pages, the limit is {limits.pages:,}", where, "Raise Limits(pages=…)")
     return pdf
 
-# %% ../../nbs/02_ingest/03_pdf.ipynb #9df28d4e
+# %% ../../nbs/02_ingest/03_pdf.ipynb #e1721fd3
 def _lines(textpage: Any) -> tuple[list[Line], list[tuple]]:
     "The lines of a page, and its painted boxes as (x0, y0, x1, y1, stroked)."
-    lines, boxes = [], []
-    for n, block in enumerate(textpage.extractDICT()["blocks"]):
-        if block["type"] == 3: boxes.append((*block["bbox"], bool(block.get("stroked"))))
-        if block["type"] != 0: continue
+    blocks = textpage.extractDICT()["blocks"]
+    lines, boxes = [], [(*block["bbox"], float(bool(block.get("stroked")))) for block in blocks if block["type"] == 3]
+    for n, block in enumerate(b for b in blocks if b["type"] == 0):
         for line in block["lines"]:
-            spans = line["spans"]
-            text = " ".join("".join([s["text"] for s in spans]).split())
-            if not text: continue
-            main = spans[0] if len(spans) == 1 else max(spans, key=lambda s: len(s["text"]))
-            flags = main["flags"]
-            if len(spans) > 1:
-                for s in spans:
-                    if not s["text"].isspace(): flags &= s["flags"]
-            style = (BOLD if flags & 16 else 0) | (ITALIC if flags & 2 else 0)
-            lines.append(Line(*line["bbox"], text, main["size"], style, n))
+            spans = [(s["text"], s["size"], s["flags"]) for s in line["spans"]]
+            text = " ".join("".join([s[0] for s in spans]).split())
+            if text: lines.append(Line(*line["bbox"], text, *_main(spans), n))
     return lines, boxes
+
+def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[float, int]:
+    "Size of the longest of some spans (text, size, flags), and the style that all of them have."
+    _, size, flags = max(spans, key=lambda s: len(s[0]))
+    for text, _, own in spans:
+        if not text.isspace(): flags &= own
+    return size, (BOLD if flags & 16 else 0) | (ITALIC if flags & 2 else 0)
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #920ea017
 def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
@@ -109,19 +109,20 @@ def _look(p: Piece) -> tuple[float, int, int]:
 
 def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     "Heading levels by piece index, from type size and weight."
+    looks, sizes = [_look(p) for p in pieces], [sum(map(len, p.lines)) for p in pieces]
     chars, total = Counter(), Counter()
-    for p in pieces:
-        n = sum(map(len, p.lines))
-        if p.kind != "row": chars[round(p.size * 2) / 2, p.style & ~SPREAD] += n; total[_look(p)] += n
+    for p, look, n in zip(pieces, looks, sizes):
+        if p.kind != "row": chars[look[0], p.style & ~SPREAD] += n; total[look] += n
     if not chars: return {}
     body, body_style = chars.most_common(1)[0][0]
-    found = [i for i, p in enumerate(pieces) if p.kind != "row" and len(p.lines) <= 4
+    other = lambda p: p.size > 1.03 * body or p.style & ~body_style                         # cheap, and most pieces are the body
+    found = [i for i, p in enumerate(pieces) if p.kind != "row" and len(p.lines) <= 4 and other(p)
              and _heads(p, join(p.lines), body, body_style) and not _column_head(pieces, i, body)]
     short = Counter()
-    for i in found: short[_look(pieces[i])] += sum(map(len, pieces[i].lines))
-    found = [i for i in found if 2 * short[_look(pieces[i])] > total[_look(pieces[i])]]      # a style of whole paragraphs too heads nothing
-    ranks = {style: n for n, style in enumerate(sorted({_look(pieces[i]) for i in found}, reverse=True), 1)}
-    return {i: min(ranks[_look(pieces[i])], 6) for i in found}
+    for i in found: short[looks[i]] += sizes[i]
+    found = [i for i in found if 2 * short[looks[i]] > total[looks[i]]]                     # a style of whole paragraphs too heads nothing
+    ranks = {style: n for n, style in enumerate(sorted({looks[i] for i in found}, reverse=True), 1)}
+    return {i: min(ranks[looks[i]], 6) for i in found}
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #e5288af3
 def _heads(p: Piece, text: str, body: float, body_style: int) -> bool:
@@ -202,17 +203,44 @@ def _pages(pdf: Any, pymupdf: Any) -> tuple[list[tuple[float, list[Line], list[G
     return out, unread
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #64376ea5
+_PICTURE = "it is a picture without a text layer; ocr='tesseract' or ocr='azure' would read it"
+
+def _recognise(pdf: Any, pages: list, without: Sequence[int], engine: Any, failures: tuple) -> tuple[list[int], dict[str, str]]:
+    "Fill in the lines of the pages `without` text that an engine can read: the numbers of those it read, and why the other pictures stay out."
+    read, skipped = [], {}
+    for n in without:
+        page = pdf.load_page(n - 1)
+        try: empty = not page.get_images() and not page.get_bboxlog()
+        except failures: empty = False
+        if empty: continue
+        if engine is None: skipped[str(n)] = _PICTURE; continue
+        try: lines = engine.read(page)
+        except Refused as e: skipped[str(n)] = e.what; continue
+        pages[n - 1] = (page.rect.height, lines, [])
+        if lines: read.append(n)
+        else: skipped[str(n)] = "no text was recognised on it"
+    return read, skipped
+
+# %% ../../nbs/02_ingest/03_pdf.ipynb #0838249d
+def _labels(pdf: Any, failures: tuple) -> list[str]:
+    "The labels of the pages, or none where they are the numbers from 1."
+    try: labels = [pdf.load_page(n).get_label() for n in range(pdf.page_count)] if pdf.get_page_labels() else []
+    except failures: return []
+    return [] if labels == [str(n + 1) for n in range(len(labels))] or not any(labels) else labels
+
+# %% ../../nbs/02_ingest/03_pdf.ipynb #22d936d4
 def load_pdf(
     path: str | Path,
     *,
     doc_id: str,
     password: str | None = None,
     strip_furniture: bool = True,     # drop running headers and footers, and table headers printed again on the next page
+    ocr: str | Any | None = None,     # for pages without a text layer: "tesseract", "azure", or an engine with `read(page)`
     limits: Limits = LIMITS,
 ) -> Document:
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
     path = Path(path)
-    data = read_bytes(path, limits)
+    data, engine = read_bytes(path, limits), ocr_engine(ocr) if ocr is not None else None
     with _quiet() as pymupdf:
         pdf = _open(pymupdf, data, path.name, password, limits)
         with pdf:
@@ -220,18 +248,25 @@ def load_pdf(
             marks = _bookmarks(pdf, _failures(pymupdf))
             pages, unread = _pages(pdf, pymupdf)
             if unread: metadata["unreadable_pages"] = unread
+            without = [n for n, p in enumerate(pages, 1) if not p[1] and n not in unread]
+            read, skipped = _recognise(pdf, pages, without, engine, _failures(pymupdf)) if without else ([], {})
             lines = [p[1] for p in pages]
             if not any(lines):
-                raise Refused("there is no text layer on any page" + (", and some are damaged" if unread else ""), path.name, "It may be a scan: it needs OCR")
-            blank = [n for n, here in enumerate(lines, 1) if not here and n not in unread]
-            if blank: metadata["pages_without_text"] = blank
+                raise Refused("there is no text layer on any page" + (", and some are damaged" if unread else ""), path.name, _advice(engine, skipped))
+            found = {"pages_without_text": [n for n in without if n not in read], "recognised_pages": read, "skipped_pages": skipped, "page_labels": _labels(pdf, _failures(pymupdf))}
+            metadata |= {name: value for name, value in found.items() if value}
             drop = furniture([p[:2] for p in pages]) if strip_furniture else set()
             if sum(map(len, lines)) == len(drop): drop = set()                             # nothing else on any page: then it is the text
             pieces = _pieces(pages, drop, marks)
     hyphens = Hyphens(lambda: (l.text for l in chain.from_iterable(lines)))
     return _document(path, doc_id, _one_table(pieces, strip_furniture), marks, hyphens, len(pages), metadata)
 
-# %% ../../nbs/02_ingest/03_pdf.ipynb #3bdee6b3
+# %% ../../nbs/02_ingest/03_pdf.ipynb #9802ccec
+def _advice(engine: Any, skipped: dict[str, str]) -> str:
+    "What to do about a file without text."
+    if engine is None: return "It may be a scan: it needs OCR (ocr='tesseract' or ocr='azure')" if skipped else "Its pages are blank"
+    return f"Of page {min(skipped, key=int)} OCR says: {skipped[min(skipped, key=int)]}" if skipped else "Its pages are blank"
+
 def _pieces(pages: list, drop: set[tuple[int, int]], marks: list) -> list[Piece]:
     "The pieces of all pages, without the lines in `drop`."
     titles: dict[int, set[str]] = {}

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 # %% auto #0
-__all__ = ['Style', 'whole', 'properties', 'read_styles', 'number_text', 'Numbering', 'read_numbering']
+__all__ = ['Style', 'whole', 'properties', 'Styles', 'number_text', 'Numbering', 'read_numbering']
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #ae4f28e2
 @dataclass(frozen=True)
@@ -44,23 +45,33 @@ def properties(ppr: Any, w: str) -> Style:
     return Style(level, num, depth, breaks)
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #4ca4cfe5
-def read_styles(root: Any) -> tuple[dict[str, Style], str]:
-    "Every paragraph style of a style part by id, resolved; and the id of the default one."
-    if root is None: return {}, ""
-    w, default, raw, found = root.tag.rpartition("}")[0] + "}", "", {}, {}
-    for s in root.iter(w + "style"):
-        if s.get(w + "type", "paragraph") != "paragraph": continue
-        name, base = (next((e.get(w + "val", "") for e in s if e.tag == w + tag), "") for tag in ("name", "basedOn"))
+class Styles(dict):
+    "Paragraph styles by id, from a style part; each resolved when it is first looked up, an unknown one empty. `default` is the id of the usual one."
+    def __init__(self, root: Any = None):
+        super().__init__()
+        self.elements, self.default, self.w = {}, "", root.tag.rpartition("}")[0] + "}" if root is not None else ""
+        w = self.w
+        for s in root.iterchildren(w + "style") if root is not None else ():
+            if s.get(w + "type", "paragraph") != "paragraph": continue
+            self.elements[s.get(w + "styleId", "")] = s
+            if s.get(w + "default") in ("1", "true"): self.default = s.get(w + "styleId", "")
+
+    def own(self, element: Any) -> tuple[str, Style]:
+        "What a style is based on, and what it says itself."
+        w = self.w
+        name, base = (next((e.get(w + "val", "") for e in element.iterchildren(w + tag)), "") for tag in ("name", "basedOn"))
         named = re.fullmatch("heading ([1-9])", name.lower())
         by_name = Style(level=int(named[1]) if named else 1 if name.lower() == "title" else None)
-        raw[s.get(w + "styleId", "")] = base, properties(s.find(w + "pPr"), w).over(by_name)
-        if s.get(w + "default") in ("1", "true"): default = s.get(w + "styleId", "")
-    for style in raw:
-        found[style], seen, at = Style(), set(), style
-        while at in raw and at not in seen:                     # a chain that bites its own tail ends here
+        return base, properties(next(element.iterchildren(w + "pPr"), None), w).over(by_name)
+
+    def __missing__(self, style: str) -> Style:
+        found, seen, at = Style(), set(), style
+        while at in self.elements and at not in seen:           # a chain that bites its own tail ends here
             seen.add(at)
-            found[style], at = found[style].over(raw[at][1]), raw[at][0]
-    return found, default
+            at, said = self.own(self.elements[at])
+            found = found.over(said)
+        self[style] = found
+        return found
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #3fd84ebb
 _ROMAN = tuple(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), "m cm d cd c xc l xl x ix v iv i".split()))
@@ -68,6 +79,7 @@ _ROMAN = tuple(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), "m cm
 def number_text(n: int, style: str) -> str:
     "`n` in one of Word's number formats; those not known here are written in digits."
     text = str(n)
+    if style == "decimal": return text
     if style == "none": return ""
     if style == "decimalZero": return f"{n:02}"
     if style.endswith("Letter") and 0 < n < 10_000: text = chr(97 + (n - 1) % 26) * ((n - 1) // 26 + 1)
@@ -101,7 +113,7 @@ class Numbering:
         return text + " " if text else ""
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #8fe142bb
-def read_numbering(root: Any, styles: dict[str, Style]) -> Numbering:
+def read_numbering(root: Any, styles: Mapping[str, Style]) -> Numbering:
     "The lists that a numbering part defines."
     out = Numbering({}, {})
     if root is None: return out
@@ -119,6 +131,6 @@ def read_numbering(root: Any, styles: dict[str, Style]) -> Numbering:
         restarts = [o for o in n.iter(w + "lvlOverride") if value(o, "startOverride")]
         out.nums[num] = abstract, {whole(o.get(w + "ilvl")): whole(value(o, "startOverride"), 1) for o in restarts}
     for abstract, style in linked.items():                      # a list that is defined by a list style
-        target = out.nums.get(styles.get(style, Style()).num or "", ("",))[0]
+        target = out.nums.get(styles[style].num or "", ("",))[0]
         if not out.levels[abstract]: out.levels[abstract] = out.levels.get(target, {})
     return out
