@@ -5,9 +5,11 @@ import pytest
 
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.search.fusion import RRF, MinMax
+from ragbench.core.runs import pad
+from ragbench.search.fusion import RRF, ArrayFusion, MinMax, ZScore
+from ragbench.search.ranx_fusion import NEEDS, NORMS, ON_RANKS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
 from ragbench.system.context import Context
-from ragbench.system.retrieve import Dense, Hybrid, Lexical
+from ragbench.system.retrieve import Dense, Hybrid, Lexical, fuse_runs
 
 
 def random_runs(seed: int, n: int = 30):
@@ -37,6 +39,86 @@ def test_rrf_and_min_max_equal_ranx(seed):
         got = dict(zip(map(str, rows.tolist()), scores.tolist()))
         assert got.keys() == want.keys()
         assert np.allclose([got[k] for k in want], list(want.values()), rtol=0, atol=1e-9)
+
+
+def batch_of_runs(seed: int, q: int = 12, n: int = 30, runs: int = 3, odd: bool = True):
+    """[(scores, rows)] padded to (q, depth) for each run; some lists are short; if odd, one is empty and some scores coincide."""
+    rng, out = np.random.default_rng(seed), []
+    for i in range(runs):
+        depth, lists = int(rng.integers(3, n)), []
+        for j in range(q):
+            k = 0 if odd and (i, j) == (1, 0) else int(rng.integers(1, depth + 1))
+            s = np.sort(rng.random(k) * 20 ** i)[::-1]
+            if odd and j % 3 == 0: s = np.round(s, 1)
+            lists.append((s, rng.permutation(n)[:k]))
+        out.append(pad(lists, depth))
+    return out
+
+
+PARAMS = {"weights": (0.5, 0.2, 0.3), "gamma": 1.5, "phi": 0.7}
+DUELS = ("condorcet", "w_condorcet")
+CASES = [(m, n) for m in ON_SCORES for n in NORMS] + [(m, None) for m in ON_RANKS if m not in DUELS]
+
+
+@pytest.mark.parametrize(("method", "norm"), CASES)
+def test_every_method_equals_ranx(method, norm):
+    from ranx import Run, fuse
+    need = NEEDS.get(method)
+    params = {need: PARAMS[need]} if need else {"sigma": 0.2} if method == "logn_isr" else {"k": 7} if method == "rrf" else {}
+    # ranx sorts lists by score again, so equal scores change their ranks; and its zmuv, rank and borda divide by the length of an empty list: the
+    # thread ends, and the queries that it had yet to do come out empty
+    plain = method in ON_SCORES and norm in (None, "min-max", "max", "sum")
+    batch, kinds = batch_of_runs(len(method) * 7 + len(str(norm)), odd=plain), ["dense", "lexical", "lexical"]
+    theirs = fuse([Run({f"q{i}": {str(r): float(s) for s, r in zip(ss, rr) if r >= 0} for i, (ss, rr) in enumerate(zip(*run))}) for run in batch],
+                  norm=norm, method=method, params={k: list(v) if isinstance(v, tuple) else v for k, v in params.items()})
+    scores, rows = RanxFusion(method, norm=norm, **params).fuse_batch([r for _, r in batch], [s for s, _ in batch], kinds)
+    for i, (s, r) in enumerate(zip(scores, rows)):
+        want = dict(theirs.run[f"q{i}"])
+        assert {str(x) for x in r[r >= 0]} == set(want)
+        assert np.allclose(s[r >= 0], [want[str(x)] for x in r[r >= 0]], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", DUELS)
+def test_duels_equal_ranx_where_there_is_an_order(method):
+    """Three lists of all candidates, near to one another, of which no duel is drawn: without a circle, ranx's order does not depend on its set."""
+    from ranx import Run, fuse
+    rng, checked = np.random.default_rng(5), 0
+    params = {"weights": [0.4, 0.3, 0.35]} if method == "w_condorcet" else {}
+    for _ in range(60):
+        orders = [np.argsort(np.arange(7) + rng.normal(0, 1.2, 7)) for _ in range(3)]
+        ours = RanxFusion(method, **{k: tuple(v) for k, v in params.items()})
+        s, r = ours.fuse([(np.arange(7.)[::-1], o) for o in orders], ["dense"] * 3)
+        if len(set(s.tolist())) < 7: continue                 # a circle
+        theirs = fuse([Run({"q": {str(x): 7. - i for i, x in enumerate(o)}}) for o in orders], norm=None, method=method, params=params)
+        assert dict(zip(map(str, r.tolist()), s.tolist())) == dict(theirs.run["q"])
+        checked += 1
+    assert checked > 10
+
+
+ALL = [RRF(60), RRF(3, weights=(2, 1)), MinMax(0.3), ZScore(0.7), Borda(), Borda((1, 3)), CombMNZ(), CombSUM("zmuv"), RanxFusion("med", "borda"), RanxFusion("condorcet")]
+
+
+@pytest.mark.parametrize("fuse", ALL, ids=repr)
+def test_a_batch_is_its_queries_one_by_one(fuse, monkeypatch):
+    monkeypatch.setattr(ArrayFusion, "BLOCK", 5)
+    batch, kinds = batch_of_runs(11, runs=2), ["dense", "lexical"]
+    scores, rows = fuse.fuse_batch([r for _, r in batch], [s for s, _ in batch], kinds)
+    for i in range(len(rows)):
+        s, r = fuse.fuse([(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in batch], kinds)
+        assert np.array_equal(r, rows[i][rows[i] >= 0])
+        assert np.array_equal(s, scores[i][rows[i] >= 0])
+
+
+@pytest.mark.parametrize("fuse", ALL, ids=repr)
+def test_hybrids_rank_alike_with_and_without_batches(fuse):
+    class OneByOne:
+        def fuse(self, runs, kinds): return fuse.fuse(runs, kinds)
+    batch, texts = batch_of_runs(12, runs=2), [f"question {i}" for i in range(12)]
+    hashes = np.random.default_rng(0).integers(0, 2**63, 30).astype(np.uint64)
+    for k in (1, 5, 40):
+        (s, r), (s1, r1) = (fuse_runs(Hybrid(Dense(Toy()), Lexical(), fuse=f), batch, texts, hashes, k) for f in (fuse, OneByOne()))
+        assert np.array_equal(r, r1)
+        assert np.array_equal(s, s1)
 
 
 def test_the_order_of_the_runs_does_not_matter_to_the_score():

@@ -5,82 +5,158 @@
 # %% ../../nbs/06_search/00_fts5.ipynb #552c5916
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from ..core.chunks import Chunks
+from ..core.chunks import Chunks, chunk_sections
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.runs import pad
+from .postings import BM25, Postings, kept_postings, read_postings, search_postings
+from .words import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['QueryCompiler', 'quote', 'FTS5Searcher', 'FTS5']
+__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'use_postings', 'stamp', 'fill_table', 'FTS5',
+           'check_table']
 
-# %% ../../nbs/06_search/00_fts5.ipynb #33fe586f
-class QueryCompiler:
-    "Turns any text into a safe FTS5 query: its words, quoted and joined by OR."
-    def __init__(self, con: sqlite3.Connection, tokenize: str):
-        self.con = con
-        unstemmed = tokenize.removeprefix("porter").strip() or "unicode61"
-        con.execute(f"CREATE VIRTUAL TABLE temp.scratch USING fts5(x, tokenize={quote(unstemmed)})")
-        con.execute("CREATE VIRTUAL TABLE temp.scratch_words USING fts5vocab(temp, scratch, instance)")
+# %% ../../nbs/06_search/00_fts5.ipynb #a3af9ed8
+def rows_of(
+    where: Sequence[int] | np.ndarray,  # row numbers, or a mask over all rows
+    n: int,
+) -> np.ndarray:
+    "The rows that a filter allows, int64; raises `DataError` for a mask of another length."
+    a = np.asarray(where)
+    if a.dtype != bool: return np.asarray(a, dtype=np.int64).reshape(-1)
+    if a.shape != (n,): raise DataError(f"the mask has shape {a.shape} for {n} rows", "where", "Give one truth value a row, or the numbers of the allowed rows")
+    return np.flatnonzero(a)
 
-    def words(self, text: str) -> list[str]:
-        "The words of `text`, in order, as FTS5's tokenizer sees them."
-        self.con.execute("INSERT INTO temp.scratch(rowid, x) VALUES (1, ?)", (text,))
-        try: return [w for (w,) in self.con.execute("SELECT term FROM temp.scratch_words ORDER BY offset")]
-        finally: self.con.execute("DELETE FROM temp.scratch")
+# %% ../../nbs/06_search/00_fts5.ipynb #ffd0851a
+def native_search(con: sqlite3.Connection, table: str, match: str, weights: Sequence[float], k: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    "Scores and row ids of the best `k` rows for one compiled query, by FTS5 itself."
+    if not match: return np.empty(0), np.empty(0, np.int64)
+    t, ids = identifier(table), [] if allowed is None else [json.dumps(allowed.tolist())]
+    among = "AND +rowid IN (SELECT value FROM json_each(?))" if ids else ""
+    sql = f"SELECT -rank, rowid FROM {t} WHERE {t} MATCH ? AND rank MATCH ? {among} ORDER BY rank LIMIT ?"
+    found = con.execute(sql, [match, f"bm25({', '.join(map(repr, weights))})", *ids, k]).fetchall()
+    return np.array([s for s, _ in found], dtype=np.float64), np.array([r for _, r in found], dtype=np.int64)
 
-    def __call__(self, text: str) -> str: return " OR ".join(f'"{w}"' for w in self.words(text))
-
-def quote(value: str) -> str:
-    "A string as an SQL literal, for the places where SQLite takes no parameter."
-    return "'" + value.replace("'", "''") + "'"
-
-# %% ../../nbs/06_search/00_fts5.ipynb #25c305f2
+# %% ../../nbs/06_search/00_fts5.ipynb #99ea7d4d
 @dataclass(frozen=True, eq=False)
 class FTS5Searcher:
-    "A built FTS5 table; row numbers are those of the chunk table."
+    "A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was attached."
     con: sqlite3.Connection = field(repr=False)
-    compiler: QueryCompiler = field(repr=False)
-    n: int
+    engine: FTS5
+    table: str = "passages"
+    store: Any = field(default=None, repr=False)    # a Store, to keep the postings in
+    kept: dict = field(default_factory=dict, repr=False)
 
-    def __len__(self) -> int: return self.n
+    def __post_init__(self): self.kept.update(compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near), words=Words(self.engine.tokenize))
+
+    def __len__(self) -> int: return self.con.execute(f"SELECT count(*) FROM {identifier(self.table + '_docsize')}").fetchone()[0]
+
     @property
-    def nbytes(self) -> int: return sum(len(b) for (b,) in self.con.execute("SELECT block FROM passages_data"))
+    def nbytes(self) -> int:
+        blocks = self.con.execute(f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}").fetchone()[0]
+        return blocks + (self.kept["postings"].nbytes if "postings" in self.kept else 0)
 
-    def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each query text."
+    def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
         at_least("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
-        return pad([self._one(text, k) for text in queries], k)
+        allowed = None if where is None else rows_of(where, len(self))
+        if use_postings(self, queries): return search_postings(self.postings, self.kept["words"](list(queries)), k, allowed)
+        matches = [self.kept["compile"](text) for text in queries]
+        return pad([native_search(self.con, self.table, m, self.engine.used, k, allowed) for m in matches], k)
 
-    def _one(self, text: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-        match = self.compiler(text)
-        if not match: return np.empty(0), np.empty(0, np.int64)
-        found = self.con.execute("SELECT rowid, rank FROM passages WHERE passages MATCH ? ORDER BY rank LIMIT ?", (match, k)).fetchall()
-        rows, scores = np.array(found, dtype=np.float64).reshape(-1, 2).T
-        return -scores, rows.astype(np.int64)
+    @property
+    def postings(self) -> Postings:
+        "The postings of the table as it is now: read once, and again when it has changed."
+        if self.con.in_transaction: raise DataError("the table is being written to", self.table, "Commit the transaction, then search")
+        if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
+            read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
+            self.kept.update(postings=read(self.con, self.table, self.engine.used).with_bm25(self.engine.bm25 or BM25()), stamp=now)
+        return self.kept["postings"]
+
+# %% ../../nbs/06_search/00_fts5.ipynb #f17a612f
+BATCH = 16  # from how many questions on the postings are worth reading
+
+LONG = 256  # words of one question; FTS5's time grows with their square
+
+def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
+    "Whether the postings can and should answer these questions."
+    if searcher.engine.match != "or": return False
+    if searcher.engine.bm25 is not None: return True
+    if searcher.con.in_transaction: return False
+    worth = len(queries) >= BATCH or max(map(len, searcher.kept["words"](list(queries))), default=0) > LONG
+    return worth or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
+
+def stamp(con: sqlite3.Connection, table: str) -> list:
+    "What changes whenever an FTS5 table does: its records of its totals and of its structure."
+    return con.execute(f"SELECT block FROM {identifier(table + '_data')} WHERE id IN (1, 10)").fetchall()
 
 # %% ../../nbs/06_search/00_fts5.ipynb #17001b4a
+def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
+    "Make the contentless FTS5 table `passages` with these columns; row ids count from 0."
+    names = ", ".join(map(identifier, columns))
+    con.execute(f"CREATE VIRTUAL TABLE passages USING fts5({names}, content='', tokenize={literal(tokenize)})")
+    con.execute("BEGIN")
+    rows = enumerate(zip(*([storable(t) for t in texts] for texts in columns.values())))
+    con.executemany(f"INSERT INTO passages(rowid, {names}) VALUES (?{', ?' * len(columns)})", ((i, *row) for i, row in rows))
+    con.execute("COMMIT")
+    con.execute("INSERT INTO passages(passages) VALUES ('optimize')")
+
+# %% ../../nbs/06_search/00_fts5.ipynb #185904d3
 @dataclass(frozen=True)
 class FTS5:
-    "BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English) or `'unicode61'`."
+    "BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English), `'unicode61'` or `'trigram'`."
     tokenize: str = "porter unicode61"
+    match: str = "or"                            # or, and, phrase, near, prefix
+    weights: tuple[float, float] = (1.0, 1.0)    # of text and section path
+    near: int = 10                               # for match="near": words between the first and the last
+    bm25: BM25 | None = None                     # another formula than FTS5's
     exact = True
 
-    def build(self, chunks: Chunks | Sequence[str]) -> FTS5Searcher:
-        "Index the texts of `chunks`; raises `ConfigError` for a tokenizer that SQLite does not know."
+    def __post_init__(self):
+        if isinstance(self.match, str) and self.match not in MATCHES: raise ConfigError(f"match is {self.match!r}", "FTS5", f"Choose from {', '.join(MATCHES)}")
+        if not isinstance(self.weights, list):
+            w = tuple(map(float, self.weights))
+            if len(w) != 2 or min(w) < 0 or max(w) == 0: raise ConfigError(f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0")
+            object.__setattr__(self, "weights", w)
+        at_least("near", self.near, 0, "FTS5")
+        if self.bm25 is not None and self.match != "or" and not isinstance(self.match, list):
+            raise ConfigError("FTS5 itself, which answers this kind of match, has one formula", "FTS5", "Use bm25= with match='or'")
+
+    @property
+    def used(self) -> tuple[float, ...]: return tuple(w for w in self.weights if w)
+
+    def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
+        "Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises `ConfigError` for a tokenizer that SQLite does not know."
         texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
         if not texts: raise DataError("there are no passages to index", "FTS5")
         con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        try: con.execute(f"CREATE VIRTUAL TABLE passages USING fts5(text, content='', tokenize={quote(self.tokenize)})")
-        except sqlite3.OperationalError as e:
-            raise ConfigError(f"SQLite refuses tokenize={self.tokenize!r} ({e})", "FTS5", "Try 'porter unicode61', 'unicode61', 'ascii' or 'trigram'") from e
-        con.execute("BEGIN")
-        con.executemany("INSERT INTO passages(rowid, text) VALUES (?, ?)", enumerate(texts))
-        con.execute("COMMIT")
-        con.execute("INSERT INTO passages(passages) VALUES ('optimize')")
-        return FTS5Searcher(con, QueryCompiler(con, self.tokenize), len(texts))
+        searcher = FTS5Searcher(con, self, store=store)
+        columns = {"text": texts, "section": chunk_sections(chunks) if isinstance(chunks, Chunks) and self.weights[1] else [""] * len(texts)}
+        fill_table(con, {name: column for (name, column), w in zip(columns.items(), self.weights) if w}, self.tokenize)
+        return searcher
+
+    def attach(self, con: sqlite3.Connection, table: str, store: Any = None) -> FTS5Searcher:
+        "Search an FTS5 table that exists: nothing is copied, and rows are its row ids; raises `ConfigError` where it was made in another way."
+        check_table(con, table, self.tokenize)
+        return FTS5Searcher(con, self, table, store)
+
+# %% ../../nbs/06_search/00_fts5.ipynb #b94e959d
+def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
+    "Raise `ConfigError` unless `table` is an FTS5 table with this tokenizer, with positions and passage sizes."
+    found = con.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (table,)).fetchone()
+    if found is None or not re.search(r"using\s+fts5", found[0], re.I): raise ConfigError("it is not an FTS5 table", table)
+    options = {k.lower(): re.sub(r"(['\"])\1", r"\1", v[1:-1]) if v[0] in "'\"" else v for k, v in
+               re.findall(r"(\w+)\s*=\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^\s,)]+)", found[0])}
+    if options.get("tokenize", "unicode61").split() != tokenize.split():
+        raise ConfigError(f"the table was made with tokenize={options.get('tokenize', 'unicode61')!r}, not {tokenize!r}", table, "Give FTS5 the table's tokenizer")
+    for name, value, why in (("detail", "full", "every score would be 0"), ("columnsize", "1", "passages would have no length")):
+        if options.get(name, value).lower() != value: raise ConfigError(f"the table was made with {name}={options[name]}: {why}", table, f"Make it with {name}={value}")

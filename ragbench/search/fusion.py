@@ -7,60 +7,180 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, DataError, at_least
+from ..core.runs import tie_keys
 
 Ranked = tuple[np.ndarray, np.ndarray]  # (scores, rows) of one query, best first
 
 # %% auto #0
-__all__ = ['Ranked', 'add_up', 'RRF', 'min_max', 'MinMax']
+__all__ = ['Ranked', 'Aligned', 'align', 'ArrayFusion', 'rank_batch', 'RRF', 'check_weights', 'weighted', 'min_max', 'MinMax',
+           'check_share', 'shares', 'add_along', 'z_scores', 'ZScore']
 
 # %% ../../nbs/06_search/01_fusion.ipynb #883d6ff8
-def add_up(
-    runs: Sequence[Ranked],
-    values: Sequence[np.ndarray],  # what each candidate of each run is worth
-) -> Ranked:
-    "The sum of values for every row that occurs in any run, in order of rows."
-    rows, where = np.unique(np.concatenate([r for _, r in runs]), return_inverse=True)
-    total = np.zeros(len(rows))
-    np.add.at(total, where, np.concatenate(values))
-    return total, rows
+class Aligned(NamedTuple):
+    "The candidates of a batch of queries: `rows` `(q, m)`, −1 behind the last; `scores` `(n_runs, q, m)`, NaN, and `ranks` from 1, 0, where a run lacks the candidate."
+    rows: np.ndarray
+    scores: np.ndarray
+    ranks: np.ndarray
+
+    @property
+    def has(self) -> np.ndarray: return self.ranks > 0
+
+def align(
+    rows: Sequence[np.ndarray],    # of each run, (q, depth), best first, -1 where there are fewer
+    scores: Sequence[np.ndarray],  # of each run, (q, depth)
+) -> Aligned:
+    "Lay the runs side by side, candidates in order of row."
+    q, depths = len(rows[0]), [r.shape[1] for r in rows]
+    bits = max(1, int(sum(depths)).bit_length())
+    packed = np.concatenate(rows, axis=1).astype(np.int64)
+    packed = np.where(packed < 0, np.int64(2**62), packed << bits) | np.arange(sum(depths))
+    packed.sort(axis=1)
+    ids, place = packed >> bits, packed & ((1 << bits) - 1)
+    there = packed < 2**62
+    new = there.copy()
+    new[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+    column = np.cumsum(new, axis=1) - 1
+    m = max(1, int(column[:, -1].max(initial=-1)) + 1) if sum(depths) else 1
+    run = np.repeat(np.arange(len(rows)), depths)[place]
+    cell = ((run * q + np.arange(q)[:, None]) * m + column)[there]
+    out, ranks = np.full((q, m), -1, dtype=np.int64), np.zeros((len(rows), q, m), dtype=np.int32)
+    out[np.nonzero(new)[0], column[new]] = ids[new]
+    aligned = np.full((len(rows), q, m), np.nan)
+    first = np.r_[0, np.cumsum(depths)[:-1]][run]
+    ranks.reshape(-1)[cell] = (place - first)[there] + 1
+    aligned.reshape(-1)[cell] = np.take_along_axis(np.concatenate(scores, axis=1).astype(np.float64), place, axis=1)[there]
+    return Aligned(out, aligned, ranks)
 
 # %% ../../nbs/06_search/01_fusion.ipynb #659ade8c
-@dataclass(frozen=True)
-class RRF:
-    "Reciprocal rank fusion: sum of `1 / (k + rank)`, ranks from 1."
-    k: int = 60
+class ArrayFusion:
+    "What fusions share: a subclass has `fused(table, kinds)`, which gives `(q, m)` numbers, higher is better."
+    BLOCK = 256  # queries at once
 
-    def __post_init__(self): at_least("k", self.k, 0, "RRF")
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: raise NotImplementedError
 
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
         "Fused scores and rows of one query, not ordered."
-        return add_up(runs, [1.0 / (self.k + np.arange(1, len(r) + 1)) for _, r in runs])
+        scores, rows = self.fuse_batch([np.asarray(r, np.int64)[None] for _, r in runs], [np.asarray(s, np.float64)[None] for s, _ in runs], kinds)
+        return scores[0][rows[0] >= 0], rows[0][rows[0] >= 0]
 
-# %% ../../nbs/06_search/01_fusion.ipynb #56aeb624
+    def fuse_batch(self, rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        "Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `rows` and `scores` are `(q, depth)` for each run."
+        if not len(rows) == len(scores) == len(kinds): raise DataError(f"{len(rows)} rows, {len(scores)} scores, {len(kinds)} kinds", type(self).__name__)
+        q, out = len(rows[0]), []
+        for i in range(0, max(q, 1), self.BLOCK):
+            table = align([r[i:i + self.BLOCK] for r in rows], [s[i:i + self.BLOCK] for s in scores])
+            out.append((np.where(table.rows < 0, -np.inf, self.fused(table, kinds)), table.rows))
+        m = max(r.shape[1] for _, r in out)
+        pad = lambda x, fill: np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
+        return np.concatenate([pad(s, -np.inf) for s, _ in out]), np.concatenate([pad(r, -1) for _, r in out])
+
+# %% ../../nbs/06_search/01_fusion.ipynb #1ee67f80
+def rank_batch(
+    scores: np.ndarray,        # (q, m) higher is better
+    rows: np.ndarray,          # (q, m) rows of the chunk table, in rising order, -1 for none
+    query_hashes: np.ndarray,  # (q,) uint64
+    text_hashes: np.ndarray,   # (n_chunks,) uint64
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    "The best `k` of each query, `(q, k)`: by score, then by tie key, then by position in the corpus."
+    found = min(k, rows.shape[1])
+    kth = -np.partition(-scores, found - 1, axis=1)[:, found - 1:found]
+    keep = (scores >= kth) & (rows >= 0)
+    width = max(1, int(keep.sum(axis=1).max(initial=0)))
+    if width < rows.shape[1]:
+        order = np.argsort(~keep, axis=1, kind="stable")[:, :width]
+        scores, rows = np.take_along_axis(np.where(keep, scores, -np.inf), order, axis=1), np.take_along_axis(np.where(keep, rows, -1), order, axis=1)
+    ties = tie_keys(query_hashes[:, None], text_hashes[rows])
+    order = np.lexsort((rows, ties, rows < 0, -scores), axis=1)[:, :k]
+    out_s, out_r = np.full((len(rows), k), -np.inf), np.full((len(rows), k), -1, dtype=np.int64)
+    out_s[:, :order.shape[1]], out_r[:, :order.shape[1]] = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    return np.where(out_r < 0, -np.inf, out_s), out_r
+
+# %% ../../nbs/06_search/01_fusion.ipynb #ed15d947
+@dataclass(frozen=True)
+class RRF(ArrayFusion):
+    "Reciprocal rank fusion: (weighted) sum of `1 / (k + rank)`, ranks from 1."
+    k: int = 60
+    weights: tuple[float, ...] | None = None  # one a run, in order
+
+    def __post_init__(self):
+        at_least("k", self.k, 0, "RRF")
+        if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RRF"))
+
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        parts = np.where(table.has, 1.0 / (self.k + np.maximum(table.ranks, 1)), 0.0)
+        return weighted(parts, self.weights, "RRF").sum(axis=0)
+
+def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
+    "Weights as a tuple of numbers of at least 0, or a `ConfigError`."
+    good = isinstance(weights, Sequence) and not isinstance(weights, str) and all(isinstance(w, (int, float)) and not isinstance(w, bool) and 0 <= w < np.inf for w in weights)
+    if not good or not any(weights): raise ConfigError(f"weights is {weights!r}", owner, "Give one number of at least 0 for each run, not all 0")
+    return tuple(map(float, weights))
+
+def weighted(parts: np.ndarray, weights: Sequence[float] | None, owner: str) -> np.ndarray:
+    "What each run gives, times its weight: `(n_runs, q, m)`."
+    if weights is None: return parts
+    if len(weights) != len(parts): raise ConfigError(f"{len(weights)} weights for {len(parts)} runs", owner, "Give one weight for each run, in their order")
+    return parts * np.asarray(weights)[:, None, None]
+
+# %% ../../nbs/06_search/01_fusion.ipynb #9487e8fb
 def min_max(scores: np.ndarray) -> np.ndarray:
-    "Scores rescaled to [0, 1]; all 0 where they are all equal."
-    if not len(scores): return scores
-    low, high = scores.min(), scores.max()
-    return (scores - low) / (high - low) if high > low else np.zeros(len(scores))
+    "Scores rescaled to [0, 1] along the last axis; all 0 where they are all equal; NaN stays."
+    if not scores.size: return scores
+    low = np.fmin.reduce(scores, axis=-1, keepdims=True)
+    span = np.fmax.reduce(scores, axis=-1, keepdims=True) - low
+    return np.divide(scores - low, span, out=np.where(np.isnan(scores), np.nan, 0.0), where=span > 0)
 
 @dataclass(frozen=True)
-class MinMax:
+class MinMax(ArrayFusion):
     "Weighted sum of min-max normalised scores: `dense` for dense runs, the rest for lexical ones."
     dense: float = 0.5
 
     def __post_init__(self):
-        if isinstance(self.dense, list): return  # choices: each is checked when a grid expands them
-        if isinstance(self.dense, bool) or not isinstance(self.dense, (int, float)) or not 0 <= self.dense <= 1:
-            raise ConfigError(f"dense is {self.dense!r}", "MinMax", "Give the weight of the dense run, from 0 to 1")
-        object.__setattr__(self, "dense", float(self.dense))
+        if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "MinMax"))   # a list: checked when a grid expands it
 
-    def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
-        "Fused scores and rows of one query, not ordered."
-        if sorted(kinds) != ["dense", "lexical"]:
-            raise ConfigError(f"it was given {', '.join(kinds)} runs", "MinMax", "It weighs one dense run against one lexical run; for others use RRF")
-        weight = {"dense": self.dense, "lexical": 1 - self.dense}
-        return add_up(runs, [weight[kind] * min_max(s) for kind, (s, _) in zip(kinds, runs)])
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        return weighted(np.where(table.has, min_max(table.scores), 0.0), shares(self.dense, kinds, "MinMax"), "MinMax").sum(axis=0)
+
+def check_share(dense: float, owner: str) -> float:
+    "The weight of the dense run as a number from 0 to 1, or a `ConfigError`."
+    if isinstance(dense, bool) or not isinstance(dense, (int, float)) or not 0 <= dense <= 1:
+        raise ConfigError(f"dense is {dense!r}", owner, "Give the weight of the dense run, from 0 to 1")
+    return float(dense)
+
+def shares(dense: float, kinds: Sequence[str], owner: str) -> list[float]:
+    "The weight of each run where one is dense and one is lexical."
+    if sorted(kinds) != ["dense", "lexical"]:
+        raise ConfigError(f"it was given {', '.join(kinds)} runs", owner, "It weighs one dense run against one lexical run; for others use RRF")
+    return [dense if kind == "dense" else 1 - dense for kind in kinds]
+
+# %% ../../nbs/06_search/01_fusion.ipynb #a7bf267f
+def add_along(x: np.ndarray) -> np.ndarray:
+    "Sums along the last axis, from left to right; NumPy's own order depends on the width, so that a query's last bits would depend on its batch."
+    return np.cumsum(x, axis=-1)[..., -1:]
+
+def z_scores(scores: np.ndarray) -> np.ndarray:
+    "Mean 0 and standard deviation 1 along the last axis; all 0 where they are all equal; NaN stays."
+    there = ~np.isnan(scores)
+    n = np.maximum(there.sum(axis=-1, keepdims=True), 1)
+    centred = scores - add_along(np.where(there, scores, 0.0)) / n
+    sd = np.sqrt(add_along(np.where(there, centred, 0.0) ** 2) / n)
+    return np.where(there, centred / np.maximum(sd, 1e-9), np.nan)
+
+@dataclass(frozen=True)
+class ZScore(ArrayFusion):
+    "Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one."
+    dense: float = 0.5
+
+    def __post_init__(self):
+        if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "ZScore"))
+
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        z = z_scores(table.scores)
+        lowest = np.nan_to_num(np.fmin.reduce(z, axis=-1, keepdims=True))
+        return weighted(np.where(table.has, z, lowest), shares(self.dense, kinds, "ZScore"), "ZScore").sum(axis=0)

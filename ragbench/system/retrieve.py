@@ -17,7 +17,7 @@ from ..core.fingerprint import hash64
 from ..core.runs import pad, rank
 from ..index.flat import FaissFlat
 from ..search.fts5 import FTS5
-from ..search.fusion import RRF
+from ..search.fusion import RRF, rank_batch
 from .context import Context, search_fair
 from .labels import label
 
@@ -115,9 +115,12 @@ def fuse_runs(
     text_hashes: np.ndarray,
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Fuse the parts' rankings query by query into scores `(q, k)` and rows `(q, k)`."
-    kinds, out = [r.kind for r in hybrid.retrievers], []
-    for i, h in enumerate(hash64(list(texts))):
+    "Fuse the parts' rankings into scores `(q, k)` and rows `(q, k)`: all at once where the fusion can, else query by query, with the same result."
+    kinds, hashes, out = [r.kind for r in hybrid.retrievers], hash64(list(texts)), []
+    if hasattr(hybrid.fuse, "fuse_batch"):
+        rows, scores = [r for _, r in runs], [s for s, _ in runs]
+        return rank_batch(*hybrid.fuse.fuse_batch(rows, scores, kinds), hashes, text_hashes, k)
+    for i, h in enumerate(hashes):
         parts = [(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in runs]
         out.append(rank(*hybrid.fuse.fuse(parts, kinds), h, text_hashes, k))
     return pad(out, k)
