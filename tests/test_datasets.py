@@ -89,8 +89,9 @@ def test_offsets_are_what_resolve_gives():
 @pytest.mark.parametrize("name", [n for n in BUILT if (ROOT / "datasets" / n / "sources").is_dir()])
 def test_loaders_lose_almost_nothing_of_a_source(name):
     sources = [p for p in (ROOT / "datasets" / name / "sources").rglob("*") if p.is_file()]
+    refused = tomllib.loads((ROOT / "datasets" / name / "dataset.toml").read_text(encoding="utf-8")).get("refused", [])
     losses = parser_losses(name)
-    assert len(losses) == len(sources)
+    assert len(losses) == len(sources) - len(refused)  # a scan has a source, and no text to lose
     for row in losses:
         assert row.words > 200, row
         assert row.lost <= 0.005, row
