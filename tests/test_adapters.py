@@ -147,6 +147,23 @@ def test_a_fingerprint_follows_the_settings():
     assert len(names) == 4
 
 
+def test_splitters_are_told_apart_by_what_is_shown():
+    """A leaderboard and a store of results know a chunker by its repr: class and settings are in it, and what cannot be shown counts too."""
+    class Splitter:
+        def __init__(self, size, separators=(" ",), measure=len): self._chunk_size, self.separators, self._measure = size, list(separators), measure
+        def split_text(self, text): return text.split()
+
+    made = [from_langchain(Splitter(3)), from_langchain(Splitter(4)), from_langchain(Splitter(3, ("\n", " "))), from_langchain(Splitter(3, measure=lambda t: 2 * len(t))),
+            from_function(str.split), from_function(str.splitlines), from_function(re.compile("a").split), from_function(re.compile("b").split), from_function(lambda t: [t]), from_function(str.split, identity="mine 1"), from_function(str.split, identity="mine 2")]
+    assert len({repr(c) for c in made}) == len({fingerprint(c) for c in made}) == len(made)
+    assert repr(from_langchain(Splitter(3))) == repr(made[0])
+    assert "Splitter" in repr(made[0]) and "chunk_size=3" in repr(made[0])
+    lc = pytest.importorskip("langchain_text_splitters")
+    real = [from_langchain(lc.RecursiveCharacterTextSplitter(chunk_size=n, chunk_overlap=8)) for n in (60, 61)]
+    assert repr(real[0]) != repr(real[1]) and "RecursiveCharacterTextSplitter, chunk_size=60" in repr(real[0])
+    assert real[0](Document("d", "a text")).made_by == repr(real[0])
+
+
 def test_linear_in_the_worst_case():
     """A periodic megabyte: the number of characters compared must not explode, or this never ends."""
     text = "ab" * 500_000

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ragbench.chunk.adapters import from_function
+from ragbench.chunk.by_type import ByType
 from ragbench.chunk.certify import KINDS, LAWS, Claims, Promise, certify, examine, smallest, stress_corpus
 from ragbench.chunk.character import CharacterChunker
 from ragbench.chunk.field import FieldChunker
@@ -176,13 +177,44 @@ def test_the_stress_corpus_is_what_it_says():
     assert len(set(sentences)) < len(sentences) / 10
 
 
-OURS = [TokenChunker(512, 64), RecursiveChunker(40, 10), CharacterChunker(50, 10), SentenceChunker(64, 16), ParagraphChunker(50, 100, 10), SectionChunker(50, 100), FieldChunker()]
+OURS = [TokenChunker(512, 64), TokenChunker(64, 16, snap="sentence"), TokenChunker(64, 16, "all-MiniLM-L6-v2", "word"),
+        ByType({"pdf": SectionChunker(50, 100), "csv": FieldChunker(), "default": TokenChunker(64, 16)}), RecursiveChunker(40, 10), CharacterChunker(50, 10), SentenceChunker(64, 16), ParagraphChunker(50, 100, 10), SectionChunker(50, 100), FieldChunker()]
 
 
 @pytest.mark.parametrize("chunker", [TokenChunker(1), TokenChunker(16, 15), RecursiveChunker(5), RecursiveChunker(40, 10, "characters"), *OURS], ids=repr)
 def test_ours_are_certified(chunker):
     certificate = certify(chunker, large=100_000)
     assert certificate, certificate
+
+
+def test_each_type_is_certified_for_itself():
+    """A chunker by type is held to the promise of each of its chunkers, on documents of that type; a failure says of which."""
+    good = Windows(size=50, overlap=10)
+    for wrong in ("size bound", "overlap bound", "coverage"):
+        certificate = certify(ByType({"pdf": good, "csv": Windows(wrong, 50, 10)}), large=0)
+        assert wrong in failed(certificate)
+        assert certificate[wrong].example.startswith("[csv] ")
+    assert certify(ByType({"pdf": good, "csv": Windows(size=20, overlap=3)}), large=0)
+    mine = Corpus([Document("p", "text § " * 9, format="pdf"), Document("c", "text § " * 9, format="csv")])
+    certificate = certify(ByType({"pdf": good, "csv": from_function(lambda t: t.split("§"))}), mine, large=0)
+    assert certificate["your corpus"].checked == 2
+    assert certificate["your corpus"].example.startswith("[csv] ")
+
+
+@pytest.mark.parametrize("chunker", [ParagraphChunker, SectionChunker])
+def test_a_largest_size_is_a_promise(chunker):
+    assert Promise.of(chunker(50, 100)).size == 100
+    assert Promise.of(SectionChunker(50, 100, fallback=TokenChunker(999))).size is None
+
+
+def test_snapped_windows_cannot_hide_what_they_share():
+    """The start that moves back beyond the overlap, as it once did, fails."""
+    class Back(TokenChunker):
+        def _cut(self, doc, table):
+            spans = super()._cut(doc, table)
+            spans[1:, 0] = np.maximum(spans[1:, 0] - 40, spans[:-1, 0])
+            return spans
+    assert failed(certify(Back(64, 16, snap="sentence"), large=0)) >= {"size bound", "overlap bound"}
 
 
 @pytest.mark.slow

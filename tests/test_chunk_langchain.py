@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.chunk.recursive import RecursiveChunker
+from ragbench.chunk.recursive import RecursiveChunker, character_spans, recursive_spans, trim
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.documents import Document
 
@@ -29,6 +29,18 @@ def test_characters_are_split_as_langchain_splits_them(text, window, separators)
     theirs = splitters.RecursiveCharacterTextSplitter(chunk_size=size, chunk_overlap=overlap, separators=list(separators)).split_text(text)
     ours = RecursiveChunker(size, overlap, "characters", separators)(Document("d", text))
     assert ours.texts == [t.strip() for t in theirs if t.strip()]
+
+
+RUNS = st.lists(st.sampled_from([*PIECES, "\n\n\n", "aba", "a", "b"]), max_size=60).map("".join)
+
+
+@settings(max_examples=500, deadline=None)
+@given(RUNS, WINDOWS, st.one_of(SEPARATORS, st.sampled_from([("aba", "a", ""), ("\n\n\n", "\n\n", "\n"), ("  ", " ", "")])))
+def test_searching_gives_what_the_definition_gives(text, window, separators):
+    """In characters chunks are found by `str.find`; the definition cuts at every separator and merges."""
+    size, overlap = window
+    want = [s for s in recursive_spans(text, 0, len(text), lambda bounds: bounds, size, overlap, separators) if s[0] < s[1]]
+    assert trim(text, character_spans(text, 0, len(text), size, overlap, separators)).tolist() == trim(text, want).tolist()
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(40, 0), (200, 50), (1000, 200)])

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -150,6 +151,15 @@ class AdaptedChunker:
     def fingerprint(self) -> str:
         return fingerprint("AdaptedChunker", self.name, self.identity or _described(self.settings, self.name))
 
+    @functools.cached_property
+    def _shown(self) -> str:
+        said = {"identity": self.identity} if self.identity else _parameters(self.settings)
+        try: said["fingerprint"] = self.fingerprint[:8]
+        except ConfigError: pass                                            # a splitter that cannot be described can still be used, outside a benchmark
+        return f"AdaptedChunker({', '.join([self.name, *(f'{k}={v!r}' for k, v in said.items())])})"
+
+    def __repr__(self) -> str: return self._shown
+
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64; raises `AlignmentError`."
         pieces = list(self.split(doc.text))
@@ -160,6 +170,13 @@ class AdaptedChunker:
         return align(doc.text, [p[-1] if isinstance(p, tuple) else p for p in pieces], f"{self.name} on {doc.id}")
 
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+
+# %% ../../nbs/03_chunk/23_adapters.ipynb #e3f7e25f
+def _parameters(settings: Any) -> dict[str, Any]:
+    "The plain settings of a splitter, for people: numbers, short strings and lists of them; `_chunk_size` is shown as `chunk_size`."
+    plain = lambda v: isinstance(v, (bool, int, float)) or isinstance(v, str) and len(v) <= 40
+    kept = lambda v: plain(v) or isinstance(v, (list, tuple)) and 0 < len(v) <= 8 and all(map(plain, v))
+    return {k.strip("_"): v for k, v in getattr(settings, "__dict__", {}).items() if kept(v)}
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #69d25c7d
 def _native(text: str, pieces: Sequence[tuple[int | None, int | None, str]]) -> np.ndarray | None:
@@ -182,7 +199,10 @@ def _described(x: Any, owner: str, depth: int = 0) -> Any:
     if isinstance(x, dict): return {str(k): inner(v) for k, v in x.items()}
     if isinstance(x, types.MethodType): return [x.__func__.__qualname__, inner(x.__self__)]
     if isinstance(x, functools.partial): return [inner(x.func), inner(x.args), inner(x.keywords)]
-    if isinstance(x, type) or isinstance(x, types.BuiltinFunctionType): return f"{x.__module__}.{x.__qualname__}"
+    if isinstance(x, types.BuiltinFunctionType) and not isinstance(x.__self__, (type(None), types.ModuleType, type)): return [x.__qualname__, inner(x.__self__)]
+    if isinstance(x, (type, types.BuiltinFunctionType)): return f"{x.__module__}.{x.__qualname__}"
+    if isinstance(x, types.MethodDescriptorType): return f"{x.__objclass__.__module__}.{x.__qualname__}"     # such as str.split
+    if isinstance(x, re.Pattern): return ["re.Pattern", inner(x.pattern), x.flags]
     if isinstance(x, types.FunctionType):
         return [x.__qualname__, _code(x.__code__), inner(x.__defaults__), [inner(c.cell_contents) for c in x.__closure__ or ()]]
     kind = f"{type(x).__module__}.{type(x).__qualname__} {_version(type(x).__module__)}"

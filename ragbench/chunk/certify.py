@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, NamedTuple
 
@@ -83,7 +83,7 @@ class Promise(NamedTuple):
     @classmethod
     def of(cls, chunker: Any, **said: Any) -> Promise:
         "From the chunker's `promise` or its fields, overruled by what is said."
-        read = {n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int}
+        read = {n: v for n, field in (("size", "max"), ("size", "size"), ("overlap", "overlap")) if type(v := getattr(chunker, field, None)) is int}
         if isinstance(getattr(chunker, "tokenizer", None), str): read["tokenizer"] = chunker.tokenizer
         read |= getattr(chunker, "promise", None) or {}
         return cls(**read | {k: v for k, v in said.items() if v is not None})
@@ -264,7 +264,11 @@ def certify(
     seconds: float = 60.0,         # of the processor, for the long line
     name: str = "",
 ) -> Certificate:
-    "Hold a chunker to law 1 and to its own promises."
+    "Hold a chunker to law 1 and to its own promises; one that has `chunkers` for document types, on each type."
+    if isinstance(types := getattr(chunker, "chunkers", None), Mapping):
+        own = {t: [d for d in corpus or () if chunker.kind(d) == t] for t in types}
+        asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}
+        return _together(name or repr(chunker), {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types})
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
     docs = [*stress_corpus(max(3000, 8 * (promise.size or 0))), *(corpus or ())]
     found = [(d, examine(chunker, d, promise)) for d in docs]
@@ -277,7 +281,7 @@ def certify(
         mine = [(d, w) for d, w in found if d.metadata.get("kind", "your corpus") == kind]
         rows.append(_row(kind, [(d, next(w[x] for x in w if x in laws)) for d, w in mine if laws & set(w)], len(mine), True, chunker, promise, laws))
     wrong = _long(chunker, large, seconds) if large else None
-    rows.append(Row(f"{large / 1e6:g} MB of one line" if large else "one long line", (wrong is None) if large else None, bool(large), wrong or ""))
+    rows.append(Row(f"{large / 1e6:g} MB of one line" if large else "one long line", (wrong is None) if large else None, int(large > 0), wrong or ""))
     return Certificate(name or getattr(chunker, "name", "") or repr(chunker), tuple(rows))
 
 def _row(title: str, wrong: Sequence[tuple[Document, str]], checked: int, kept: bool, chunker: Any, promise: Promise, laws: set[str]) -> Row:
@@ -288,3 +292,26 @@ def _row(title: str, wrong: Sequence[tuple[Document, str]], checked: int, kept: 
     if not doc.text or not broken(doc.text): return Row(title, False, checked, f"{doc.id}: {why}")  # it takes the document's headings or fields, or luck
     text = smallest(doc.text, lambda t: bool(broken(t)))
     return Row(title, False, checked, f"{_clip(text, 80)}: {(broken(text) or [why])[0]}")
+
+# %% ../../nbs/03_chunk/24_certify.ipynb #d5d46d84
+@dataclass(frozen=True)
+class _OfType:
+    "A chunker by type as it treats one type: every document is given that format."
+    chunker: Any
+    format: str
+
+    @property
+    def promise(self) -> dict[str, Any]: return Promise.of(self.chunker.chunkers[self.format])._asdict()
+
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return self.chunker(Corpus([replace(d, format=self.format) for d in ([source] if isinstance(source, Document) else source)]))
+
+def _together(name: str, found: Mapping[str, Certificate]) -> Certificate:
+    "One certificate of several: a property holds if it holds for each type; the failure shown is that of the first type that fails."
+    rows = {}
+    for title in dict.fromkeys(r.property for c in found.values() for r in c.rows):
+        mine = {t: r for t, c in found.items() for r in c.rows if r.property == title}
+        wrong = next((f"[{t}] {r.example}" for t, r in mine.items() if r.passed is False), "")
+        judged = [r.passed for r in mine.values() if r.passed is not None]
+        rows[title] = Row(title, all(judged) if judged else None, sum(r.checked for r in mine.values()), wrong)
+    return Certificate(name, tuple(rows.values()))

@@ -109,6 +109,9 @@ class LLMChunker:
         if self.window < self.piece: raise ConfigError(f"window is {self.window} and piece is {self.piece}", "LLMChunker", "A window holds at least one piece")
         object.__setattr__(self, "_known", {})
 
+    @property
+    def promise(self) -> dict[str, int]: return {"size": self.window}
+
     def cuts(self, pieces: Sequence[str], where: str) -> list[int]:
         "The checked answer for these pieces: known, read from the cache, or asked for."
         recipe = {"chat": self.chat, "instruction": self.instruction, "pieces": [text_hash(p) for p in pieces]}

@@ -16,10 +16,11 @@ from ..core.sentences import gaps
 from ..core.starts import TokenTable
 
 Level = Callable[[int, int], np.ndarray]  # boundaries b with low < b <= high, rising
+LINE, WHITE = re.compile(r"\n"), re.compile(r"\s+")
 
 # %% auto #0
-__all__ = ['Level', 'FENCE', 'check_range', 'Boundaries', 'between', 'fences', 'inside', 'best_boundary', 'end_by_count',
-           'Packer', 'pack']
+__all__ = ['Level', 'LINE', 'WHITE', 'FENCE', 'check_range', 'Boundaries', 'between', 'fences', 'inside', 'best_boundary',
+           'end_by_count', 'Packer', 'pack']
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #e724b277
 def check_range(low: int, high: int, overlap: int, owner: str) -> None:
@@ -40,26 +41,27 @@ class Boundaries:
     def paragraphs(self, low: int, high: int) -> np.ndarray: return between(self._paragraphs, low, high)
 
     def sentences(self, low: int, high: int) -> np.ndarray:
-        i, j = np.searchsorted(self._blocks, low, "right") - 1, np.searchsorted(self._blocks, high, "left")
-        return between(np.concatenate([np.empty(0, np.int64), *map(self._of_block, range(max(i, 0), j))]), low, high)
+        i, j = int(self._blocks.searchsorted(low, "right")) - 1, int(self._blocks.searchsorted(high, "left"))
+        parts = [self._of_block(k) for k in range(max(i, 0), j)]
+        return between(parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts]), low, high)
 
     def _of_block(self, i: int) -> np.ndarray:
-        if i not in self._sentences:
+        if i not in self._sentences:                                        # few are remembered: packing only moves on
             a, b = self._blocks[i:i + 2].tolist()
+            if len(self._sentences) > 64: self._sentences.clear()
             self._sentences[i] = self.table.into(a + gaps(self.text[a:b], "sentence", self.language))
         return self._sentences[i]
 
-    def lines(self, low: int, high: int) -> np.ndarray: return self._gaps(r"\n", low, high)
-    def words(self, low: int, high: int) -> np.ndarray: return self._gaps(r"\s+", low, high)
+    def lines(self, low: int, high: int) -> np.ndarray: return self._gaps(LINE, low, high)
+    def words(self, low: int, high: int) -> np.ndarray: return self._gaps(WHITE, low, high)
 
-    def _gaps(self, pattern: str, low: int, high: int) -> np.ndarray:
-        found = np.array([m.span() for m in re.compile(pattern).finditer(self.text, max(low, 0), high)], dtype=np.int64).reshape(-1, 2)
-        return between(np.unique(self.table.into(found)), low, high)
+    def _gaps(self, pattern: re.Pattern, low: int, high: int) -> np.ndarray:
+        found = [m.span() for m in pattern.finditer(self.text, max(low, 0), high)]
+        return between(self.table.into(np.array(found, dtype=np.int64)), low, high) if found else np.empty(0, np.int64)
 
 def between(at: np.ndarray, low: int, high: int) -> np.ndarray:
     "Those of a rising array that lie in `(low, high]`."
-    i, j = np.searchsorted(at, (low, high), side="right")
-    return at[i:j]
+    return at[at.searchsorted(low, "right"):at.searchsorted(high, "right")]
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #5aa0d6bf
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
@@ -83,17 +85,18 @@ def best_boundary(levels: Sequence[Level], whole: np.ndarray, low: int, high: in
     "The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or `None`."
     for level in levels if high > low else ():
         at = level(low, high)
-        if len(at) and len(at := at[~inside(at, whole)]): return int(at[-1 if last else 0])
+        if len(at) and len(whole): at = at[~inside(at, whole)]
+        if len(at): return int(at[-1 if last else 0])
     return None
 
 def end_by_count(table: TokenTable, whole: np.ndarray, here: int, reach: int, high: int, stop: int) -> int:
     "An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further than `here`."
-    i = int(np.searchsorted(whole[:, 0], reach)) - 1
+    i = int(whole[:, 0].searchsorted(reach)) - 1
     if i >= 0 and reach < whole[i, 1]:                                      # inside a whole block: after it if it fits, else before it
         if whole[i, 1] <= high: return int(whole[i, 1])
         if whole[i, 0] > here: return int(whole[i, 0])
     if reach > here: return reach
-    i = int(np.searchsorted(table.starts, here, side="right"))              # one character of more than `high` tokens
+    i = int(table.before(here + 1))                                         # one character of more than `high` tokens
     return min(int(table.starts[i]), stop) if i < len(table) else stop
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #4a2797c8

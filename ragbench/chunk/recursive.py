@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from ..core.documents import Corpus, Document
 SEPARATORS = ("\n\n", "\n", " ", "")
 
 # %% auto #0
-__all__ = ['SEPARATORS', 'BLOCK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'RecursiveChunker']
+__all__ = ['SEPARATORS', 'BLOCK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'Places', 'character_spans',
+           'RecursiveChunker']
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #cd42f949
 BLOCK = 1_000_000  # characters looked at together: four bytes each
@@ -82,11 +84,49 @@ def recursive_spans(
 # %% ../../nbs/03_chunk/01_recursive.ipynb #38083417
 def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     "The spans without white space at their ends, empty ones left out: `(m, 2)` int64."
-    out = []
+    out: list[int] = []
     for s, e in spans:
-        t = text[s:e].lstrip()
-        if t: out.append((e - len(t), e - len(t) + len(t.rstrip())))
+        if text[s:s + 1].isspace(): s = e - len(text[s:e].lstrip())         # nothing is copied where there is nothing to take off
+        if s < e and text[e - 1].isspace(): e = s + len(text[s:e].rstrip())
+        if s < e: out += (s, e)
     return np.array(out, dtype=np.int64).reshape(-1, 2)
+
+# %% ../../nbs/03_chunk/01_recursive.ipynb #034e25b9
+class Places:
+    "Where a separator stands in `text[start:end]`, read from the left."
+    def __init__(self, text: str, start: int, end: int, separator: str):
+        self.text, self.end, self.separator, self.k, self.at = text, end, separator, len(separator), None
+        if any(separator.endswith(separator[:i]) for i in range(1, self.k)):
+            self.at = array("q", (m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)))
+
+    def last(self, low: int, high: int) -> int:
+        "The last place in `[low, high]`, or -1."
+        if self.at is None: return self.text.rfind(self.separator, low, min(high + self.k, self.end))
+        i = bisect_right(self.at, high) - 1
+        return self.at[i] if i >= 0 and self.at[i] >= low else -1
+
+    def first(self, low: int) -> int:
+        "The first place at or after `low`, or the end of the stretch."
+        if self.at is not None: return self.at[i] if (i := bisect_left(self.at, low)) < len(self.at) else self.end
+        return at if (at := self.text.find(self.separator, low, self.end)) >= 0 else self.end
+
+def character_spans(text: str, start: int, end: int, size: int, overlap: int, separators: Sequence[str] = SEPARATORS) -> list[tuple[int, int]]:
+    "`recursive_spans` with `size` and `overlap` in characters."
+    i = next((i for i, s in enumerate(separators) if not s or text.find(s, start, end) >= 0), None)
+    if i is None: return [(start, end)]
+    if not separators[i]: return [(j, min(j + size, end)) for j in range(start, max(end - overlap, start + 1), size - overlap)]
+    places, rest, out, j = Places(text, start, end, separators[i]), separators[i + 1:], [], start
+    first, last = places.first, places.last
+    while j < end:
+        to = end if end - j <= size else last(j + 1, j + size)
+        if to < 0:                                                          # the piece that begins here is too large
+            to = first(j + 1)
+            out += character_spans(text, j, to, size, overlap, rest) if rest else [(j, to)]
+            j = to; continue
+        out.append((j, to))
+        room = size - first(to + 1) + to if overlap and to < end else 0     # what the next piece leaves
+        j = first(max(to - min(room, overlap), j + 1)) if room > 0 else to
+    return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #c5896685
 @dataclass(frozen=True)
@@ -102,9 +142,7 @@ class RecursiveChunker:
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "RecursiveChunker"))
         object.__setattr__(self, "separators", tuple(self.separators))
 
-    def _cut(self, doc: Document, before: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        return trim(doc.text, recursive_spans(doc.text, 0, len(doc.text), before, self.size, self.overlap, self.separators))
-
     def __call__(self, source: Corpus | Document) -> Chunks:
-        if self.tokenizer == "characters": return chunk_corpus(source, lambda doc: self._cut(doc, np.asarray), repr(self))
-        return chunk_tables(source, self.tokenizer, lambda doc, table: self._cut(doc, table.before), repr(self))
+        how = self.size, self.overlap, self.separators
+        if self.tokenizer == "characters": return chunk_corpus(source, lambda d: trim(d.text, character_spans(d.text, 0, len(d.text), *how)), repr(self))
+        return chunk_tables(source, self.tokenizer, lambda d, table: trim(d.text, recursive_spans(d.text, 0, len(d.text), table.before, *how)), repr(self))

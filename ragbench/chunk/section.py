@@ -82,6 +82,9 @@ class SectionChunker:
         check_range(self.min, self.max, 0, "SectionChunker"); check_range(0, self.max, self.overlap, "SectionChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SectionChunker"))
 
+    @property
+    def promise(self) -> dict[str, None]: return {} if self.fallback is None else {"size": None, "overlap": None}   # then it is the fallback's, in its own unit
+
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:

@@ -19,7 +19,8 @@ from ..core.starts import TokenTable, token_tables
 from ..core.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['check_window', 'windows', 'last_boundary', 'snapped_windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
+__all__ = ['check_window', 'windows', 'last_boundary', 'first_boundary', 'snapped_windows', 'tokenizer_name', 'chunk_tables',
+           'TokenChunker']
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6157780d
 def check_window(size: int, overlap: int, owner: str) -> None:
@@ -53,14 +54,23 @@ def last_boundary(
     i = int(np.searchsorted(at, high, side="right")) - 1
     return int(at[i]) if i >= 0 and at[i] > low else None
 
+def first_boundary(
+    at: np.ndarray,  # offsets of the boundaries, rising
+    low: int,        # inclusive
+    high: int,       # exclusive
+) -> int | None:
+    "The first boundary in `[low, high)`, or `None`."
+    i = int(np.searchsorted(at, low, side="left"))
+    return int(at[i]) if i < len(at) and at[i] < high else None
+
 def snapped_windows(
     table: TokenTable,
     size: int,
     overlap: int,
-    within: int,        # tokens: how far back an edge may move, less than `size - overlap`
+    within: int,        # tokens: how far an edge may move, less than `size - overlap`
     at: np.ndarray,     # offsets of the boundaries, rising
 ) -> np.ndarray:
-    "Windows of at most `size` tokens, `(m, 2)`, whose edges moved back to a boundary where there is one within `within` tokens."
+    "Windows of at most `size` tokens that share at most `overlap`, `(m, 2)`; edges stand at a boundary where there is one within `within` tokens."
     out, n, start, first = [], len(table), None, 0
     while first < n:
         start = int(table.starts[first]) if start is None else start
@@ -69,8 +79,9 @@ def snapped_windows(
         end = last_boundary(at, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
         out.append((start, end))
         back = max(int(table.before(end)) - overlap, first + 1)
-        start = end if not overlap else last_boundary(at, int(table.starts[max(back - within, first + 1)]) - 1, int(table.starts[back])) or int(table.starts[back])
-        first = max(int(table.before(start)), first + 1)
+        lowest, highest = int(table.starts[back]), min(int(table.starts[min(back + within, n - 1)]) + 1, end)
+        start = end if not overlap or lowest >= end else first_boundary(at, max(lowest, start + 1), highest) or lowest
+        first = max(table.reached(start), first + 1)
     return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/00_token.ipynb #748f5f33
@@ -91,7 +102,7 @@ def chunk_tables(source: Corpus | Document, tokenizer: str, cut: Callable[[Docum
 # %% ../../nbs/03_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
 class TokenChunker:
-    "Windows of `size` tokens, `overlap` of them shared; `snap` moves edges back to a sentence, paragraph or word, by at most `snap_within` tokens."
+    "Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph or word by at most `snap_within` tokens, and both are upper bounds."
     size: int
     overlap: int = 0
     tokenizer: str = "cl100k_base"

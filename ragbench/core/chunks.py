@@ -107,9 +107,10 @@ def chunk_corpus(
     for doc in corpus:
         got = spans_of(doc)
         spans = as_spans(got.spans if isinstance(got, Labelled) else got)
-        kept = [not doc.text[s:e].isspace() for s, e in spans.tolist()]
-        parts.append(spans[kept])
-        labels.append([n for n, k in zip(got.sections, kept) if k] if isinstance(got, Labelled) else None)
+        text, names = doc.text, list(got.sections) if isinstance(got, Labelled) else None
+        blank = [i for i, (s, e) in enumerate(spans.tolist()) if text[s:s + 1].isspace() and text[s:e].isspace()]
+        parts.append(np.delete(spans, blank, axis=0) if blank else spans)
+        labels.append(names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist())
     rows, spans = np.repeat(np.arange(len(corpus)), [len(p) for p in parts]), np.concatenate(parts)
     names = None if all(n is None for n in labels) else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p[:, 0]))]
     return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by, names)

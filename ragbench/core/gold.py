@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,13 @@ from typing import Any, NamedTuple
 from .documents import Corpus
 from .errors import DataError
 from .fingerprint import fingerprint
+from .quotes import find_quote
+
+log = logging.getLogger("ragbench.core.gold")
 
 # %% auto #0
-__all__ = ['Query', 'Evidence', 'Gold', 'gold_from_spans', 'load_gold', 'check_gold', 'EvidenceClass', 'evidence_classes']
+__all__ = ['log', 'Query', 'Evidence', 'Gold', 'gold_from_spans', 'load_gold', 'QuoteMatch', 'match_quotes', 'gold_from_quotes',
+           'check_gold', 'EvidenceClass', 'evidence_classes']
 
 # %% ../../nbs/00_core/09_gold.ipynb #9538bd95
 class Query(NamedTuple):
@@ -43,6 +48,8 @@ class Gold:
     query_list: tuple[Query, ...]
     evidence_list: tuple[Evidence, ...]
     unit: str = "evidence"
+    copies: str = "all"                                # "first": verbatim copies elsewhere do not count
+    nonrelevant: tuple[tuple[str, str], ...] = ()      # (query_id, doc_id) of documents that were judged and found wanting
 
     def __post_init__(self):
         problems = _problems(self)
@@ -55,7 +62,7 @@ class Gold:
         return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {len(self.unanswerable)} unanswerable, judged by {self.unit})"
 
     @functools.cached_property
-    def fingerprint(self) -> str: return fingerprint(self.query_list, self.evidence_list, self.unit)
+    def fingerprint(self) -> str: return fingerprint(self.query_list, self.evidence_list, self.unit, *([] if self.copies == "all" else [self.copies]), *([self.nonrelevant] if self.nonrelevant else []))
 
     @functools.cached_property
     def by_query(self) -> dict[str, tuple[Evidence, ...]]:
@@ -88,6 +95,7 @@ def _problems(gold: Gold) -> list[str]:
     ids = Counter(q.query_id for q in gold.query_list)
     out = [f"query id {i!r} occurs {n} times" for i, n in ids.items() if n > 1]
     out += [f"query {q.query_id!r} has no text" for q in gold.query_list if not isinstance(q.text, str) or not q.text.strip()]
+    if gold.copies not in ("all", "first"): out.append(f"copies is {gold.copies!r}: 'all' verbatim copies count, or the 'first', which is the one named")
     if gold.unit not in ("evidence", "document"): out.append(f"unit is {gold.unit!r}: judged units are 'evidence' or 'document'")
     for e in gold.evidence_list:
         if e.query_id not in ids: out.append(f"evidence for {e.query_id!r}, which is not a query")
@@ -123,6 +131,48 @@ def load_gold(
 
 Gold.from_spans = staticmethod(gold_from_spans)
 Gold.load = staticmethod(load_gold)
+
+# %% ../../nbs/00_core/09_gold.ipynb #ac5adf9d
+class QuoteMatch(NamedTuple):
+    "A quote of a query and where it was found: in `doc_id`, or nowhere (`doc_id` is `None`)."
+    query_id: str
+    quote: str
+    doc_id: str | None
+    start: int = 0
+    end: int = 0
+    score: float = 0.0
+    how: str = ""
+    grade: int = 1
+
+def match_quotes(
+    rows: Iterable[Mapping[str, Any]],  # {query_id, query, evidence: [{quote, doc_id?, grade?}], tags?, answer?}
+    corpus: Corpus,
+    min_score: float = 90.0,            # of likeness, 0 to 100
+) -> list[QuoteMatch]:
+    "Every quote and the place that is most like it; without a `doc_id` the first best of all documents."
+    out = []
+    for r in rows:
+        for e in r.get("evidence") or ():
+            ids = [e["doc_id"]] if e.get("doc_id") is not None else [d.id for d in corpus]
+            found = [(m, i) for i in ids if i in corpus.rows and (m := find_quote(e["quote"], corpus[i].text, min_score))]
+            best = max(found, key=lambda f: f[0].score, default=None)
+            place = (best[1], *best[0]) if best else (None,)
+            out.append(QuoteMatch(str(r["query_id"]), e["quote"], *place, **({"grade": e["grade"]} if "grade" in e else {})))
+    return out
+
+# %% ../../nbs/00_core/09_gold.ipynb #0144426e
+def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
+    "Gold from questions that quote their evidence; raises `DataError` that names every quote which stands nowhere."
+    rows = list(rows)
+    matches = match_quotes(rows, corpus, min_score)
+    lost, near = [m for m in matches if m.doc_id is None], [m for m in matches if m.how == "fuzzy"]
+    if lost: raise DataError("\n".join([f"{len(lost)} of {len(matches)} quotes are not in the corpus", *(f"query {m.query_id!r}: {m.quote[:90]!r}" for m in lost[:20])]), "Gold.from_quotes",
+                             f"Mend them, or accept less likeness than min_score={min_score:g} and read what match_quotes then finds")
+    for m in near: log.warning("query %r: the quote is not verbatim, %.1f %% alike: %r stands in %r as %r", m.query_id, m.score, m.quote, m.doc_id, corpus[m.doc_id].text[m.start:m.end])
+    queries = tuple(Query(str(r["query_id"]), r["query"], tuple(r.get("tags") or ()), r.get("answer")) for r in rows)
+    return Gold(queries, tuple(Evidence(m.query_id, m.doc_id, m.start, m.end, m.grade) for m in matches))
+
+Gold.from_quotes = staticmethod(gold_from_quotes)
 
 # %% ../../nbs/00_core/09_gold.ipynb #c05d9bf8
 def check_gold(gold: Gold, corpus: Corpus) -> None:
@@ -164,7 +214,23 @@ def evidence_classes(gold: Gold, corpus: Corpus) -> dict[str, tuple[EvidenceClas
         for e in gold.by_query[q.query_id]:
             text = corpus[e.doc_id].text[e.start:e.end]
             grades[text] = max(e.grade, grades.get(text, 0))
+            if gold.copies == "first": places.setdefault(text, {})[corpus.row(e.doc_id), e.start, e.end] = None
         for text in grades:
             if text not in places: places[text] = _occurrences(text, corpus)
-        out[q.query_id] = tuple(EvidenceClass(places[t], g) for t, g in grades.items())
+        out[q.query_id] = tuple(EvidenceClass(tuple(places[t]), g) for t, g in grades.items())
+        if gold.copies == "first": places.clear()
     return out
+
+# %% ../../nbs/00_core/09_gold.ipynb #f98e1e87
+def _from_qrels(queries: Mapping[str, str], qrels: Any, corpus: Corpus) -> Gold:
+    "Gold over whole documents from judgements: see `ragbench.core.qrels`."
+    from ragbench.core.qrels import logged_gold
+    return logged_gold(queries, qrels, corpus)
+
+def _to_qrels(gold: Gold, chunks: Any, rule: str = "overlap"):
+    "Judgements of chunks, or of documents, from this gold: see `ragbench.core.qrels`."
+    from ragbench.core.qrels import to_qrels
+    return to_qrels(gold, chunks, rule)
+
+Gold.from_qrels = staticmethod(_from_qrels)
+Gold.to_qrels = _to_qrels

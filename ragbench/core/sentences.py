@@ -70,5 +70,5 @@ def gaps(
 
 def _before_space(text: str, ends: np.ndarray) -> np.ndarray:
     "The gap before each end: `(n, 2)`."
-    starts = np.r_[0, ends[:-1]]
-    return np.c_[[s + len(text[s:e].rstrip()) for s, e in zip(starts.tolist(), ends.tolist())], ends].astype(np.int64).reshape(-1, 2)
+    bounds = [0, *ends.tolist()]
+    return np.array([(s + len(text[s:e].rstrip()), e) for s, e in zip(bounds, bounds[1:])], dtype=np.int64).reshape(-1, 2)

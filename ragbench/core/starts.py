@@ -20,7 +20,7 @@ from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer, _starts_ta
 PIECE = 65_536  # characters encoded at a time
 
 # %% auto #0
-__all__ = ['PIECE', 'SEAM', 'SEAMED', 'pieces', 'TokenTable', 'threads', 'token_tables', 'token_table']
+__all__ = ['PIECE', 'SEAM', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'threads', 'token_tables', 'token_table']
 
 # %% ../../nbs/00_core/05a_starts.ipynb #e6cb911d
 SEAM = re.compile("[A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-яא-תء-غぁ-ゖァ-ヺ一-鿿가-힣](?=[ \n])")
@@ -48,18 +48,26 @@ class TokenTable:
 
     def before(self, offsets) -> np.ndarray:
         "How many tokens begin before each code-point offset."
-        return np.searchsorted(self.starts, np.asarray(offsets, self.starts.dtype), side="left")  # of one type, or the whole table would be converted
+        return self.starts.searchsorted(np.asarray(offsets, self.starts.dtype), side="left")  # of one type, or the whole table would be converted
+
+    def reached(self, offset: int) -> int:
+        "The first token that ends after a code-point offset, as an index."
+        return int(self.ends.searchsorted(self.ends.dtype.type(offset), side="right"))
 
     def count(self, spans) -> np.ndarray:
         "How many tokens reach into each span `[start, end)`: `(n,)` int64. A token that an edge cuts counts on both sides."
         a = np.asarray(spans, self.starts.dtype).reshape(-1, 2)
-        return np.maximum(self.before(a[:, 1]) - np.searchsorted(self.ends, a[:, 0], side="right"), 0)
+        return np.maximum(self.before(a[:, 1]) - self.ends.searchsorted(a[:, 0], side="right"), 0)
 
     def into(self, gaps: np.ndarray) -> np.ndarray:
         "For each gap `[a, b]` the offset in it at which a token begins, or `a` where none does: `(n,)` int64."
-        i = self.before(gaps[:, 0])
-        at = self.starts[np.minimum(i, len(self) - 1)].astype(np.int64) if len(self) else gaps[:, 1]
-        return np.where(i == len(self), gaps[:, 1], np.where(at <= gaps[:, 1], at, gaps[:, 0]))
+        if not len(self): return np.array(gaps[:, 1])
+        i, n = self.before(gaps[:, 0]), len(self)
+        at = self.starts.take(i, mode="clip")
+        out = np.where(at <= gaps[:, 1], at, gaps[:, 0]).astype(np.int64)
+        past = i == n
+        if past.any(): out[past] = gaps[past, 1]
+        return out
 
 # %% ../../nbs/00_core/05a_starts.ipynb #986d584c
 def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
@@ -69,12 +77,30 @@ def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.nd
     none = np.empty(0, np.uint8)
     return lambda text: (table[encoding.encode_to_numpy(text, disallowed_special=())], none)
 
+_WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
+
+def own_ink(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    "The `starts` and `ends` of tokens, `(n,)` each, widened to every character that is not white space; those after the last token are left."
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    lost = ~((codes <= 0x3000) & _WHITE[np.minimum(codes, 0x3000)])
+    depth = np.zeros(len(text) + 1, np.int32)
+    np.add.at(depth, starts, 1); np.subtract.at(depth, ends, 1)
+    at = np.flatnonzero(lost & (np.cumsum(depth[:-1]) == 0))
+    if not len(at) or not len(starts): return starts, ends
+    starts, ends = starts.copy(), ends.copy()
+    for a in at.tolist():
+        i = int(np.searchsorted(ends, a, side="right")) - 1                 # the last token that ends at or before it
+        if i >= 0 and ends[i] == a: ends[i] = a + 1
+        elif i + 1 < len(starts): starts[i + 1] = min(starts[i + 1], a)
+    return starts, ends
+
 def _model_piece(tokenizer: Tokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
     "The same for a tokenizer that gives spans: what overlaps the token before is cut off."
     def lengths(text: str):
         spans = tokenizer.spans(text)
         ends = np.maximum.accumulate(spans[:, 1]) if len(spans) else spans[:, 1]
         starts = np.maximum(spans[:, 0], np.r_[0, ends[:-1]]) if len(spans) else spans[:, 0]
+        starts, ends = own_ink(text, starts, ends)
         return np.r_[ends - starts, 0], np.r_[starts, len(text)] - np.r_[0, ends]
     return lengths
 
@@ -89,17 +115,23 @@ def _table(parts: list[tuple[np.ndarray, np.ndarray]], text: str, name: str) -> 
     "The pieces of one text put together; 4 bytes a token where offsets fit."
     kind = np.int32 if len(text) < 2**31 else np.int64
     if not parts: return TokenTable(np.empty(0, kind), np.empty(0, kind))
-    lengths = np.concatenate([p[0] for p in parts])
     if not len(parts[0][1]):                                                # contiguous: the end of a token is the start of the next
-        bounds = np.zeros(len(lengths) + 1, kind)
-        np.cumsum(lengths, out=bounds[1:])
+        bounds, n = np.zeros(sum(len(p) for p, _ in parts) + 1, kind), 0
+        for p, _ in parts:                                                  # one by one: a cumulative sum of another type copies its input
+            here = bounds[n + 1:n + 1 + len(p)]
+            np.cumsum(p, dtype=kind, out=here)
+            here += bounds[n]; n += len(p)
         if bounds[-1] != len(text): raise DataError(f"{name} does not give back this text: {bounds[-1]} characters for {len(text)}", repr(text[:40]))
         return TokenTable(bounds[:-1], bounds[1:])
-    gaps = np.concatenate([p[1] for p in parts])
+    lengths, gaps = (np.concatenate(column) for column in zip(*parts))
     ends = np.cumsum(lengths + gaps, dtype=kind)
     real = np.ones(len(lengths), bool)
     real[np.cumsum([len(p[0]) for p in parts]) - 1] = False                 # the rest of a piece after its last token is no token
-    return TokenTable((ends - lengths).astype(kind)[real], ends[real])
+    starts, ends = (ends - lengths).astype(kind)[real], ends[real]
+    last = len(text.rstrip())
+    if not len(ends) and last: return TokenTable(np.array([len(text) - len(text.lstrip())], kind), np.array([last], kind))
+    if len(ends): ends[-1] = max(ends[-1], last)
+    return TokenTable(starts, ends)
 
 # %% ../../nbs/00_core/05a_starts.ipynb #caa49ab3
 def threads() -> int:

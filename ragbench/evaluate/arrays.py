@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from ..core.errors import ConfigError
-from .metrics import parse_metrics
+from .metrics import HOLES, hole_scores, parse_metrics
 from .units import Judged, class_places
 
 # %% auto #0
@@ -68,15 +68,36 @@ def _map(gains: np.ndarray, relevant: np.ndarray) -> np.ndarray:
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
 
+def _over_ideal(dcg: np.ndarray, best: np.ndarray) -> np.ndarray:
+    return dcg / np.where(best > 0, best, 1)
+
+def _r_precision(gains: np.ndarray, relevant: np.ndarray) -> np.ndarray:
+    return _share(((gains > 0) & (np.arange(gains.shape[1]) < relevant[:, None])).sum(axis=1), relevant)
+
+def _f1(hits: np.ndarray, relevant: np.ndarray, length: np.ndarray) -> np.ndarray:
+    p, r = _share(hits, length), _share(hits, relevant)
+    return np.where(p + r > 0, 2 * p * r / np.where(p + r > 0, p + r, 1), 0.0)
+
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #d4666fcb
 KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "recall": lambda g, ideal, r, length: _share((g > 0).sum(axis=1), r),
     "hit_rate": lambda g, ideal, r, length: (g > 0).any(axis=1).astype(np.float64),
+    "hits": lambda g, ideal, r, length: (g > 0).sum(axis=1).astype(np.float64),
     "precision": lambda g, ideal, r, length: _share((g > 0).sum(axis=1), length),
+    "f1": lambda g, ideal, r, length: _f1((g > 0).sum(axis=1), r, length),
+    "r-precision": lambda g, ideal, r, length: _r_precision(g, r),
     "mrr": lambda g, ideal, r, length: _mrr(g),
     "map": lambda g, ideal, r, length: _map(g, r),
-    "ndcg": lambda g, ideal, r, length: _dcg(g) / np.where(_dcg(ideal) > 0, _dcg(ideal), 1),
+    "dcg": lambda g, ideal, r, length: _dcg(g),
+    "dcg_burges": lambda g, ideal, r, length: _dcg(2**g - 1),
+    "ndcg": lambda g, ideal, r, length: _over_ideal(_dcg(g), _dcg(ideal)),
+    "ndcg_burges": lambda g, ideal, r, length: _over_ideal(_dcg(2**g - 1), _dcg(2**ideal - 1)),
 }
+
+def _rbp(gains: np.ndarray, persistence: str) -> np.ndarray:
+    "Rank-biased precision; a persistence of '80' is 0.80."
+    p = float(f"0.{persistence}")
+    return (1 - p) * (gains * p ** np.arange(gains.shape[1])).sum(axis=1)
 
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #cb4f62c1
 def _ideal(units: list[np.ndarray]) -> np.ndarray:
@@ -102,13 +123,15 @@ def array_metrics(
     "Like `rank_metrics`, without ranx: `(n,)` by canonical name, equal to ranx's to 1e-12; all metrics judge the units of `judged`."
     out, tables, ideal = {}, {}, _ideal(judged.units)
     for m in parse_metrics(metrics):
-        if m.name not in KERNELS:
-            raise ConfigError(f"there is no array version of {str(m)!r}", "array_metrics", f"Use rank_metrics, or one of {', '.join(KERNELS)}")
         if m.unit not in ("", judged.unit):
-            raise ConfigError(f"{str(m)!r} judges documents, the run was judged by {judged.unit}", "array_metrics", "Judge it by document")
+            raise ConfigError(f"{str(m)!r} judges by {m.unit}, the run was judged by {judged.unit}", "array_metrics", f"Judge it by {m.unit}")
+        if m.name in HOLES:
+            out[str(m)] = hole_scores(judged, m)
+            continue
         if m.k not in tables: tables[m.k] = _gains(judged, m.k)
         gains, lengths = tables[m.k]
         if m.level > 1: gains = np.where(gains >= m.level, gains, 0)
         top = np.where(ideal >= m.level, ideal, 0)
-        out[str(m)] = KERNELS[m.name](gains, top[:, :judged.cut(m.k) or None], (top > 0).sum(axis=1), lengths)
+        if m.name == "rbp": out[str(m)] = _rbp(gains, m.persistence)
+        else: out[str(m)] = KERNELS[m.name](gains, top[:, :judged.cut(m.k) or None], (top > 0).sum(axis=1), lengths)
     return out

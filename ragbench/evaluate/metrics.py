@@ -23,27 +23,30 @@ from ..core.runs import Run
 from .units import Judged, judge
 
 # %% auto #0
-__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'TREC', 'PATTERN', 'log', 'Metric', 'parse_metric', 'ranx_scores', 'parse_metrics',
-           'rank_metrics']
+__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'log', 'Metric', 'parse_metric', 'about_metric',
+           'ranx_scores', 'bpref_scores', 'judged_share', 'hole_scores', 'parse_metrics', 'rank_metrics']
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #d04b2ec0
-NAMES = {  # ranx's name: (what it measures, what else people type)
-    "recall": ("share of the relevant units that were found", ("r", "rec")),
-    "mrr": ("1 / position of the first relevant unit", ("rr", "recip_rank", "reciprocal_rank")),
-    "ndcg": ("gain = grade, discount log2(position + 1), over that of the ideal order (Järvelin and Kekäläinen, 2002)", ("ndcg_cut",)),
-    "ndcg_burges": ("the same with gain 2^grade - 1 (Burges et al., 2005)", ()),
-    "dcg": ("the numerator of ndcg", ()),
-    "dcg_burges": ("the numerator of ndcg_burges", ()),
-    "map": ("mean precision at the positions of relevant units; those not found count 0", ("ap", "map_cut", "average_precision")),
-    "hit_rate": ("1 if any relevant unit was found", ("hit", "hitrate", "success")),
-    "hits": ("how many relevant units were found", ()),
-    "precision": ("share of the list that is relevant", ("p", "prec")),
-    "f1": ("harmonic mean of precision and recall", ()),
-    "r-precision": ("precision at R, the number of relevant units", ("r_precision", "rprec", "rprecision")),
-    "rbp": ("rank-biased precision (Moffat and Zobel, 2008), with its persistence: rbp.80", ()),
+NAMES = {  # name: (what it measures, gain of a relevant unit, what else people type)
+    "recall": ("share of the relevant units that were found", "1", ("r", "rec")),
+    "mrr": ("1 / position of the first relevant unit", "1", ("rr", "recip_rank", "reciprocal_rank")),
+    "ndcg": ("discount log2(position + 1), over the ideal order's (Järvelin and Kekäläinen, 2002)", "grade", ("ndcg_cut",)),
+    "ndcg_burges": ("the same with another gain (Burges et al., 2005)", "2^grade − 1", ()),
+    "dcg": ("the numerator of ndcg", "grade", ()),
+    "dcg_burges": ("the numerator of ndcg_burges", "2^grade − 1", ()),
+    "map": ("mean precision at the positions of relevant units; those not found count 0", "1", ("ap", "map_cut", "average_precision")),
+    "hit_rate": ("1 if any relevant unit was found", "1", ("hit", "hitrate", "success")),
+    "hits": ("how many relevant units were found", "1", ()),
+    "precision": ("share of the list that is relevant", "1", ("p", "prec")),
+    "f1": ("harmonic mean of precision and recall", "1", ()),
+    "r-precision": ("precision at R, the number of relevant units", "1", ("r_precision", "rprec", "rprecision")),
+    "rbp": ("rank-biased precision (Moffat and Zobel, 2008), with its persistence: rbp.80", "grade", ()),
+    "bpref": ("relevant documents not preceded by ones judged not relevant (Buckley and Voorhees, 2004); skips what nobody judged", "1", ("binary_preference",)),
+    "judged": ("share of the list that anybody has judged, relevant or not: how large the holes are", "–", ()),
 }
-ALIASES = {alias: name for name, (_, others) in NAMES.items() for alias in (name, *others)}
-WHOLE = ("r-precision", "rbp")  # take no cut-off
+ALIASES = {alias: name for name, (*_, others) in NAMES.items() for alias in (name, *others)}
+WHOLE = ("r-precision", "rbp", "bpref")  # take no cut-off
+HOLES = ("bpref", "judged")              # ask what was judged; spans judge everything
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #a70bb784
 @dataclass(frozen=True)
@@ -56,7 +59,10 @@ class Metric:
     persistence: str = ""
 
     def __str__(self) -> str:
-        return ("doc:" if self.unit == "document" else "") + self.ranx(self.k)
+        return {"document": "doc:", "chunk": "qrels:"}.get(self.unit, "") + self.ranx(self.k)
+
+    @property
+    def comparable(self) -> bool: return self.unit != "chunk"   # across chunkers
 
     def ranx(self, k: int) -> str:
         "The name that ranx understands, with cut-off `k` instead of its own."
@@ -68,7 +74,7 @@ def _unknown(text: str, name: str) -> ConfigError:
     "The error for a name that is not known, with its neighbours."
     near = [ALIASES[n] for n in difflib.get_close_matches(name, ALIASES, n=3, cutoff=0.5)]
     hint = f"Did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
-    return ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: {', '.join(NAMES)}, each with @K, and with doc: in front")
+    return ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: {', '.join(NAMES)}, each with @K, and with doc: or qrels: in front")
 
 def _positive(text: str, what: str, value: str | None, default: int) -> int:
     "The whole number that `value` spells, or an error that names the metric."
@@ -78,8 +84,8 @@ def _positive(text: str, what: str, value: str | None, default: int) -> int:
     return int(value)
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #6a6ad28b
-TREC = re.compile(r"^((?:doc:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)")                     # trec_eval writes ndcg_cut_10
-PATTERN = re.compile(r"(doc:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$")      # [doc:]name[.persistence][@K][-lLEVEL]
+TREC = re.compile(r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)")                     # trec_eval writes ndcg_cut_10
+PATTERN = re.compile(r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$")      # [doc:|qrels:]name[.persistence][@K][-lLEVEL]
 
 def parse_metric(
     text: str,  # such as "recall@5", "nDCG@10", "doc:mrr"
@@ -92,9 +98,18 @@ def parse_metric(
     if name is None: raise _unknown(text, typed)
     if (name == "rbp") != bool(persistence): raise ConfigError(f"metric {text!r}", "metrics", "rbp, and only rbp, has a persistence: rbp.80")
     cut, lowest = _positive(text, "cut-off", k, 0), _positive(text, "relevance level", level, 1)
-    metric = Metric(name, cut, lowest, "document" if doc else "", persistence or "")
+    metric = Metric(name, cut, lowest, {"doc:": "document", "qrels:": "chunk"}.get(doc, ""), persistence or "")
     if metric.k and name in WHOLE: raise ConfigError(f"metric {text!r}: {name} takes no cut-off", "metrics", f"Write {name}")
     return metric
+
+# %% ../../nbs/08_evaluate/01_metrics.ipynb #2a91bde5
+def about_metric(text: str) -> str:
+    "What a metric measures: definition, gain, relevance threshold, what K counts, what is judged."
+    m = parse_metric(text)
+    what, gain, _ = NAMES[m.name]
+    unit = {"document": "documents", "chunk": "chunks one by one (not comparable across chunkers)", "": "the gold's own units, evidence or documents"}[m.unit]
+    cut = f"the first {m.k} " + ("documents" if m.unit == "document" else "chunks (documents, where the gold judges documents)" if not m.unit else "chunks") if m.k else "the whole list"
+    return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {cut}; judges {unit}."
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c32c2215
 log = logging.getLogger("ragbench.evaluate")
@@ -124,6 +139,29 @@ def ranx_scores(
         scores = ranx.evaluate(qrels, run, names if len(names) > 1 else names * 2, return_mean=False)
     return {n: np.asarray(s, dtype=np.float64) for n, s in scores.items()}
 
+# %% ../../nbs/08_evaluate/01_metrics.ipynb #6af16a00
+def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
+    "bpref of each query `(n,)`, by trec_eval's definition."
+    out = np.zeros(len(j))
+    for i, (u, ids, others) in enumerate(zip(j.units, j.found, j.others)):
+        good, bad = u[u[:, 1] >= level, 0], np.r_[others, u[u[:, 1] < level, 0]]
+        if not len(good): continue
+        hit, miss = np.isin(ids, good), np.isin(ids, bad)
+        before = np.minimum(np.cumsum(miss)[hit], len(good))
+        out[i] = np.where(before > 0, 1 - before / max(1, min(len(good), len(bad))), 1.0).sum() / len(good)
+    return out
+
+def judged_share(j: Judged, k: int = 0) -> np.ndarray:
+    "The share of the first `k` documents (0: of all that were retrieved) that were judged, `(n,)`; 0 for an empty list."
+    known = [np.isin(ids[:k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
+    return np.array([x.sum() / (k or max(1, len(x))) for x in known], dtype=np.float64)
+
+def hole_scores(j: Judged, m: Metric) -> np.ndarray:
+    "`bpref` or `judged@K`; raises `ConfigError` where everything is judged."
+    if j.others is None:
+        raise ConfigError(f"{str(m)!r} asks which documents were judged, and {j.unit} is judged by spans, which leave nothing open", "metrics", f"Write doc:{m.ranx(m.k)}, or leave it out")
+    return bpref_scores(j, m.level) if m.name == "bpref" else judged_share(j, m.k)
+
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #7eed2e91
 def parse_metrics(metrics: Iterable[str]) -> list[Metric]:
     "The metrics of these names, each once, in order."
@@ -146,6 +184,7 @@ def rank_metrics(
     for (unit, k), members in groups.items():
         if unit not in judged: judged[unit] = judge(gold, corpus, chunks, run, unit, cover)
         j: Judged = judged[unit]
-        scores = ranx_scores(j.units, j.lists(k), [m.ranx(j.cut(k)) for m in members])
-        for m in members: out[str(m)] = scores[m.ranx(j.cut(k))]
+        names = [m.ranx(j.cut(k)) for m in members if m.name not in HOLES]
+        scores = ranx_scores(j.units, j.lists(k), names) if names else {}
+        for m in members: out[str(m)] = hole_scores(j, m) if m.name in HOLES else scores[m.ranx(j.cut(k))]
     return {str(m): out[str(m)] for m in wanted}

@@ -16,12 +16,13 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
 from ..core.gold import EvidenceClass, Gold, check_gold, evidence_classes
+from ..core.qrels import chunk_grades
 from ..core.runs import Run
 from ..core.spans import first_cover
 
 # %% auto #0
 __all__ = ['UNITS', 'answer_rows', 'class_positions', 'class_places', 'evidence_list', 'document_list', 'document_grades',
-           'classes_of', 'Judged', 'judge']
+           'classes_of', 'Judged', 'judged_wanting', 'judge_chunks', 'judge']
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #6126ecf9
 def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np.ndarray]:
@@ -114,7 +115,7 @@ def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
     return out
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #530f2244
-UNITS = ("evidence", "document")
+UNITS = ("evidence", "document", "chunk")
 
 @functools.lru_cache(maxsize=16)
 def classes_of(gold: Gold, corpus: Corpus) -> tuple[tuple[EvidenceClass, ...], ...]:
@@ -124,30 +125,44 @@ def classes_of(gold: Gold, corpus: Corpus) -> tuple[tuple[EvidenceClass, ...], .
 # %% ../../nbs/08_evaluate/00_units.ipynb #8de4d301
 @dataclass(frozen=True, eq=False)
 class Judged:
-    "For each query its judged units `(m, 2)` (id, grade), and where a run has them: positions of classes, or documents in order."
+    "For each query its judged units `(m, 2)` (id, grade), and where a run has them: positions of classes, or documents or chunks in order."
     unit: str
     units: list[np.ndarray]
     found: list[np.ndarray]
     depths: list[int]
+    others: list[np.ndarray] | None = None  # ids that were judged and are not relevant; None where everything is judged
 
     def __len__(self) -> int: return len(self.units)
 
     def lists(self, k: int = 0) -> list[np.ndarray]:
         "The judged ids of each query, best first; of evidence, those within the first `k` chunks (0: all that were retrieved)."
-        if self.unit == "document": return self.found
+        if self.unit != "evidence": return self.found
         return [evidence_list(p, u[:, 1], k or d) for p, u, d in zip(self.found, self.units, self.depths)]
 
     def cut(self, k: int) -> int:
-        "The cut-off that is left for the metric: documents are cut by it, evidence has been cut before."
-        return k if self.unit == "document" else 0
+        "The cut-off that is left for the metric: documents and chunks are cut by it, evidence has been cut before."
+        return 0 if self.unit == "evidence" else k
 
-# %% ../../nbs/08_evaluate/00_units.ipynb #66ef2631
+# %% ../../nbs/08_evaluate/00_units.ipynb #c827d22f
+def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
+    "For each answerable query the rows of documents that were judged and are not relevant, int64."
+    out: dict[str, list[int]] = {q.query_id: [] for q in gold.answerable}
+    for q, d in gold.nonrelevant:
+        if q in out and d in corpus.rows: out[q].append(corpus.row(d))
+    return [np.array(rows, dtype=np.int64) for rows in out.values()]
+
+def judge_chunks(gold: Gold, chunks: Chunks, rows: list[np.ndarray]) -> Judged:
+    "Chunks judged one by one, by the rule `overlap`."
+    units = [np.array(list(grades.items()), dtype=np.int64).reshape(-1, 2) for grades in chunk_grades(gold, chunks)]
+    return Judged("chunk", units, rows, [len(r) for r in rows])
+
+# %% ../../nbs/08_evaluate/00_units.ipynb #96ea8da5
 def judge(
     gold: Gold,
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    unit: str = "",      # "evidence" or "document"; the gold's own unit unless given
+    unit: str = "",      # "evidence", "document" or "chunk"; the gold's own unit unless given
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> Judged:
     "A run as rankings of judged units, one for each answerable query in gold order."
@@ -155,7 +170,8 @@ def judge(
     if unit not in UNITS: raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
     rows = answer_rows(gold, corpus, chunks, run)
     depths = [len(r) for r in rows]
-    if unit == "document": return Judged(unit, document_grades(gold, corpus), [document_list(chunks, r) for r in rows], depths)
+    if unit == "document": return Judged(unit, document_grades(gold, corpus), [document_list(chunks, r) for r in rows], depths, judged_wanting(gold, corpus))
+    if unit == "chunk": return judge_chunks(gold, chunks, rows)
     classes = classes_of(gold, corpus)
     units = [np.array([(i, c.grade) for i, c in enumerate(cs)], dtype=np.int64) for cs in classes]
     return Judged(unit, units, [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)], depths)
