@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ragbench.core.gold import check_gold
-from ragbench.ingest.collections import Judgement, gold_from_qrels, load_beir, load_chunking_eval, load_squad
+from ragbench.core.qrels import Judgement, gold_from_qrels
+from ragbench.ingest.collections import load_beir, load_chunking_eval, load_squad
 from ragbench.ingest.hubs import load_ir_dataset
 from ragbench.ingest.trec import load_trec
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from ragbench.core.errors import ConfigError, RagbenchError, StoreError
 from ragbench.core.vectors import Space, Vectors
+from ragbench.index.advise import advise
 from ragbench.index.faiss_base import open_index, unit
 from ragbench.index.faiss_files import header_path, layers, read_header, verify_index
-from ragbench.index.faiss_shards import build_shards, lists_to_disk
+from ragbench.index.faiss_shards import GPU_TOLERANCE, build_shards, gpu_count, lists_to_disk, to_gpu
 from ragbench.index.faiss_variants import FaissFactory, FaissHNSW, FaissIVF, FaissIVFPQ, FaissPQ, FaissRaBitQ, FaissSQ
 from ragbench.index.flat import FaissFlat
 
@@ -337,6 +338,46 @@ def test_a_sample_and_its_seed_decide_the_training():
     centres = [s.index.quantizer.reconstruct_n(0, 10) for s in (a, b, c)]
     np.testing.assert_array_equal(centres[0], centres[1])
     assert not np.array_equal(centres[0], centres[2])
+
+
+@pytest.mark.parametrize("spec", ["IVF10,Flat", "OPQ4_8,IVF5,PQ4x4", "RR32,PQ8x4", "HNSW8,Flat", "HNSW8_PQ8x4"])
+def test_another_seed_reaches_every_random_part(spec):
+    pytest.importorskip("pymupdf.mupdf")   # both libraries wrap C++ vectors, and the one imported last wraps those of the other
+    a, b, c = (faiss.serialize_index(FaissFactory(spec, seed=s).build(X[:300]).index) for s in (5, 5, 6))
+    np.testing.assert_array_equal(a, b)
+    assert len(a) != len(c) or not np.array_equal(a, c)
+
+
+@pytest.mark.parametrize("spec", ["NSG8", "LSH", "RQ4x4", "PCAR16,Flat"])
+def test_a_seed_that_faiss_would_ignore_is_refused(spec):
+    with pytest.raises(ConfigError, match="FAISS fixes that of"):
+        FaissFactory(spec, seed=5, metric="l2").build(X)
+
+
+def test_the_advice_reports_recall_on_queries_that_did_not_choose():
+    "Half of the queries would be served well by anything, half by nothing: what chose and what reports must be told apart."
+    advice = advise(X, recall=0.9, k=5, metric="l2", queries=Q, sample=1000, configs=[FaissFactory("IVF20,Flat", metric="l2")])
+    assert advice.n_queries == len(Q) // 2
+    order = np.random.default_rng(0).permutation(len(Q))
+    truth, row = FaissFlat("l2").build(X), advice.table.iloc[1]
+    view = advice.configs[1].build(X)
+    for name, which in (("recall_chosen", order[::2]), ("recall", order[1::2])):
+        want, got = truth.search(Q[which], 5)[1], view.search(Q[which], 5)[1]
+        assert row[name] == pytest.approx(np.mean([len(set(a) & set(b)) / 5 for a, b in zip(want, got)]))
+
+
+@EACH
+@pytest.mark.skipif(gpu_count() == 0, reason="this FAISS sees no GPU")
+def test_a_gpu_agrees_within_tolerance(kind, fields, spec, told):
+    searcher = built(kind, fields, "l2")
+    try:
+        on_gpu = to_gpu(searcher)
+    except ConfigError as e:
+        pytest.skip(str(e))  # FAISS has no GPU version of this index
+    scores, rows = searcher.search(Q, 10)
+    ours = on_gpu.search(Q, 10)
+    np.testing.assert_allclose(ours[0], scores, rtol=GPU_TOLERANCE, atol=GPU_TOLERANCE)
+    assert (ours[1] == rows).mean() > 0.95
 
 
 @pytest.mark.parametrize("config", [FaissFlat(), FaissIVF(10), FaissHNSW(8), FaissSQ()], ids=repr)

@@ -12,7 +12,8 @@ from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
 from ragbench.core.store import Store
 from ragbench.evaluate.generate import CLOSED, QuestionWriter, generate_questions
-from ragbench.remote.chat import Chat, RemoteError
+from ragbench.remote.calls import RemoteError
+from ragbench.remote.chat import Chat
 from ragbench.remote.loopback import Answer, Loopback
 
 THINGS = ["pump", "valve", "filter", "boiler", "gauge", "tank"]

@@ -16,7 +16,8 @@ from ragbench.chunk.llm import LLMChunker, parse_cuts, windowed_cuts
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.errors import ConfigError, DataError, RagbenchError
 from ragbench.core.fingerprint import fingerprint
-from ragbench.remote.chat import Chat, RemoteError, backoff
+from ragbench.remote.calls import RemoteError, backoff
+from ragbench.remote.chat import Chat
 from ragbench.remote.loopback import Answer, Loopback
 
 KEY = "sk-0123456789-secret"

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragbench.bench.leaderboard import all_pairs_p
 from ragbench.bench.report import page_data
 from ragbench.bench.results import Results, toy_corpus, toy_results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.errors import ConfigError
+from ragbench.evaluate.corrections import all_pairs_p
 
 EVIL = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'&amp;{{7*7}}\u2028$x^2$"
 

@@ -166,3 +166,31 @@ def test_a_damaged_file_loads_or_is_refused(tmp_path, ending):
 @given(st.lists(st.lists(st.text("abc ,;\t|\"'", max_size=6), min_size=1, max_size=4), max_size=6))
 def test_a_delimiter_is_always_one_of_four(rows):
     assert find_delimiter([",".join(r) for r in rows]) in ",;\t|"
+
+
+def test_json_says_which_encoding_it_found(tmp_path):
+    said = {"utf-8": "Öl prüfen", "utf-8-sig": "Öl prüfen", "utf-16": "Öl prüfen", "cp1252": "Öl prüfen"}
+    for name, text in said.items():
+        (tmp_path / "a.json").write_bytes(json.dumps([{"text": text}], ensure_ascii=False).encode(name))
+        (tmp_path / "a.jsonl").write_bytes((json.dumps({"text": text}, ensure_ascii=False) + "\n").encode(name))
+        for file in ("a.json", "a.jsonl"):
+            (doc,) = load_corpus(tmp_path / file)
+            assert (doc.text, doc.metadata["encoding"]) == (text, name), file
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "\xc3\x96l, K\xc3\xbchlung \xc3\xa4\xc3\xb6\xc3\xbc \xff"}\n')
+    (doc,) = load_corpus(tmp_path / "a.jsonl")
+    assert (doc.metadata["encoding"], doc.metadata["encoding_errors"]) == ("utf-8", 1)
+
+
+def test_a_text_field_that_no_item_has_is_named(tmp_path):
+    (tmp_path / "a.json").write_text('[{"title": "Oil"}]')
+    (error,) = load_corpus(tmp_path / "a.json", text_field="titel").errors
+    assert error.reason == "there is no text in 'titel'. It has title"
+
+
+def test_text_in_a_code_page_of_the_east_is_no_windows_1252(tmp_path):
+    said = "潤滑油ポンプは機械が回る前に始動する。"
+    (tmp_path / "a.txt").write_bytes(said.encode("shift_jis"))
+    (tmp_path / "b.txt").write_bytes("¿Por qué? Mañana, a 45 °C.".encode("cp1252"))
+    first, second = load_corpus(tmp_path)
+    assert (first.text, first.metadata["encoding"]) == (said, "cp932")
+    assert (second.text, second.metadata["encoding"]) == ("¿Por qué? Mañana, a 45 °C.", "cp1252")

@@ -1,15 +1,17 @@
 """A site on this machine that is slow, endless, broken or hostile: each page loads or is a row in errors."""
 
 import gzip
+import io
 import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import docx
 import pytest
 
 from ragbench.core.errors import ConfigError, MissingExtra
-from ragbench.ingest import web
+from ragbench.ingest import fetch
 from ragbench.ingest.base import Limits
 from ragbench.ingest.load import load_corpus
 from ragbench.ingest.web import load_url
@@ -128,15 +130,24 @@ def test_what_goes_wrong_is_a_row(site):
     def silent(handler):
         time.sleep(3)
 
+    def slow_headers(handler):
+        try:
+            for byte in b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nX-Slow: " + b"z" * 100:
+                handler.wfile.write(bytes([byte]))
+                handler.wfile.flush()
+                time.sleep(0.1)
+        except OSError:
+            pass  # the visitor has left
+
     bomb = gzip.compress(b"<p>" + b" " * 50_000_000)
     pages = {
-        "/drip": (drip, "longer than 1 seconds"), "/silent": (silent, "longer than 1 seconds"),
+        "/drip": (drip, "longer than 1 seconds"), "/silent": (silent, "longer than 1 seconds"), "/headers": (slow_headers, "longer than 1 seconds"),
         "/bomb": ((200, {"Content-Encoding": "gzip"}, bomb), "larger than 100,000 bytes"),
         "/big": ((200, {}, b"<p>" + b"x" * 200_000), "larger than 100,000 bytes"),
         "/notgzip": ((200, {"Content-Encoding": "gzip"}, b"plain"), "its compression is broken"),
         "/short": ((200, {"Content-Length": "500"}, b"<p>x"), "could not be fetched"),
         "/none": (None, "status 404"), "/down": ((503, {}, b""), "status 503"),
-        "/pdf": ((200, {"Content-Type": "application/pdf"}, b"%PDF-"), "of type application/pdf"),
+        "/pdf": ((200, {"Content-Type": "application/pdf"}, b"%PDF-"), "of type application/pdf"), "/exe": ((200, {"Content-Type": "application/x-msdownload"}, b"MZ"), "of type application/x-msdownload"),
         "/loop": ((302, {"Location": "/loop2"}, b""), "redirects in a circle"), "/loop2": ((302, {"Location": "/loop"}, b""), "redirects in a circle"),
         "/ftp": ((302, {"Location": "ftp://example.org/"}, b""), "only http and https"),
         "/away": ((302, {"Location": "http://127.0.0.2:9/"}, b""), "redirects to another host"),
@@ -174,7 +185,7 @@ def test_nothing_of_ones_own_network_is_fetched_by_default(site, monkeypatch):
         assert "not on the public internet" in corpus.errors[0].reason, url
     assert site.asked == []
     # a name whose address changes between the question and the connection
-    monkeypatch.setattr(web, "_addresses", lambda host: ["93.184.215.14"])
+    monkeypatch.setattr(fetch, "_addresses", lambda host: ["93.184.215.14"])
     corpus = load_url(site.url, delay=0)
     assert len(corpus) == 0
     assert "came from an address that is not public" in corpus.errors[0].reason
@@ -184,8 +195,8 @@ def test_a_public_page_cannot_send_us_inside(site, monkeypatch):
     inside = Site()
     inside.pages["/"] = html("Secret")
     site.pages["/"] = (302, {"Location": inside.url.replace("127.0.0.1", "localhost") + "/"}, b"")
-    monkeypatch.setattr(web, "_addresses", lambda host: ["93.184.215.14"] if host == "127.0.0.1" else ["127.0.0.1"])
-    monkeypatch.setattr(web.Web, "_peer", lambda self, response: None)
+    monkeypatch.setattr(fetch, "_addresses", lambda host: ["93.184.215.14"] if host == "127.0.0.1" else ["127.0.0.1"])
+    monkeypatch.setattr(fetch.Web, "_peer", lambda self, response: None)
     corpus = load_url(site.url, delay=0)
     inside.server.shutdown()
     inside.server.server_close()
@@ -220,3 +231,95 @@ def test_arguments_that_cannot_be_and_packages_that_are_not_there(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx", None)
     with pytest.raises(MissingExtra, match=r"ragbench\[web\]"):
         load_url("http://example.org")
+
+
+def pdf_bytes(text: str, **options) -> bytes:
+    pymupdf = pytest.importorskip("pymupdf")
+    with pymupdf.open() as pdf:
+        pdf.new_page().insert_text((72, 72), text)
+        return pdf.tobytes(**options)
+
+
+def docx_bytes(text: str) -> bytes:
+    document = docx.Document()
+    document.add_paragraph(text)
+    out = io.BytesIO()
+    document.save(out)
+    return out.getvalue()
+
+
+def test_files_behind_links_go_to_the_loader_of_their_type(site):
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    files = {
+        "/manual": (200, {"Content-Type": "application/pdf"}, pdf_bytes("Start the pump.")),
+        "/note": (200, {"Content-Type": word}, docx_bytes("Stop the pump.")),
+        "/people.csv": (200, {"Content-Type": "text/csv"}, b"name,bio\nAna,Pumps\nBo,Valves\n"),
+        "/list": (200, {"Content-Type": "application/json; charset=utf-8"}, b'[{"text": "Oil"}]'),
+        "/readme": (200, {"Content-Type": "text/markdown"}, b"# Oil\n\nCheck the level."),
+        "/raw.md": (200, {"Content-Type": "text/plain"}, b"# Gas\n\nVent it."),
+        "/download.pdf": (200, {"Content-Type": "application/octet-stream"}, pdf_bytes("Vent the tank.")),
+    }
+    bad = {
+        "/broken": ((200, {"Content-Type": "application/pdf"}, b"%PDF-1.7 no more"), "damaged"),
+        "/locked": ((200, {"Content-Type": "application/pdf"}, pdf_bytes("Oil", encryption=5, user_pw="oil", owner_pw="gas")), "encrypted"),
+        "/picture": ((200, {"Content-Type": "image/png"}, b"\x89PNG"), "of type image/png"),
+        "/large": ((200, {"Content-Type": "application/pdf"}, b"%PDF-" + b"x" * 2_100_000), "larger than 2,000,000 bytes"),
+    }
+    site.pages |= files | {path: page for path, (page, _) in bad.items()} | {"/": html("Home", *files, *bad)}
+    corpus = load_corpus(site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(bytes=2_000_000, seconds=60))
+    assert ids(site, corpus) == ["/", "/manual", "/note", "/people.csv#1", "/people.csv#2", "/list#1", "/readme", "/raw.md", "/download.pdf"]
+    assert [d.format for d in corpus] == ["html", "pdf", "docx", "csv", "csv", "json", "markdown", "markdown", "pdf"]
+    assert corpus[1].text == "Start the pump."
+    assert {d.source for d in corpus} == {d.metadata["url"] for d in corpus}
+    assert [d.source.removeprefix(site.url) for d in corpus][1:4] == ["/manual", "/note", "/people.csv"]
+    reasons = {e.source.removeprefix(site.url): e.reason for e in corpus.errors}
+    assert list(reasons) == list(bad)
+    assert {path for path, (_, words) in bad.items() if words not in reasons[path]} == set()
+    assert ids(site, load_corpus(site.url + "/locked", delay=0, allow_private=True, password="oil", workers=0)) == ["/locked"]
+
+
+def test_a_visit_bounds_its_pages_and_not_those_of_a_file(site):
+    pymupdf = pytest.importorskip("pymupdf")
+    with pymupdf.open() as pdf:
+        for n in range(3):
+            pdf.new_page().insert_text((72, 72), f"Page {n}.")
+        site.pages["/"] = (200, {"Content-Type": "application/pdf"}, pdf.tobytes())
+    assert len(load_corpus(site.url, delay=0, allow_private=True, workers=0, limits=Limits(pages=1))[0].pages) == 3
+
+
+def test_robots_as_the_standard_says(site):
+    """RFC 9309: the longest match decides, * and $ are understood, 4xx lets in and 5xx, silence and endless headers keep out; asked once a host."""
+    site.pages["/"] = html("Home", "/a?x=1", "/a", "/b/c", "/b/d", "/e.pdf", "/e.pdfx")
+    site.pages |= {path: html(path) for path in ("/a", "/b/c", "/b/d", "/e.pdfx")} | {"/e.pdf": (200, {}, html("e"))}
+    site.pages["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /*?x\nDisallow: /b\nDisallow: /*.pdf$\nAllow: /b/d\n")
+    corpus = visit(site, max_depth=1)
+    assert ids(site, corpus) == ["/", "/a", "/b/d", "/e.pdfx"]
+    assert [e.source.removeprefix(site.url) for e in corpus.errors] == ["/a?x=1", "/b/c", "/e.pdf"]
+    assert [path for path, _ in site.asked].count("/robots.txt") == 1
+    for status in (401, 403, 404, 410, 429):
+        site.pages["/robots.txt"] = (status, {}, b"User-agent: *\nDisallow: /\n")
+        assert ids(site, visit(site)) == ["/"], status
+    for status in (500, 503):
+        site.pages["/robots.txt"] = (status, {}, b"")
+        assert len(visit(site)) == 0, status
+
+    def endless(handler):
+        try:
+            while True:
+                handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+                handler.wfile.flush()
+                time.sleep(0.2)
+        except OSError:
+            pass  # the visitor has left
+
+    site.pages["/robots.txt"] = endless
+    (error,) = visit(site, limits=Limits(seconds=1)).errors
+    assert "robots.txt could not be read, so nothing is fetched" in error.reason
+    site.pages["/robots.txt"] = (301, {"Location": "/rules"}, b"")
+    site.pages["/rules"] = (200, {}, b"User-agent: *\nDisallow: /\n")
+    assert visit(site).errors[0].reason == "robots.txt does not allow it"
+
+
+def test_pauses_do_not_count_against_the_time_of_a_page(site):
+    site.pages |= {"/": html("Home", "/more"), "/more": html("More")}
+    assert ids(site, visit(site, max_depth=1, delay=1.5, limits=Limits(seconds=1))) == ["/", "/more"]

@@ -16,39 +16,17 @@ import numpy as np
 
 from .results import Results, calls_needed, one_of
 from ..core.errors import ConfigError
-from ..evaluate.statistics import (FLIPS, Optimism, bootstrap_interval, compare_pair, compare_to,
-                                          minimal_detectable_difference, selection_optimism)
+from ..core.progress import note
+from ..evaluate.clusters import Grouping, grouping
+from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
+from ..evaluate.power import minimal_detectable_difference, queries_needed
+from ..evaluate.selection import Optimism, selection_optimism
+from ..evaluate.slices import Slices, slice_by_tag
+from ..evaluate.statistics import bootstrap_interval, compare_pair
 
 # %% auto #0
-__all__ = ['ALPHA', 'all_pairs_p', 'leaderboard_frame', 'number', 'p_text', 'ms_text', 'Leaderboard', 'clip', 'text_table',
-           'html_table', 'leaderboard', 'compare']
-
-# %% ../../nbs/09_bench/03a_leaderboard.ipynb #825fdf86
-def _pair_t(total: np.ndarray, squares: np.ndarray, n: int) -> np.ndarray:
-    "|t| of paired differences from their sums and sums of squares; 0 where all differences are 0."
-    spread = np.maximum(squares - total**2 / n, squares * 1e-12)    # n equal differences: as large as a float makes it
-    return np.divide(np.abs(total), np.sqrt(spread), out=np.zeros(np.broadcast_shapes(total.shape, squares.shape)), where=squares > 0)
-
-def all_pairs_p(
-    scores: np.ndarray,   # (n queries, s systems)
-    seed: int = 0,
-) -> np.ndarray:
-    "p of every pair of systems, corrected for all pairs by max-T over random sign flips: `(s, s)`, symmetric, 1 on the diagonal."
-    x = np.asarray(scores, np.float64)
-    n, s = x.shape
-    a, b = np.triu_indices(s, 1)
-    d = np.where(np.abs(x[:, a] - x[:, b]) < 1e-12, 0.0, x[:, a] - x[:, b])
-    squares = (d**2).sum(axis=0)
-    rng, rows, largest = np.random.default_rng([seed, 3]), max(1, 4_000_000 // max(1, len(a))), []
-    for start in range(0, FLIPS if s > 1 else 0, rows):
-        signs = 2.0 * rng.integers(2, size=(min(rows, FLIPS - start), n)) - 1
-        largest.append(_pair_t(signs @ d, squares, n).max(axis=1))
-    p = np.ones((s, s))
-    if largest:
-        observed = _pair_t(d.sum(axis=0), squares, n) * (1 - 1e-9)
-        reached = FLIPS - np.searchsorted(np.sort(np.concatenate(largest)), observed)
-        p[a, b] = p[b, a] = (1 + reached) / (1 + FLIPS)
-    return p
+__all__ = ['ALPHA', 'leaderboard_frame', 'number', 'p_text', 'ms_text', 'Leaderboard', 'clip', 'text_table', 'html_table',
+           'leaderboard', 'compare', 'best', 'slices']
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
@@ -57,30 +35,33 @@ def _order(means: np.ndarray) -> np.ndarray:
     "Positions from best to worst; equal means (to 1e-9) in the order of the plan."
     return np.argsort(-np.round(means, 9), kind="stable")
 
-def _tested(x: np.ndarray, reference: int, named: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Difference to a reference `(s,)`, its interval `(s, 2)`, and p: Holm for a named baseline, all pairs for the first."
-    d = x - x[:, [reference]]
-    p = np.array([c.p for c in compare_to(x, reference)]) if named else all_pairs_p(x)[reference]
-    return d.mean(axis=0), bootstrap_interval(d), p
+def _tested(x: np.ndarray, reference: int, named: bool, correction: str | None, clusters: np.ndarray | None) -> dict[str, np.ndarray]:
+    "Against a reference, a value a system: difference, its interval and standardised size, wins, losses, and p: Holm for a named baseline, all pairs for the first."
+    found = compare_to(x, reference, clusters=clusters, correction=correction or "holm")
+    p = [c.p for c in found] if named else all_pairs_p(x, clusters=clusters, correction=correction or "tukey")[reference]
+    return {"difference": np.array([c.mean_difference for c in found]), "difference_low": np.array([c.low for c in found]), "difference_high": np.array([c.high for c in found]),
+            "p": np.asarray(p), "wins": np.array([c.wins for c in found], float), "losses": np.array([c.losses for c in found], float),
+            **{f"effect{end}": np.array([v(c.effect) for c in found]) for end, v in (("", lambda e: e.value), ("_low", lambda e: e.low), ("_high", lambda e: e.high))}}
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #66655b92
-def leaderboard_frame(results: Results, metric: str, baseline: str | None = None):
+def leaderboard_frame(results: Results, metric: str, baseline: str | None = None, correction: str | None = None):
     "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame."
     import pandas as pd
-    x = results.scores(metric)
+    x, clusters = results.scores(metric), grouping(results.gold).labels
     order = _order(x.mean(axis=0))
     first = int(order[0])
     reference = first if baseline is None else results.names.index(one_of("system", baseline, results.names))
-    difference, ends, p = _tested(x, reference, baseline is not None)
-    tied = (p if baseline is None else all_pairs_p(x)[first]) >= ALPHA
-    own, blank = bootstrap_interval(x), np.arange(len(results)) == reference
+    tests = _tested(x, reference, baseline is not None, correction, clusters)
+    tied = (tests["p"] if baseline is None else all_pairs_p(x, clusters=clusters)[first]) >= ALPHA
+    own, blank = bootstrap_interval(x, clusters=clusters), np.arange(len(results)) == reference
     facts = lambda k: np.array([s.facts.get(k, math.nan) for s in results.systems], np.float64)
+    against = {k: np.where(blank, np.nan, v) for k, v in tests.items()}
     frame = pd.DataFrame({
         "system": results.names, metric: x.mean(axis=0), "low": own[:, 0], "high": own[:, 1], "n": results.n,
-        "difference": np.where(blank, np.nan, difference), "difference_low": np.where(blank, np.nan, ends[:, 0]),
-        "difference_high": np.where(blank, np.nan, ends[:, 1]), "p": np.where(blank, np.nan, p), "tied": tied,
+        **{k: against[k] for k in ("difference", "difference_low", "difference_high", "p")}, "tied": tied,
         **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
-        "chunks": facts("chunks"), "truncated": facts("truncated_chunks") / facts("chunks"), "gold_past_window": facts("gold_past_window")})
+        "chunks": facts("chunks"), "truncated": facts("truncated_chunks") / facts("chunks"), "gold_past_window": facts("gold_past_window"), "ann_recall": facts("ann_recall"),
+        **{k: against[k] for k in ("effect", "effect_low", "effect_high", "wins", "losses")}})
     speed = results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]]
     return frame.join(speed).iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
@@ -110,6 +91,7 @@ def _columns(board: Leaderboard) -> list[tuple[str, list[str]]]:
             (f"to {board.baseline or 'the first'} [95 %]", joined((number(v, "+.3f") for v in f["difference"]), span("difference_low", "difference_high", "+.3f"))),
             ("p", list(map(p_text, f["p"])))]
     cols += [("% cut off: chunks / gold", cut)] if f[["truncated", "gold_past_window"]].fillna(0).to_numpy().any() else []
+    cols += [("ANN recall", list(map(number, f["ann_recall"])))] if f["ann_recall"].notna().any() else []
     cols += [("p95 ms", list(map(ms_text, f["latency_p95"])))] if f["latency_p95"].notna().any() else []
     cols += [(m, list(map(number, f[m]))) for m in others]
     cols += [("chunks", [number(v, ",.0f") for v in f["chunks"]])] if f["chunks"].notna().any() else []
@@ -120,14 +102,17 @@ def _notes(board: Leaderboard) -> list[str]:
     "What a reader must know, a sentence or two each."
     f, s, tied = board.frame, len(board.frame), int(board.frame["tied"].sum())
     n, pairs = int(f["n"].iloc[0]), s * (s - 1) // 2
-    test = f"paired sign-flip test, corrected for all {pairs} pairs" if pairs > 1 else "paired sign-flip test"
-    out = [f"Means over {n} questions on {board.documents} documents, bootstrap intervals over questions, each by itself."]
+    said = CORRECTIONS.get(board.correction, (None, "corrected for all {} pairs"))[1]
+    test = f"paired sign-flip test, {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}" if pairs > 1 else "paired sign-flip test"
+    out = [f"Means over {n} questions on {board.documents} documents, bootstrap intervals and tests {board.drawn}, each interval by itself."]
     if board.winner: out.append(f"★ {board.winner} beats every other system ({test}).")
     elif s > 1: out.append(f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is no winner.")
-    if board.baseline: out.append(f"Differences and p are against {board.baseline}, corrected by Holm for {s - 1} comparisons.")
+    if board.baseline: out.append(f"Differences and p are against {board.baseline}, {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}.")
     if (o := board.optimism) is not None:
         out.append(f"Choosing the best of {s} on the questions that score it flatters it by {number(o.optimism)}: {number(o.in_sample)} in sample, {number(o.held_out)} "
                    f"held out (cross-validated); {100 * o.stability:.0f} % of the folds chose the same one.")
+    if board.metric.startswith("qrels:"): out.append("qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of different chunkers cannot be compared by this metric.")
+    if f["ann_recall"].notna().any(): out.append("ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is part of the system's score.")
     if f["truncated"].fillna(0).gt(0).any(): out.append("Cut off: the share of chunks longer than their encoder's window, and of the evidence that lies past it.")
     elif f["truncated"].notna().any(): out.append("No chunk was longer than its encoder's window.")
     if f["latency_p50"].notna().any() and f["latency_p95"].isna().all(): out.append(f"No p95: it takes {calls_needed(.95)} timed calls.")
@@ -142,6 +127,8 @@ class Leaderboard:
     documents: int
     baseline: str | None = None
     optimism: Optimism | None = None
+    drawn: str = "over questions"    # what the intervals draw and the tests flip
+    correction: str | None = None    # None: Holm against a baseline, max-T for all pairs
 
     def __len__(self) -> int: return len(self.frame)
     def __str__(self) -> str: return text_table(self)
@@ -205,13 +192,16 @@ def html_table(board: Leaderboard) -> str:
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #115a8fac
 def leaderboard(
     results: Results,
-    metric: str | None = None,    # the first one of the results unless named
-    baseline: str | None = None,  # a system to compare with, named before looking; the first of the table otherwise
+    metric: str | None = None,      # the first one of the results unless named
+    baseline: str | None = None,    # a system to compare with, named before looking; the first of the table otherwise
+    correction: str | None = None,  # bh or none, where Holm (against a baseline) and max-T (all pairs) are not wanted; holm
 ) -> Leaderboard:
     "Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of the choice."
     metric = one_of("metric", metric or results.metrics[0], results.metrics)
-    optimism = selection_optimism(results.scores(metric), folds=min(5, results.n)) if len(results) > 1 and results.n > 1 else None
-    return Leaderboard(leaderboard_frame(results, metric, baseline), metric, len(results.corpus), baseline, optimism)
+    if correction is not None: one_of("correction", correction, CORRECTIONS)
+    drawn = grouping(results.gold)
+    optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups > 1 else None
+    return Leaderboard(leaderboard_frame(results, metric, baseline, correction), metric, len(results.corpus), baseline, optimism, drawn.note, correction)
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #33eb1a3f
 def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
@@ -229,23 +219,62 @@ def compare(
     a: str | None = None,  # the best unless named
     b: str | None = None,  # the best of the others unless named
 ) -> str:
-    "What a careful researcher would say about two systems."
+    "What a careful researcher would say about two systems, and, where none is named, about the first and all others."
     metric = one_of("metric", metric or results.metrics[0], results.metrics)
     i, j, looked = _picked(results, metric, a, b)
-    x, s = results.scores(metric), len(results)
-    c = compare_pair(x[:, i], x[:, j])
+    x, s, drawn = results.scores(metric), len(results), grouping(results.gold)
+    c = compare_pair(x[:, i], x[:, j], clusters=drawn.labels)
     pairs = s * (s - 1) // 2 if looked else 1
-    p = float(all_pairs_p(x)[i, j]) if pairs > 1 else c.p
+    every = all_pairs_p(x, clusters=drawn.labels) if pairs > 1 else None
+    p = c.p if every is None else float(every[i, j])
     A, B = results.names[i], results.names[j]
+    size = "" if math.isnan(c.effect.value) else f", {number(c.effect.value, '+.2f')} standard deviations ({number(c.effect.low, '+.2f')} to {number(c.effect.high, '+.2f')})"
     means = (f"{metric} over {c.n} questions: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
-             f"(95 % interval {number(c.low, '+.3f')} to {number(c.high, '+.3f')}); {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
-    return f"{means} {_verdict(x[:, i] - x[:, j], A if c.mean_difference > 0 else B, p, pairs)} This holds for questions like these on these {len(results.corpus)} documents."
+             f"(95 % interval {number(c.low, '+.3f')} to {number(c.high, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
+    rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
+    holds = f"This holds for questions like these on these {len(results.corpus)} documents." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
+    return " ".join([means, _verdict(x[:, i] - x[:, j], A if c.mean_difference > 0 else B, p, pairs, drawn), *rest, holds])
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #94718ef2
-def _verdict(d: np.ndarray, better: str, p: float, pairs: int) -> str:
+def _verdict(d: np.ndarray, better: str, p: float, pairs: int, drawn: Grouping) -> str:
     "The sentence that says whether a difference is more than chance, and if not, what could have been seen."
     how = f"paired sign-flip test, p {'' if p < .001 else '= '}{p_text(p)}" + (f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else "")
     if p < ALPHA: return f"{better} is better by more than chance explains ({how})."
-    if not d.any() or len(d) < 2: return "Nothing tells them apart."
-    least = minimal_detectable_difference(d, alpha=ALPHA / pairs)
-    return f"Chance alone could do that ({how}), so neither may be called better; a true difference would have to be about {number(least)} to be found four times in five."
+    if not d.any() or drawn.groups < 2: return "Nothing tells them apart."
+    least, needed = minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
+    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f", and one as large as this one would take about {needed - len(d):,} more questions"
+    return f"Chance alone could do that ({how}), so neither may be called better; a true difference would have to be about {number(least)} to be found four times in five{more}."
+
+def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
+    "Which of the first's differences stand, which do not, and how large these would have had to be."
+    rest = [j for j in _order(x.mean(axis=0)).tolist() if j != first]
+    stand, fall = [j for j in rest if p[j] < ALPHA], [j for j in rest if p[j] >= ALPHA]
+    some = lambda js: ", ".join(f"{names[j]} ({number(x[:, first].mean() - x[:, j].mean(), '+.3f')})" for j in js[:4]) + (f" and {len(js) - 4} more" if len(js) > 4 else "")
+    out = f"Of its differences to all {len(rest)} others, {len(stand)} stand" + (f": to {some(stand)}" if stand else "")
+    if not fall: return out + "."
+    pairs = len(names) * (len(names) - 1) // 2
+    least = [minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels) for j in fall if (d := x[:, first] - x[:, j]).any()] if drawn.groups > 1 else []
+    size = f", which would have had to be about {number(min(least))}" + (f" to {number(max(least))}" if len(least) > 1 else "") if least else ""
+    return f"{out}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {some(fall)}{size}."
+
+# %% ../../nbs/09_bench/03a_leaderboard.ipynb #16ff47af
+def best(results: Results, metric: str | None = None) -> Any:
+    "The system with the best mean of `metric`; says how much the choice flatters it, by nested cross-validation."
+    metric = one_of("metric", metric or results.metrics[0], results.metrics)
+    first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
+    if first.system is None: raise ConfigError(f"the system {first.name!r} was not made here", "best", f"Make it again from its code: {first.config}")
+    o = leaderboard(results, metric).optimism
+    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {o.in_sample:.3f} on the questions that chose it, {o.held_out:.3f} on others (optimism {o.optimism:+.3f})"))
+    return first.system
+
+def slices(
+    results: Results,
+    metric: str | None = None,
+    a: str | None = None,  # the best unless named
+    b: str | None = None,  # the best of the others unless named
+) -> Slices:
+    "Two systems by tag of the questions."
+    metric = one_of("metric", metric or results.metrics[0], results.metrics)
+    i, j, _ = _picked(results, metric, a, b)
+    x, tags = results.scores(metric), [q.tags for q in results.gold.answerable]
+    return slice_by_tag(x[:, i], x[:, j], tags, (results.names[i], results.names[j]), clusters=grouping(results.gold).labels)

@@ -20,13 +20,13 @@ BUDGETS = (500, 1000, 2000)
 CURVE = (50, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 3000, 4000)
 
 # %% auto #0
-__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'make_plan']
+__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'make_plan']
 
 # %% ../../nbs/09_bench/00_plan.ipynb #8b4068eb
 @dataclass(frozen=True)
 class Settings:
     "How systems are judged: metrics, token budgets, depth of the rankings, rounds of timing."
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[Any, ...] = METRICS      # names, and metrics of one's own
     budgets: tuple[int, ...] = BUDGETS      # tokens
     curve: tuple[int, ...] = CURVE          # tokens
     tokenizer: str = "cl100k_base"          # of the budgets
@@ -47,6 +47,9 @@ class Settings:
         "The metrics of the results, in order: those asked for, then evidence recall at each budget."
         return tuple(dict.fromkeys((*check_metrics(self.metrics), *(f"evidence_recall@{b}tok" for b in self.budgets))))
 
+    @property
+    def own(self) -> dict[str, Any]: return {m.name: m for m in self.metrics if not isinstance(m, str)}   # metrics of one's own
+
 # %% ../../nbs/09_bench/00_plan.ipynb #05fb329c
 @dataclass(frozen=True)
 class Plan:
@@ -56,6 +59,13 @@ class Plan:
     systems: tuple[System, ...]
     names: tuple[str, ...]
     settings: Settings
+
+    @property
+    def cut(self) -> int: return deepest(self.settings.columns)
+
+def deepest(metrics: Sequence[str]) -> int:
+    "The deepest cut-off among metrics, in chunks; 0 where none has one."
+    return max((int(m.rsplit("@", 1)[1].split("-")[0]) for m in metrics if "@" in m and not m.endswith("tok")), default=0)
 
 def make_plan(corpus: Corpus, gold: Gold, systems: System | Sequence[System], **settings: Any) -> Plan:
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
@@ -67,6 +77,8 @@ def make_plan(corpus: Corpus, gold: Gold, systems: System | Sequence[System], **
     unknown = set(settings) - set(Settings.__dataclass_fields__)
     if unknown: raise ConfigError(f"unknown setting {sorted(unknown)[0]!r}", "bench", f"There are: {', '.join(Settings.__dataclass_fields__)}")
     s = Settings(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
-    cut = max((int(m.rsplit("@", 1)[1].split("-")[0]) for m in s.columns if "@" in m and not m.endswith("tok")), default=0)
+    cut = deepest(s.columns)
     if cut > s.depth: s = Settings(**{**vars(s), "depth": cut})
+    short = next((x for x in listed if x.staged and x.candidates < cut), None)
+    if short is not None: raise ConfigError(f"a metric looks at {cut} passages, and the steps of a system see {short.candidates} candidates", repr(short), "Raise candidates")
     return Plan(corpus, gold, tuple(listed), tuple(names_of(listed)), s)

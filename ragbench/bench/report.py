@@ -176,6 +176,7 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
     entry = lambda q, **more: {"index": at[q.query_id], "id": q.query_id, "text": q.text, "tags": q.tags, **more}
     columns, marks = board.columns, board.marks
     tags, slices = _tag_slices(results, board.metric, systems)
+    steps = results.steps()
     curve = [(results.names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
     question = f"{_count(len(results), 'system')}, {_count(results.n, 'answerable question')}, {_count(len(corpus), 'document')}: which of them finds the evidence?"
     return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns],
@@ -184,7 +185,7 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
                       ("refused files", len(corpus.errors))],
             "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": slices, "budgets": results.curve_budgets, "curve_rows": curve,
             "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable],
-            "latency": _latencies(results, systems), "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
+            "latency": _latencies(results, systems), "step_names": list(steps.columns), "step_rows": [(n, [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
             "sentence": results.compare(board.metric) if len(results) > 1 else ""}
 
 def _meaning(results: Results) -> str:

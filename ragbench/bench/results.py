@@ -25,8 +25,8 @@ from ..core.runs import Run
 from ..core.spans import overlap
 
 # %% auto #0
-__all__ = ['SystemResult', 'parts', 'one_of', 'Results', 'quality_frame', 'quality_text', 'calls_needed', 'percentile',
-           'latency_frame', 'toy_corpus', 'toy_results']
+__all__ = ['SystemResult', 'parts', 'one_of', 'Results', 'waterfall_of', 'efficiency_frame', 'quality_frame', 'quality_text',
+           'calls_needed', 'percentile', 'latency_frame', 'step_frame', 'toy_corpus', 'toy_results']
 
 # %% ../../nbs/09_bench/03_results.ipynb #526bebc0
 @dataclass(frozen=True, eq=False)
@@ -39,6 +39,8 @@ class SystemResult:
     run: Run                           # rankings of all questions
     chunks: Chunks
     facts: Mapping[str, float] = field(default_factory=dict)  # chunks, mean_tokens, index_bytes, truncated_chunks, gold_past_window (a share)
+    system: Any = None                 # the `System` itself, where this session made it
+    stages: tuple[Any, ...] = ()       # the ranking after each step, as `ragbench.evaluate.waterfall.Stage`
 
     def __post_init__(self):
         object.__setattr__(self, "scores", {m: np.asarray(s, np.float64) for m, s in self.scores.items()})
@@ -102,10 +104,27 @@ class _Views:
         return self._latency.copy()
     @functools.cached_property
     def _latency(self): return latency_frame(self)
-    def leaderboard(self, metric: str | None = None, baseline: str | None = None):
+    def steps(self):
+        "Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame; NaN where a system has no such step."
+        return step_frame(self)
+    def efficiency(self, depth: int = 5):
+        "What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index bytes, latency (ms), money spent on embedding: a DataFrame."
+        return efficiency_frame(self, depth)
+    def leaderboard(self, metric: str | None = None, baseline: str | None = None, correction: str | None = None):
         "Systems from best to worst, with intervals and corrected tests: a `Leaderboard`."
         from ragbench.bench.leaderboard import leaderboard
-        return leaderboard(self, metric, baseline)
+        return leaderboard(self, metric, baseline, correction)
+    def best(self, metric: str | None = None):
+        "The `System` with the best mean; how much choosing it flatters it is said as a note."
+        from ragbench.bench.leaderboard import best
+        return best(self, metric)
+    def slices(self, metric: str | None = None, a: str | None = None, b: str | None = None):
+        "Two systems by tag of the questions, and whether their difference depends on the tag."
+        from ragbench.bench.leaderboard import slices
+        return slices(self, metric, a, b)
+    def waterfall(self, system: str | None = None, budget: int = 1000):
+        "Where one system (the best unless named) loses the evidence, step by step, within a budget of tokens: a `Waterfall`."
+        return waterfall_of(self, system, budget)
     def compare(self, metric: str | None = None, a: str | None = None, b: str | None = None) -> str:
         "What may be said about two systems; the best two unless named."
         from ragbench.bench.leaderboard import compare
@@ -134,6 +153,7 @@ class Results(_Views):
     curve_budgets: tuple[int, ...] = ()  # tokens
     latency_ms: Mapping[str, np.ndarray] = field(default_factory=dict)  # system -> (rounds, queries) milliseconds
     manifest: Mapping[str, Any] = field(default_factory=dict)           # versions, seeds, hashes, recipe; JSON-able
+    step_ms: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # system -> step -> (rounds, queries) milliseconds; of systems with steps
 
     def __post_init__(self):
         for name in ("systems", "metrics", "curve_budgets"): object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -150,6 +170,8 @@ class Results(_Views):
     def names(self) -> list[str]: return [s.name for s in self.systems]
     @property
     def n(self) -> int: return len(self.gold.answerable)
+    @property
+    def tokenizer(self) -> str: return self.manifest.get("settings", {}).get("tokenizer", "cl100k_base")
 
     def scores(self, metric: str | None = None) -> np.ndarray:
         "Scores of every answerable question, `(n, systems)`; the first metric unless one is named."
@@ -159,6 +181,23 @@ class Results(_Views):
         "One row an answerable question, one column a system, as a DataFrame."
         import pandas as pd
         return pd.DataFrame(self.scores(metric), columns=self.names, index=pd.Index([q.query_id for q in self.gold.answerable], name="query_id"))
+
+# %% ../../nbs/09_bench/03_results.ipynb #65a3ed5d
+def waterfall_of(results: Results, system: str | None, budget: int):
+    "The waterfall of one system; of one whose steps are not known, a single search."
+    from ragbench.evaluate.waterfall import Stage, waterfall
+    name = results.names[int(np.argmax(np.round(results.scores().mean(axis=0), 9)))] if system is None else system
+    s = results[name]
+    return waterfall(results.gold, results.corpus, s.stages or [Stage("search", s.chunks, s.run)], budget, results.tokenizer)
+
+def efficiency_frame(results: Results, depth: int = 5):
+    "What can be counted of each system's cost; NaN where it is not known."
+    import pandas as pd
+    from ragbench.evaluate.scores import tokens_handed
+    speed, facts = results.latency(), lambda s, k: s.facts.get(k, math.nan)
+    rows = [{"chunks": facts(s, "chunks"), "tokens a chunk": facts(s, "mean_tokens"), f"tokens@{depth}": tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean(),
+             "index_bytes": facts(s, "index_bytes"), "latency_p50": speed.loc[s.name, "latency_p50"], "latency_p95": speed.loc[s.name, "latency_p95"], "cost": facts(s, "cost")} for s in results.systems]
+    return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))
 
 # %% ../../nbs/09_bench/03_results.ipynb #fb3e0669
 def quality_frame(results: Results):
@@ -209,6 +248,15 @@ def latency_frame(results: Results):
         found = {f"latency_p{round(q * 100)}": percentile(ms, q) for q in (.5, .95, .99)}
         rows.append({f"{k}{end}": v for k, three in found.items() for end, v in zip(("", "_low", "_high"), three)} | {"calls": ms.size})
     return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))
+
+# %% ../../nbs/09_bench/03_results.ipynb #8a416194
+def step_frame(results: Results):
+    "Median milliseconds by system and step, steps in the order in which they happen; only systems that have steps."
+    import pandas as pd
+    there = {step for parts in results.step_ms.values() for step in parts}
+    known = [s for s in ("query", "retrieve", "boosts", "rerank", "min_score", "per_document", "mmr", "expand") if s in there]
+    rows = {name: {step: float(np.median(ms)) for step, ms in parts.items()} for name, parts in results.step_ms.items()}
+    return pd.DataFrame([rows[n] for n in results.names if n in rows], index=pd.Index([n for n in results.names if n in rows], name="system"), columns=[*known, *sorted(there - set(known))])
 
 # %% ../../nbs/09_bench/03_results.ipynb #48d68ae6
 _PARTS = "pump compressor furnace boiler separator condenser crane flare reactor dryer blower filter turbine absorber stripper mixer".split()

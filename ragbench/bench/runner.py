@@ -5,6 +5,7 @@
 # %% ../../nbs/09_bench/06_runner.ipynb #cc4a30f1
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +29,18 @@ from ..evaluate.evidence import evidence_at_budgets, token_counts
 from ..evaluate.metrics import rank_metrics
 from ..evaluate.scores import score_run
 from ..evaluate.units import judge
+from ..evaluate.waterfall import Stage
+from ..index.flat import FaissFlat
+from ..index.guard import ann_recall
 from ..system.context import Context, search_fair
-from ..system.retrieve import Dense, Hybrid, fuse_runs
-from ..system.system import System
+from ..system.header import headed
+from ..system.retrieve import Dense, Hybrid, ask, dense_parts, fuse_runs
+from ..system.stages import expanded
+from ..system.system import BuiltSystem, System, rewrite_all, searched, steps_of
 
 # %% auto #0
-__all__ = ['libraries', 'Steps', 'ranked', 'scored', 'dense_parts', 'facts_of', 'audited', 'timed', 'bench', 'manifest']
+__all__ = ['libraries', 'Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'scored', 'facts_of', 'audited', 'guarded',
+           'Stopwatch', 'timed', 'bench', 'manifest']
 
 # %% ../../nbs/09_bench/06_runner.ipynb #f7c08d01
 def libraries(*names: str) -> dict[str, str]:
@@ -67,78 +74,166 @@ class Steps:
             return Chunks(self.plan.corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section"))
         return self.context.keep(("chunk table", fingerprint(chunker)), load)
 
-    def run(self, retriever: Any, chunks: Chunks, depth: int) -> Artifact:
-        "The ranking of every question by a retriever."
-        recipe = {"chunks": chunks, "retriever": retriever, "queries": self.texts, "depth": depth, "code": [code_hash(search_fair), code_hash(rank)],
+    def run(self, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str] | None = None, role: str = "query") -> Artifact:
+        "The ranking of every question by a retriever; `texts` are what the questions were rewritten into."
+        texts = self.texts if texts is None else list(texts)
+        recipe = {"chunks": chunks, "retriever": retriever, "queries": texts, "depth": depth, "code": [code_hash(search_fair), code_hash(rank)],
                   **libraries("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")}
-        return self.make("run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth))
+        if role != "query": recipe["role"] = role
+        if any(d.header is not None for d in dense_parts(retriever)): recipe["code"].append(code_hash(headed))
+        return self.make("run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth, texts, role))
 
     def ranker(self, retriever: Any, chunks: Chunks) -> Any:
         "A built retriever, kept for the timing."
         return self.context.keep(("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self.context))
 
 # %% ../../nbs/09_bench/06_runner.ipynb #59fa8513
-def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int) -> dict[str, Any]:
+def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str], role: str = "query") -> dict[str, Any]:
     "Rows and scores of every question, and the bytes of the index."
     if isinstance(retriever, Hybrid):
-        parts = [steps.run(r, chunks, retriever.depth) for r in retriever.retrievers]
-        scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], steps.texts, chunks.text_hashes, depth)
+        parts = [steps.run(r, chunks, retriever.depth, texts, role) for r in retriever.retrievers]
+        scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth)
         return {"rows": rows, "scores": scores, "nbytes": sum(p.value("nbytes") for p in parts)}
     ranker = steps.ranker(retriever, chunks)
-    scores, rows = ranker.rank(steps.texts, depth, steps.context)
+    scores, rows = ask(ranker, texts, depth, steps.context, role=role)
     return {"rows": rows, "scores": scores, "nbytes": int(ranker.nbytes)}
 
-# %% ../../nbs/09_bench/06_runner.ipynb #5b78c68a
+# %% ../../nbs/09_bench/06_runner.ipynb #eadb0ab2
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    "What one system hands over for every question: rows and scores `(q, depth)`, the table that the rows are of, and the bytes of its index."
+    rows: np.ndarray
+    scores: np.ndarray
+    chunks: Chunks
+    nbytes: int
+    trail: tuple[tuple[str, np.ndarray, np.ndarray], ...] = ()   # (step, scores, rows) before the passages were widened
+
+def outcome(steps: Steps, system: System, chunks: Chunks) -> Outcome:
+    "Retrieval and every step after it, each found in the store or made."
+    depth, texts, nbytes = steps.plan.settings.depth, steps.texts, 0
+    if not system.staged:
+        a = steps.run(system.retriever, chunks, depth)
+        return Outcome(a.array("rows"), a.array("scores"), chunks, a.value("nbytes"), (("fusion", a.array("scores"), a.array("rows")),))
+    def retrieve(asked, role):
+        nonlocal nbytes
+        a = steps.run(system.retriever, chunks, system.candidates, asked, role)
+        nbytes = a.value("nbytes")
+        return a.array("scores"), a.array("rows")
+    made = rewrite_all(system, texts, steps.context) if system.query is not None else []
+    found = searched(system, texts, chunks.text_hashes, system.candidates, made, retrieve)
+    trail = [("fusion", *found)]
+    for stage in steps_of(system, chunks, steps.context):
+        a = steps.make(stage.name, repr(stage), after(steps, found, chunks, stage.recipe), lambda s=stage, given=found: dict(zip(("scores", "rows"), s.apply(texts, *given))))
+        found = a.array("scores"), a.array("rows")
+        trail = [trail[0], ("rerank", *found)]
+    scores, rows = found
+    if system.expand is None: return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
+    def grow():
+        e = expanded(system.expand, chunks, scores, rows, depth)
+        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "scores": e.scores, "rows": e.rows, "origin": e.origin}
+    a = steps.make("expand", repr(system.expand), after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}), grow)
+    table = Chunks(chunks.corpus, a.array("doc_row"), a.array("start"), a.array("end"), f"{chunks.made_by} grown by {system.expand!r}")
+    return Outcome(a.array("rows"), a.array("scores"), table, nbytes, tuple(trail))
+
+def after(steps: Steps, found: tuple[np.ndarray, np.ndarray], chunks: Chunks, recipe: Mapping[str, Any]) -> dict[str, Any]:
+    "The recipe of a step that is given these candidates."
+    return {**recipe, "chunks": chunks, "queries": steps.texts, "scores": found[0], "rows": found[1], **libraries("numpy", "torch", "transformers", "sentence-transformers")}
+
+# %% ../../nbs/09_bench/06_runner.ipynb #7823a583
+def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tuple[Stage, ...]:
+    "The rankings on the way through a system, in the order in which they happen."
+    ids, retriever = tuple(q.query_id for q in steps.plan.gold.query_list), system.retriever
+    depth = retriever.depth if isinstance(retriever, Hybrid) else system.candidates if system.staged else steps.plan.settings.depth
+    first = next(iter(dense_parts(retriever)), retriever.retrievers[0] if isinstance(retriever, Hybrid) else retriever)
+    def searched_by(r: Any) -> Run:
+        a = steps.run(r, chunks, depth)
+        return Run(ids, a.array("rows"), a.array("scores"))
+    near = isinstance(first, Dense) and not getattr(first.index, "exact", False)
+    out = [Stage("exact search", chunks, searched_by(dataclasses.replace(first, index=FaissFlat(getattr(first.index, "metric", "cosine"))) if near else first))]
+    if near: out.append(Stage("approximate index", chunks, searched_by(first)))
+    fused = isinstance(retriever, Hybrid) or system.query is not None
+    out += [Stage(name, chunks, Run(ids, rows, scores)) for name, scores, rows in got.trail if name != "fusion" or fused]
+    return (*out, *([Stage("assembly", got.chunks, Run(ids, got.rows, got.scores))] if system.expand is not None else []))
+
+# %% ../../nbs/09_bench/06_runner.ipynb #944767cb
 def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
     "Every metric of one run for every answerable question, and its budget curve: an artifact that needs neither ranx nor an encoder a second time."
     plan, s = steps.plan, steps.plan.settings
-    recipe = {"chunks": chunks, "rows": run.rows, "gold": plan.gold, "metrics": s.columns, "curve": s.curve, "tokenizer": s.tokenizer,
+    recipe = {"chunks": chunks, "rows": run.rows, "gold": plan.gold, "metrics": s.columns, **({"own": s.own} if s.own else {}), "curve": s.curve, "tokenizer": s.tokenizer,
               "code": [code_hash(f) for f in (score_run, rank_metrics, evidence_at_budgets, judge)], **libraries("ranx", "tiktoken", "numpy")}
     def build():
-        got = score_run(plan.gold, plan.corpus, chunks, run, s.columns, s.budgets, s.curve, s.tokenizer)
+        got = score_run(plan.gold, plan.corpus, chunks, run, [s.own.get(m, m) for m in s.columns], s.budgets, s.curve, s.tokenizer)
         return {"scores": np.stack([got["metrics"][m] for m in s.columns], axis=1), "curve": got["curve"]}
     a = steps.make("scores", "scores", recipe, build)
     return {"curve": np.array(a.array("curve")), **{m: np.array(a.array("scores")[:, i]) for i, m in enumerate(s.columns)}}
 
 # %% ../../nbs/09_bench/06_runner.ipynb #ff68fe77
-def dense_parts(retriever: Any) -> list[Dense]:
-    "The dense retrievers inside a retriever."
-    if isinstance(retriever, Hybrid): return [d for r in retriever.retrievers for d in dense_parts(r)]
-    return [retriever] if isinstance(retriever, Dense) else []
-
 def facts_of(steps: Steps, system: System, chunks: Chunks, nbytes: int) -> dict[str, float]:
     "Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window."
     counts = token_counts(steps.plan.corpus, steps.plan.settings.tokenizer)
     out = {"chunks": len(chunks), "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))), "index_bytes": nbytes}
-    audits = [audited(steps, d.embedder, chunks) for d in dense_parts(system.retrieve)]
-    return out | {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
+    audits = [audited(steps, d.embedder, chunks, d.header) for d in dense_parts(system.retriever)]
+    out |= {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
+    guards = [guarded(steps, d, chunks) for d in dense_parts(system.retriever) if not getattr(d.index, "exact", False)]
+    return out | ({"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]} if guards else {})
 
-def audited(steps: Steps, embedder: Any, chunks: Chunks) -> dict[str, float]:
-    "The truncation audit of one embedder over one chunking."
+def audited(steps: Steps, embedder: Any, chunks: Chunks, header: Any = None) -> dict[str, float]:
+    "The truncation audit of one embedder over one chunking; a header takes its room first."
     def build():
-        ends = chunks.start + steps.context.fitted(embedder, chunks.corpus).chars_read(chunks.texts)
-        a = truncation(chunks, steps.plan.gold, steps.plan.corpus, ends)
+        texts = headed(chunks, header)
+        before = np.array([len(t) for t in texts]) - (chunks.end - chunks.start)         # characters of the header
+        read = np.clip(steps.context.fitted(embedder, chunks.corpus).chars_read(texts) - before, 0, chunks.end - chunks.start)
+        a = truncation(chunks, steps.plan.gold, steps.plan.corpus, chunks.start + read)
         return {"truncated_chunks": a.truncated, "gold_past_window": a.share}
     if not hasattr(embedder, "fit") and not hasattr(embedder, "chars_read"): return {}
-    a = steps.make("audit", "truncation", {"chunks": chunks, "gold": steps.plan.gold, "embedder": embedder, "code": code_hash(truncation)}, lambda: {"audit": build()})
-    return a.value("audit")
+    recipe = {"chunks": chunks, "gold": steps.plan.gold, "embedder": embedder, "code": code_hash(truncation)} | ({} if header is None else {"header": header})
+    return steps.make("audit", "truncation", recipe, lambda: {"audit": build()}).value("audit")
+
+# %% ../../nbs/09_bench/06_runner.ipynb #e807dfb0
+def guarded(steps: Steps, dense: Dense, chunks: Chunks) -> dict[str, float]:
+    "`ann_recall`, the mean over all questions, and `ann_k`, at which it was taken."
+    context, k = steps.context, min(steps.plan.cut or 10, len(chunks))
+    def build():
+        embedder = context.fitted(dense.embedder, chunks.corpus)
+        exact = FaissFlat(getattr(dense.index, "metric", "cosine")).build(context.passages(embedder, chunks, dense.header))
+        got = ann_recall(steps.ranker(dense, chunks).searcher, exact, context.embed(embedder, steps.texts, "query"), k)
+        return {"guard": {"ann_recall": got.mean, "ann_k": k}}
+    recipe = {"dense": dense, "chunks": chunks, "queries": steps.texts, "k": k, "code": code_hash(ann_recall), **libraries("numpy", "faiss-cpu")}
+    return steps.make("guard", f"recall of {dense.index!r}", recipe, build).value("guard")
 
 # %% ../../nbs/09_bench/06_runner.ipynb #5cc13f5f
-def timed(steps: Steps, chunkings: Sequence[Chunks]) -> dict[str, np.ndarray]:
-    "Milliseconds of every call, by system: `(rounds, n_questions)`; empty without rounds."
+class Stopwatch:
+    "A built system that remembers how long each step of each call took; called with a question, it gives the milliseconds that its own clock cannot see."
+    def __init__(self, built: BuiltSystem, depth: int): self.built, self.depth, self.calls = built, depth, []
+
+    def __call__(self, text: str) -> float:
+        self.calls.append(self.built.search(text, self.depth).ms)
+        return self.calls[-1].get("query", 0.0)
+
+    def steps(self, rounds: int, questions: int) -> dict[str, np.ndarray]:
+        "Milliseconds by step, `(rounds, questions)`, of the last calls: those before were the warm-up."
+        last = self.calls[len(self.calls) - rounds * questions:]
+        return {s: np.array([c[s] for c in last]).reshape(rounds, questions) for s in last[0]}
+
+def timed(steps: Steps, chunkings: Sequence[Chunks]) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
+    "Milliseconds of every call, by system, and by system and step: `(rounds, n_questions)` each; empty without rounds."
     plan, s = steps.plan, steps.plan.settings
-    if not s.rounds: return {}
+    if not s.rounds: return {}, {}
     def build():
         ask = {}
         for name, system, chunks in zip(plan.names, plan.systems, chunkings):
-            ranker = steps.ranker(system.retrieve, chunks)
-            ask[name] = lambda text, ranker=ranker: ranker.rank([text], s.depth)
+            ranker = steps.ranker(system.retriever, chunks)
+            if system.staged: ask[name] = Stopwatch(BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context), s.depth)
+            else: ask[name] = lambda text, ranker=ranker: ranker.rank([text], s.depth)
         ms = measure(ask, steps.texts, s.rounds, s.seed)
-        return {"ms": np.stack([ms[n] for n in plan.names])}
+        parts = {f"{i}-{step}": x for i, a in enumerate(ask.values()) if isinstance(a, Stopwatch) for step, x in a.steps(s.rounds, len(steps.texts)).items()}
+        return {"ms": np.stack([ms[n] for n in plan.names]), "parts": list(parts), **parts}
     recipe = {"systems": plan.systems, "chunks": [c.fingerprint for c in chunkings], "queries": steps.texts, "rounds": s.rounds, "seed": s.seed, "depth": s.depth,
-              "machine": machine(), "code": code_hash(measure), "versions": versions()}
+              "machine": machine(), "code": [code_hash(measure), code_hash(Stopwatch)], "versions": versions()}
     a = steps.make("timing", "latency, one question at a time", recipe, build)
-    return dict(zip(plan.names, np.array(a.array("ms"))))
+    by_step: dict[str, dict[str, np.ndarray]] = {}
+    for part in a.value("parts"): by_step.setdefault(plan.names[int(part.split("-")[0])], {})[part.split("-", 1)[1]] = np.array(a.array(part))
+    return dict(zip(plan.names, np.array(a.array("ms")))), by_step
 
 # %% ../../nbs/09_bench/06_runner.ipynb #5da3d55c
 def bench(
@@ -154,21 +249,21 @@ def bench(
     plan = make_plan(corpus, gold, systems, **settings)
     store = store if isinstance(store, Store) else Store(store)
     with progress_bar("bench", 2 * len(plan.systems) + 1, enabled=progress) as bar:
-        context = Context(EmbeddingCache(store.root / "embeddings"), progress=lambda what, n, total: bar.set_postfix_str(what))
+        context = Context(EmbeddingCache(store.root / "embeddings"), progress=lambda what, n, total: bar.set_postfix_str(what), store=store)
         steps, done, chunkings = Steps(plan, store, context, bar), [], []
         for name, system in zip(plan.names, plan.systems):
             chunks = steps.chunks(system.chunk)
-            artifact = steps.run(system.retrieve, chunks, plan.settings.depth)
+            got = outcome(steps, system, chunks)
             bar.update()
-            run = Run(tuple(q.query_id for q in gold.query_list), artifact.array("rows"), artifact.array("scores"))
-            scores = scored(steps, run, chunks)
-            facts = facts_of(steps, system, chunks, artifact.value("nbytes"))
-            done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, chunks, facts))
+            run = Run(tuple(q.query_id for q in gold.query_list), got.rows, got.scores)
+            scores = scored(steps, run, got.chunks)
+            facts = facts_of(steps, system, chunks, got.nbytes)
+            done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, got.chunks, facts, system, stages_of(steps, system, chunks, got)))
             chunkings.append(chunks)
             bar.update()
-        latency = timed(steps, chunkings)
+        latency, by_step = timed(steps, chunkings)
         bar.update()
-    return Results(corpus, gold, tuple(done), plan.settings.columns, plan.settings.curve, latency, manifest(plan))
+    return Results(corpus, gold, tuple(done), plan.settings.columns, plan.settings.curve, latency, manifest(plan), by_step)
 
 # %% ../../nbs/09_bench/06_runner.ipynb #568afc9f
 def manifest(plan: Plan) -> dict[str, Any]:
@@ -176,5 +271,5 @@ def manifest(plan: Plan) -> dict[str, Any]:
     return {"corpus": {"fingerprint": plan.corpus.fingerprint, "documents": {d.id: d.text_hash for d in plan.corpus}, "refused": [list(e) for e in plan.corpus.errors]},
             "gold": {"fingerprint": plan.gold.fingerprint, "questions": len(plan.gold), "unanswerable": len(plan.gold.unanswerable)},
             "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
-            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in vars(plan.settings).items()},
+            "settings": {k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v for k, v in vars(plan.settings).items()},
             "versions": versions(), "machine": machine()}

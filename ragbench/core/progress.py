@@ -5,13 +5,14 @@
 # %% ../../nbs/00_core/12_progress.ipynb #30704511
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Iterable
 from typing import Any
 
 # %% auto #0
-__all__ = ['watched', 'progress_bar']
+__all__ = ['log', 'watched', 'progress_bar', 'note']
 
 # %% ../../nbs/00_core/12_progress.ipynb #38890bc5
 def watched() -> bool:
@@ -30,3 +31,14 @@ def progress_bar(
         warnings.filterwarnings("ignore", message="IProgress not found")  # a notebook without ipywidgets gets a bar of text
         from tqdm.auto import tqdm
     return tqdm(over, total=total, desc=what, unit=unit, disable=not (watched() if enabled is None else enabled), leave=False)
+
+# %% ../../nbs/00_core/12_progress.ipynb #2edff419
+log = logging.getLogger("ragbench")
+_said: set[str] = set()
+
+def note(text: str, once: str = "") -> None:
+    "Say what is happening, on standard error where somebody watches and to the log; with a key in `once`, the first time only."
+    if once in _said: return
+    if once: _said.add(once)
+    log.info(text)
+    if watched(): print(f"ragbench: {text}", file=sys.stderr, flush=True)

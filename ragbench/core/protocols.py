@@ -5,7 +5,7 @@
 # %% ../../nbs/00_core/11_protocols.ipynb #b6fbf1d1
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -15,7 +15,7 @@ from .documents import Corpus, Document
 from .vectors import Space, Vectors
 
 # %% auto #0
-__all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'Fusion']
+__all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDatabase', 'Fusion']
 
 # %% ../../nbs/00_core/11_protocols.ipynb #bbd67f6a
 @runtime_checkable
@@ -52,6 +52,15 @@ class Searcher(Protocol):
 class Index(Protocol):
     "Builds a searcher: over `Vectors` for a vector index, over `Chunks` for a lexical one."
     def build(self, what: Any) -> Searcher: ...
+
+# %% ../../nbs/00_core/11_protocols.ipynb #9a640fa2
+@runtime_checkable
+class VectorDatabase(Searcher, Protocol):
+    "A searcher over `Vectors` that grows, shrinks and filters; `close` gives back what it holds."
+    def add(self, vectors: Any, metadata: Sequence[Mapping[str, Any]] | None = None, rows: Sequence[int] | None = None) -> np.ndarray: ...
+    def delete(self, rows: Sequence[int] | np.ndarray) -> int: ...
+    def search(self, queries: Any, k: int, where: Any = None) -> tuple[np.ndarray, np.ndarray]: ...
+    def close(self) -> None: ...
 
 # %% ../../nbs/00_core/11_protocols.ipynb #b5ce3467
 @runtime_checkable

@@ -5,14 +5,14 @@
 # %% ../../nbs/00_core/07_vectors.ipynb #168e6f33
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .errors import DataError, VectorSpaceError
+from .errors import ConfigError, DataError, VectorSpaceError
 
 # %% auto #0
-__all__ = ['Space', 'Vectors', 'as_vectors']
+__all__ = ['Space', 'Vectors', 'as_vectors', 'resized', 'resized_space']
 
 # %% ../../nbs/00_core/07_vectors.ipynb #58d01a72
 @dataclass(frozen=True)
@@ -23,11 +23,12 @@ class Space:
     dim: int = 0
     normalized: bool = True
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
+    kept: int = 0              # dimensions that carry something, the rest being padding; 0: all
 
     def check(self, other: Space, what: str = "query") -> None:
         "Raise `VectorSpaceError` naming both sides where `other` may not be compared with this space."
         if self.dim != other.dim or (self.model and other.model and self != other):
-            differ = [n for n in ("model", "revision", "dim", "normalized", "prompts") if getattr(self, n) != getattr(other, n)]
+            differ = [n for n in ("model", "revision", "dim", "normalized", "prompts", "kept") if getattr(self, n) != getattr(other, n)]
             raise VectorSpaceError(f"the {what} vectors are of another space ({', '.join(differ)} differ): {other} against {self}", "",
                                    "Embed both sides with the same embedder")
 
@@ -63,3 +64,22 @@ def _check_norms(a: np.ndarray) -> None:
 def as_vectors(x: Vectors | np.ndarray) -> Vectors:
     "`x` itself, or a bare array as `Vectors` of an unnamed space."
     return x if isinstance(x, Vectors) else Vectors(np.atleast_2d(np.asarray(x, dtype=np.float32)), Space(normalized=False))
+
+# %% ../../nbs/00_core/07_vectors.ipynb #a58024e9
+def resized(array: np.ndarray, dim: int | None = None, pad_to: int | None = None, normalize: bool = True) -> np.ndarray:
+    "`array` `(n, d)` cut to its first `dim` columns, scaled to length 1 if it was cut and `normalize`, then padded with zeros to `pad_to`; float32."
+    a = np.asarray(array, dtype=np.float32)
+    if dim is not None and dim > a.shape[1]: raise ConfigError(f"dim is {dim}, but the vectors have {a.shape[1]} dimensions", "", f"Ask for at most {a.shape[1]}")
+    if dim is not None and dim < a.shape[1]:
+        a = a[:, :dim]
+        norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
+        if normalize: a = np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
+    if pad_to is None or pad_to == a.shape[1]: return a
+    if pad_to < a.shape[1]: raise ConfigError(f"pad_to is {pad_to}, but the vectors have {a.shape[1]} dimensions", "", "Cut with dim; padding only adds")
+    return np.pad(a, ((0, 0), (0, pad_to - a.shape[1])))
+
+def resized_space(space: Space, dim: int | None = None, pad_to: int | None = None) -> Space:
+    "The space of vectors of `space` after `resized`."
+    width = dim or space.dim
+    padded = pad_to is not None and pad_to > width
+    return replace(space, dim=pad_to if padded else width, kept=width if padded else 0)

@@ -6,20 +6,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from ..core.errors import StoreError
+from ..core.errors import ConfigError, DataError, StoreError
 from ..core.fingerprint import text_hash
 from ..core.vectors import Vectors
 
 # %% auto #0
-__all__ = ['EmbeddingCache', 'embed_cached']
+__all__ = ['FIX', 'EmbeddingCache', 'read_vectors', 'write_vectors', 'parts_of', 'embed_cached']
 
 # %% ../../nbs/04_embed/02_cache.ipynb #1ea8a819
+FIX = "Delete this file; its vectors will be made again"
+
 @dataclass(frozen=True)
 class EmbeddingCache:
     "Vectors by text, in a folder; one file for each embedder fingerprint."
@@ -27,61 +32,84 @@ class EmbeddingCache:
 
     def __init__(self, folder: str | Path): object.__setattr__(self, "folder", Path(folder))
 
-    def connect(self, fingerprint: str) -> sqlite3.Connection:
-        "The file of one embedder, made if need be."
-        self.folder.mkdir(parents=True, exist_ok=True)
-        con = sqlite3.connect(self.folder / f"{fingerprint}.sqlite", timeout=60, isolation_level=None)
-        con.execute("PRAGMA journal_mode=WAL")
-        con.execute("CREATE TABLE IF NOT EXISTS vectors (role TEXT, text_hash TEXT, vector BLOB NOT NULL, PRIMARY KEY (role, text_hash)) WITHOUT ROWID")
-        return con
+    def path(self, fingerprint: str) -> Path: return self.folder / f"{fingerprint}.sqlite"
 
-# %% ../../nbs/04_embed/02_cache.ipynb #7c3547fa
-def _read(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int) -> dict[str, np.ndarray]:
-    "The cached vectors among `hashes`."
+    @contextmanager
+    def connect(self, fingerprint: str) -> Iterator[sqlite3.Connection]:
+        "The file of one embedder, made if need be; raises `StoreError` where SQLite finds it damaged."
+        self.folder.mkdir(parents=True, exist_ok=True)
+        con = sqlite3.connect(self.path(fingerprint), timeout=60, isolation_level=None)
+        try:
+            con.execute("PRAGMA journal_mode=WAL")
+            con.execute("CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, "
+                        "PRIMARY KEY (role, text_hash)) WITHOUT ROWID")
+            yield con
+        except sqlite3.DatabaseError as e: raise StoreError(f"the embedding cache cannot be used ({e})", str(self.path(fingerprint)), FIX) from e
+        finally: con.close()
+
+# %% ../../nbs/04_embed/02_cache.ipynb #2853213b
+def read_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int) -> dict[str, np.ndarray]:
+    "The cached vectors among `hashes`; raises `StoreError` for one whose bytes are not those that were written."
     found = {}
     for i in range(0, len(hashes), 500):
         part = hashes[i:i + 500]
-        rows = con.execute(f"SELECT text_hash, vector FROM vectors WHERE role = ? AND text_hash IN ({','.join('?' * len(part))})", (role, *part))
-        for h, blob in rows:
-            if len(blob) != 4 * dim: raise StoreError(f"a cached vector has {len(blob)} bytes instead of {4 * dim}", "embedding cache", "Delete this cache; it will be made again")
+        rows = con.execute(f"SELECT text_hash, vector, crc FROM embeddings WHERE role = ? AND text_hash IN ({','.join('?' * len(part))})", (role, *part))
+        for h, blob, crc in rows:
+            if len(blob) != 4 * dim: raise StoreError(f"a cached vector has {len(blob)} bytes instead of {4 * dim}", "embedding cache", FIX)
+            if zlib.crc32(blob) != crc: raise StoreError("a cached vector is damaged: its checksum differs", "embedding cache", FIX)
             found[h] = np.frombuffer(blob, np.float32)
     return found
 
-# %% ../../nbs/04_embed/02_cache.ipynb #99c5c750
+def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
+    "Commit the vectors `(n, d)` of `hashes`, all or none."
+    blobs = [row.tobytes() for row in np.ascontiguousarray(array, np.float32)]
+    con.execute("BEGIN IMMEDIATE")
+    con.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", [(role, h, b, zlib.crc32(b)) for h, b in zip(hashes, blobs)])
+    con.execute("COMMIT")
+
+# %% ../../nbs/04_embed/02_cache.ipynb #3ff2e45f
+def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+    "Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of `batch` texts."
+    if hasattr(embedder, "embed_parts"): parts = embedder.embed_parts(texts, role)
+    else:
+        embed = embedder.embed_queries if role == "query" else embedder.embed_passages
+        parts = ((range(i, min(i + batch, len(texts))), embed(texts[i:i + batch])) for i in range(0, len(texts), batch))
+    for positions, vectors in parts:
+        embedder.space.check(vectors.space, "new")
+        if len(vectors) != len(positions): raise DataError(f"{len(positions)} texts gave {len(vectors)} vectors", repr(embedder))
+        yield positions, vectors.array
+
+# %% ../../nbs/04_embed/02_cache.ipynb #7413cfec
+def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: str, cache: EmbeddingCache, batch: int,
+             progress: Callable[[int], None]) -> dict[str, np.ndarray]:
+    "Vectors by hash: the cached ones read, the others embedded and committed part by part."
+    with cache.connect(embedder.fingerprint) as con:
+        have = read_vectors(con, role, hashes, embedder.space.dim)
+        todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
+        progress(len(have))
+        for positions, array in parts_of(embedder, [t for _, _, t in todo], role, batch) if todo else ():
+            done = [todo[i][1] for i in positions]
+            write_vectors(con, role, done, array)
+            have.update(zip(done, array))
+            progress(len(done))
+    return have
+
+# %% ../../nbs/04_embed/02_cache.ipynb #8640f447
 def embed_cached(
-    embedder,                       # an Embedder with a `fingerprint`
+    embedder: Any,                  # an Embedder with a `fingerprint`
     texts: Sequence[str],
     role: str,                      # "passage" or "query"
     cache: EmbeddingCache | None,   # None embeds everything
-    batch: int = 64,                # texts committed at a time
+    batch: int = 64,                # texts committed at a time, where the embedder has no `embed_parts`
     progress: Callable[[int], None] = lambda n: None,  # told how many texts were done
 ) -> Vectors:
     "Vectors of `texts` `(n, d)`; every distinct text is embedded at most once, ever."
-    embed = embedder.embed_queries if role == "query" else embedder.embed_passages
-    distinct = {text_hash(t): t for t in texts}
-    if cache is None:
-        hashes, have = list(distinct), {}
-        array = embed(list(distinct.values())).array if distinct else np.empty((0, embedder.space.dim), np.float32)
-        have = dict(zip(hashes, array))
-    else: have = _through(cache, embed, embedder, distinct, role, batch, progress)
-    rows = np.stack([have[text_hash(t)] for t in texts]) if len(texts) else np.empty((0, embedder.space.dim), np.float32)
-    return Vectors(rows, embedder.space)
-
-# %% ../../nbs/04_embed/02_cache.ipynb #91dead52
-def _through(cache: EmbeddingCache, embed: Callable, embedder, distinct: dict[str, str], role: str, batch: int, progress: Callable[[int], None]) -> dict[str, np.ndarray]:
-    "Vectors by hash: the cached ones read, the missing ones embedded and committed batch by batch."
-    con = cache.connect(embedder.fingerprint)
-    try:
-        have = _read(con, role, list(distinct), embedder.space.dim)
-        missing = sorted((h for h in distinct if h not in have), key=lambda h: (-len(distinct[h]), h))
-        progress(len(have))
-        for i in range(0, len(missing), batch):
-            part = missing[i:i + batch]
-            array = embed([distinct[h] for h in part]).array
-            con.execute("BEGIN IMMEDIATE")
-            con.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", [(role, h, row.tobytes()) for h, row in zip(part, array)])
-            con.execute("COMMIT")
-            have.update(zip(part, array))
-            progress(len(part))
-        return have
-    finally: con.close()
+    if role not in ("passage", "query"): raise ConfigError(f"role is {role!r}", "embed_cached", "Give 'passage' or 'query'")
+    first = {t: i for i, t in reversed(list(enumerate(texts)))}
+    distinct = sorted(first, key=first.get)
+    if not distinct: return Vectors(np.empty((0, embedder.space.dim), np.float32), embedder.space)
+    hashes = [text_hash(t) for t in distinct]
+    if cache is not None: have = _missing(embedder, distinct, hashes, role, cache, batch, progress)
+    else: have = {hashes[i]: row for positions, array in parts_of(embedder, distinct, role, len(distinct)) for i, row in zip(positions, array)}
+    row_of = dict(zip(distinct, hashes))
+    return Vectors(np.stack([have[row_of[t]] for t in texts]), embedder.space)

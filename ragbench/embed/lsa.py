@@ -68,9 +68,16 @@ class FittedLSA:
     projection: np.ndarray = field(repr=False)  # (n_words, dim) float64
     fingerprint: str = field(repr=False)
     max_tokens = None                       # it reads everything
+    prompts = ("", "")                      # and knows no roles
 
+    @property
+    def name(self) -> str: return f"LSA({self.config.dim})"
+    @property
+    def revision(self) -> str: return self.fingerprint
+    @property
+    def dim(self) -> int: return self.config.dim
     @functools.cached_property
-    def space(self) -> Space: return Space(f"LSA({self.config.dim})", self.fingerprint, self.config.dim)
+    def space(self) -> Space: return Space(self.name, self.revision, self.dim)
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors `(n, dim)` of passages."

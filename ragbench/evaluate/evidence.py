@@ -22,7 +22,8 @@ from .units import answer_rows, classes_of
 
 # %% auto #0
 __all__ = ['MEASURES', 'token_starts', 'TokenCounts', 'token_counts', 'reading', 'stops', 'QueryEvidence', 'query_evidence',
-           'evidence_of', 'evidence_counts', 'evidence_at_budgets', 'evidence_at_chunks', 'budget_area']
+           'evidence_of', 'evidence_counts', 'evidence_at_budgets', 'evidence_at_chunks', 'touching', 'precision_omega',
+           'budget_area']
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #71bd0904
 @functools.lru_cache(maxsize=4096)
@@ -186,6 +187,45 @@ def evidence_at_chunks(
         full = np.searchsorted(chunk, limits)                          # stretches that the first n chunks brought
         counted.append(evidence_counts(e, segments, full, np.r_[segments[:, 0], 0][full]))
     return _ratios(counted)
+
+# %% ../../nbs/08_evaluate/02_evidence.ipynb #ffaa2a25
+def touching(
+    spans: np.ndarray,  # (n, 2) chunks on the line, in any order
+    parts: np.ndarray,  # (m, 2) disjoint
+) -> np.ndarray:
+    "Rows of the chunks that share a character with some part, rising `(k,)` int64."
+    order = np.argsort(spans[:, 0], kind="stable")
+    start, end = spans[order].T
+    reach, out = np.maximum.accumulate(end), np.zeros(len(spans), dtype=bool)
+    for s, e in parts.tolist():
+        lo, hi = np.searchsorted(reach, s, side="right"), np.searchsorted(start, e)
+        out[lo:hi] |= end[lo:hi] > np.maximum(start[lo:hi], s)
+    return np.sort(order[out])
+
+# %% ../../nbs/08_evaluate/02_evidence.ipynb #cb687ae6
+def precision_omega(
+    gold: Gold,
+    corpus: Corpus,
+    chunks: Chunks,
+    tokenizer: str | None = None,  # what counts; None: characters
+) -> np.ndarray:
+    "The precision of all chunks that touch evidence, `(n_answerable,)`; it depends on the chunks and on no retriever (Smith and Troynikov, 2024)."
+    if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
+        raise DataError("the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked")
+    base = np.r_[0, np.cumsum([len(d) for d in corpus])]
+    spans = chunks.spans + base[chunks.doc_row][:, None] if len(chunks) else np.empty((0, 2), np.int64)
+    counts, out = None if tokenizer is None else token_counts(corpus, tokenizer), []
+    for e in evidence_of(gold, corpus):
+        handed = union(spans[touching(spans, e.anywhere)])
+        inside = [_common(part, handed) for part in e.anywhere] or [handed[:0]]
+        sizes = [(s[:, 1] - s[:, 0]) if counts is None else counts.count(s) for s in (np.concatenate(inside), handed)]
+        out.append(sizes[0].sum() / max(sizes[1].sum(), 1))
+    return np.array(out, dtype=np.float64)
+
+def _common(part: np.ndarray, spans: np.ndarray) -> np.ndarray:
+    "What `part` `(2,)` shares with disjoint, sorted spans: `(m, 2)`."
+    cut = np.clip(spans, *part)
+    return cut[cut[:, 1] > cut[:, 0]]
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #feda6dd9
 def budget_area(

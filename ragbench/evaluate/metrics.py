@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import re
 import threading
 import warnings
@@ -19,12 +18,13 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError
 from ..core.gold import Gold
+from ..core.progress import note
 from ..core.runs import Run
 from .units import Judged, judge
 
 # %% auto #0
-__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'log', 'Metric', 'parse_metric', 'about_metric',
-           'ranx_scores', 'bpref_scores', 'judged_share', 'hole_scores', 'parse_metrics', 'rank_metrics']
+__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'Metric', 'parse_metric', 'about_metric', 'ranx_scores',
+           'bpref_scores', 'judged_share', 'hole_scores', 'parse_metrics', 'rank_metrics']
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #d04b2ec0
 NAMES = {  # name: (what it measures, gain of a relevant unit, what else people type)
@@ -112,7 +112,6 @@ def about_metric(text: str) -> str:
     return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {cut}; judges {unit}."
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c32c2215
-log = logging.getLogger("ragbench.evaluate")
 _one_at_a_time = threading.Lock()
 
 def _typed(arrays: Iterable[np.ndarray]):
@@ -129,7 +128,7 @@ def ranx_scores(
     names: list[str],         # ranx's names
 ) -> dict[str, np.ndarray]:
     "ranx's score of each query under each metric, `(n,)` in the order given."
-    log.info("computing %s with ranx; its first use in a process takes seconds, on a new machine up to a minute", ", ".join(names))
+    note("computing rank metrics with ranx: its first use in a process takes seconds, on a new machine it compiles for up to a minute", once="ranx")
     with _one_at_a_time, warnings.catch_warnings():
         import ranx
         from numba import NumbaTypeSafetyWarning

@@ -8,39 +8,64 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, DataError
 from ..core.gold import Gold
 from ..core.runs import Run
-from .evidence import MEASURES, evidence_at_budgets, evidence_at_chunks
-from .metrics import Metric, parse_metric, rank_metrics
+from ..core.spans import union
+from .evidence import MEASURES, evidence_at_budgets, evidence_at_chunks, precision_omega, token_counts
+from .metrics import ALIASES, Metric, parse_metric, rank_metrics
+from .units import answer_rows
 
 # %% auto #0
-__all__ = ['EvidenceMetric', 'parse_name', 'check_metrics', 'score_run']
+__all__ = ['EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #d4d8fc2d
 class EvidenceMetric(NamedTuple):
-    "An evidence measure at a limit: tokens, or chunks."
+    "An evidence measure at a limit: tokens, or chunks. Precision Ω has none (0), and is counted in tokens or characters."
     measure: str
     limit: int
     tokens: bool
 
-    def __str__(self) -> str: return f"evidence_{self.measure}@{self.limit}{'tok' if self.tokens else ''}"
+    def __str__(self) -> str:
+        if self.measure == "tokens": return f"tokens@{self.limit}"
+        if not self.limit: return f"evidence_{self.measure}{'_tokens' if self.tokens else ''}"
+        return f"evidence_{self.measure}@{self.limit}{'tok' if self.tokens else ''}"
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #b212ad2e
-def parse_name(text: str) -> Metric | EvidenceMetric:
-    "The metric of either kind that `text` names, or a `ConfigError`."
+@runtime_checkable
+class OwnMetric(Protocol):
+    "A metric of one's own: a `name` without @, and one number for each answerable query, in gold order, higher being better."
+    name: str
+    def __call__(self, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray: ...
+
+def _own(metric: OwnMetric) -> OwnMetric:
+    "The metric, if its name is free; raises `ConfigError`."
+    if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name): raise ConfigError(f"the name of a metric is {metric.name!r}", "metrics", "Begin with a letter; use letters, digits, spaces, _ . and -")
+    if metric.name.lower() in ALIASES or metric.name.lower().startswith(("evidence_", "doc:", "qrels:")): raise ConfigError(f"the name {metric.name!r} is taken", "metrics", "Give your metric another one")
+    return metric
+
+def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
+    "The name that a metric has in a table."
+    return str(metric) if isinstance(metric, Metric | EvidenceMetric) else metric.name
+
+# %% ../../nbs/08_evaluate/05_scores.ipynb #2bf3137b
+def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
+    "The metric that `text` names, or a metric of one's own as it is; raises `ConfigError`."
+    if not isinstance(text, str) and callable(text) and isinstance(getattr(text, "name", None), str): return _own(text)
+    if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())): return EvidenceMetric("tokens", int(m[1]), False)
     if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")): return parse_metric(text)
+    if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()): return EvidenceMetric("precision_omega", 0, omega[1] is not None)
     m = re.fullmatch(r"evidence_([a-z]+)(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
     if m is None or m[1] not in MEASURES:
         near = difflib.get_close_matches(m[1] if m else "", MEASURES, n=1)
         hint = f"Did you mean evidence_{near[0]}? " if near else ""
-        raise ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: " + ", ".join(f"evidence_{x}@500tok" for x in MEASURES))
+        raise ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: " + ", ".join([*(f"evidence_{x}@500tok" for x in MEASURES), "evidence_precision_omega"]))
     if not (m[2] and m[2].isascii() and m[2].isdigit() and int(m[2]) > 0):
         raise ConfigError(f"the limit of metric {text!r} is {m[2]!r}", "metrics",
                           f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks")
@@ -48,11 +73,11 @@ def parse_name(text: str) -> Metric | EvidenceMetric:
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #1bc7e019
 def check_metrics(
-    names: Iterable[str],
+    names: Iterable[Any],  # names, and metrics of one's own
 ) -> tuple[str, ...]:
     "Canonical names, each once, in order; `ConfigError` for the first that is wrong."
     if isinstance(names, str): names = [names]
-    return tuple(dict.fromkeys(str(parse_name(n)) for n in names))
+    return tuple(dict.fromkeys(name_of(parse_name(n)) for n in names))
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #d858c28b
 def _budgets(values: Sequence[int]) -> list[int]:
@@ -64,16 +89,29 @@ def _budgets(values: Sequence[int]) -> list[int]:
     return out
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #00aea286
+def tokens_handed(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: int, tokenizer: str = "cl100k_base") -> np.ndarray:
+    "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
+    counts = token_counts(corpus, tokenizer)
+    line = counts.line(chunks.doc_row, chunks.spans)
+    return np.array([int(counts.count(union(line[rows[:depth]])).sum()) if len(rows) else 0 for rows in answer_rows(gold, corpus, chunks, run)], dtype=np.float64)
+
+# %% ../../nbs/08_evaluate/05_scores.ipynb #c2fbae70
 def _evidence_scores(
     gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, wanted: list[EvidenceMetric], curve: Sequence[int], tokenizer: str,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     "Scores of the evidence metrics by name, and the recall curve `(n, n_curve)`."
     n, out = len(gold.answerable), {}
-    budgets = sorted({m.limit for m in wanted if m.tokens} | set(curve))
-    depths = sorted({m.limit for m in wanted if not m.tokens})
+    tokens = [m for m in wanted if m.measure == "tokens"]
+    for m in tokens: out[str(m)] = tokens_handed(gold, corpus, chunks, run, m.limit, tokenizer)
+    wanted = [m for m in wanted if m not in tokens]
+    budgets = sorted({m.limit for m in wanted if m.limit and m.tokens} | set(curve))
+    depths = sorted({m.limit for m in wanted if m.limit and not m.tokens})
     by_tokens = evidence_at_budgets(gold, corpus, chunks, run, budgets, tokenizer) if budgets else {}
     by_chunks = evidence_at_chunks(gold, corpus, chunks, run, depths) if depths else {}
     for m in wanted:
+        if not m.limit:
+            out[str(m)] = precision_omega(gold, corpus, chunks, tokenizer if m.tokens else None)
+            continue
         scores, limits = (by_tokens, budgets) if m.tokens else (by_chunks, depths)
         out[str(m)] = np.ascontiguousarray(scores[m.measure][:, limits.index(m.limit)])
     return out, by_tokens["recall"][:, [budgets.index(b) for b in curve]] if len(curve) else np.empty((n, 0))
@@ -84,16 +122,24 @@ def score_run(
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    metrics: Iterable[str] = ("recall@5", "mrr", "ndcg@10"),
+    metrics: Iterable[Any] = ("recall@5", "mrr", "ndcg@10"),   # names, and metrics of one's own
     budgets: Sequence[int] = (),        # tokens; each adds evidence_recall@...tok
     curve_budgets: Sequence[int] = (),  # tokens at which the recall curve is taken
     tokenizer: str = "cl100k_base",     # what counts the tokens
 ) -> dict:
     '`{"metrics": {name: (n,)}, "curve": (n, n_curve)}`, a row an answerable query in gold order; plain float64 arrays.'
     budgets, curve = _budgets(budgets), _budgets(curve_budgets)
-    names = check_metrics([*([metrics] if isinstance(metrics, str) else metrics), *(f"evidence_recall@{b}tok" for b in budgets)])
-    parsed = [parse_name(n) for n in names]
+    asked = [parse_name(n) for n in [*([metrics] if isinstance(metrics, str) else metrics), *(f"evidence_recall@{b}tok" for b in budgets)]]
+    parsed = list({name_of(m): m for m in asked}.values())
     evidence, recalls = _evidence_scores(gold, corpus, chunks, run, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer)
     ranked = [str(m) for m in parsed if isinstance(m, Metric)]
-    scores = {**evidence, **(rank_metrics(gold, corpus, chunks, run, ranked) if ranked else {})}
-    return {"metrics": {n: scores[n] for n in names}, "curve": recalls}
+    own = {m.name: _called(m, gold, corpus, chunks, run) for m in parsed if not isinstance(m, Metric | EvidenceMetric)}
+    scores = {**evidence, **own, **(rank_metrics(gold, corpus, chunks, run, ranked) if ranked else {})}
+    return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
+
+def _called(metric: OwnMetric, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray:
+    "The scores of a metric of one's own; raises `DataError` unless there is one finite number for each answerable query."
+    got = np.asarray(metric(gold, corpus, chunks, run), dtype=np.float64)
+    if got.shape != (len(gold.answerable),) or not np.isfinite(got).all():
+        raise DataError(f"the metric {metric.name!r} gave {f'an array of shape {got.shape}' if got.shape != (len(gold.answerable),) else 'a value that is not finite'}", "score_run", f"One finite number for each of the {len(gold.answerable)} answerable queries")
+    return got

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
 
 # %% auto #0
-__all__ = ['EXACT', 'FLIPS', 'TIE', 'bootstrap_interval', 'Comparison', 'compare_pair', 'holm', 'compare_to',
-           'minimal_detectable_difference', 'Optimism', 'selection_optimism']
+__all__ = ['EXACT', 'FLIPS', 'TIE', 'Sample', 'grouped', 'resampled_means', 'standard_error', 'mean_interval',
+           'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison', 'compare_columns',
+           'compare_pair']
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #0f7f7d1f
 def _table(scores, owner: str) -> np.ndarray:
@@ -36,43 +38,110 @@ def _on_grid(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(x / quantum), quantum
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #35b3ca2d
-def _draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    "How often each of `n` queries is drawn in each resample, in blocks `(rows, n)` that bound the memory."
-    rng, left, most = np.random.default_rng(seed), resamples, max(1, 2_000_000 // n)
-    while left:
-        rows = min(most, left)
-        cell = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(cell.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float64)
-        left -= rows
+class Sample(NamedTuple):
+    "Scores by group: `sums` `(g, s)` in whole grid steps, `sizes` `(g,)`, the `(s,)` grid steps, and `n` queries."
+    sums: np.ndarray
+    sizes: np.ndarray
+    quantum: np.ndarray
+    n: int
 
-def _resampled_means(x: np.ndarray, resamples: int, seed: int) -> np.ndarray:
-    "The mean of each system in each resample, `(resamples, s)`."
+def grouped(
+    x: np.ndarray,                        # (n, s)
+    clusters: np.ndarray | None = None,   # (n,) a label for each query, of any kind; None: each query by itself
+) -> Sample:
+    "Sums and sizes of the groups, in order of label."
     whole, quantum = _on_grid(x)
-    return np.concatenate([counts @ whole for counts in _draws(len(x), resamples, seed)]) * (quantum / len(x))
+    if clusters is None: return Sample(whole, np.ones(len(x)), quantum, len(x))
+    labels = np.asarray(clusters)
+    if labels.shape != (len(x),): raise DataError(f"clusters have shape {labels.shape} for {len(x)} queries", "clusters", "Give one label a query")
+    names, group = np.unique(labels, return_inverse=True)
+    member = (np.arange(len(names))[:, None] == group).astype(np.float64)
+    return Sample(member @ whole, member.sum(axis=1), quantum, len(x))
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #25ae4073
-def _percentiles(n: int, level: float) -> np.ndarray:
-    "The two percentiles, as fractions, of an interval at `level` from `n` queries."
-    from scipy.stats import norm, t
-    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
-    low = norm.cdf(np.sqrt(n / (n - 1)) * t.ppf((1 - level) / 2, n - 1))
-    return np.array([low, 1 - low])
+def _draws(groups: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    "How often each group is drawn in each resample, in blocks `(rows, groups)` that bound the memory."
+    rng, left, most = np.random.default_rng(seed), resamples, max(1, 2_000_000 // groups)
+    while left:
+        rows = min(most, left)
+        cell = rng.integers(groups, size=(rows, groups)) + groups * np.arange(rows)[:, None]
+        yield np.bincount(cell.ravel(), minlength=rows * groups).reshape(rows, groups).astype(np.float64)
+        left -= rows
+
+def resampled_means(sample: Sample, resamples: int, seed: int) -> np.ndarray:
+    "The mean of each system over the queries of each resample, `(resamples, s)` in grid steps."
+    return np.concatenate([(counts @ sample.sums) / (counts @ sample.sizes)[:, None] for counts in _draws(len(sample.sizes), resamples, seed)])
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #b0100deb
+def _widened(groups: int, level: float) -> float:
+    "The normal deviate of an interval at `level` from so many groups, widened for their number."
+    from scipy.stats import t
+    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    return float(-np.sqrt(groups / (groups - 1)) * t.ppf((1 - level) / 2, groups - 1))
+
+def _bca(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z: float) -> np.ndarray:
+    "BCa ends `(s, 2)` from `(resamples, s)` averages."
+    from scipy.stats import norm
+    rows = len(means)
+    below = (means < center).mean(axis=0) + (means == center).mean(axis=0) / 2
+    bias = norm.ppf(np.clip(below, 0.5 / rows, 1 - 0.5 / rows))
+    ordered, ends = np.sort(means, axis=0), []
+    for w in (bias - z, bias + z):
+        at = norm.cdf(bias + w / (1 - acceleration * w)) * (rows - 1)
+        low = np.minimum(at.astype(np.int64), rows - 2)
+        first, second = (np.take_along_axis(ordered, low[None] + i, axis=0)[0] for i in (0, 1))
+        ends.append(first + (at - low) * (second - first))
+    return np.stack(ends, axis=1)
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #127e7ff9
+def _unusual(x: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
+    "How many groups hold a score other than the most common one of their column, `(s,)`."
+    ordered, row = np.sort(x, axis=0), np.arange(len(x))[:, None]
+    new = np.vstack([np.ones((1, x.shape[1]), bool), ordered[1:] != ordered[:-1]])
+    length = row - np.maximum.accumulate(np.where(new, row, 0), axis=0)
+    other = x != ordered[length.argmax(axis=0), np.arange(x.shape[1])]
+    return other.sum(axis=0) if clusters is None else (grouped(other.astype(np.float64), clusters).sums > 0).sum(axis=0)
+
+def _sum(x: np.ndarray) -> np.ndarray:
+    "Column sums that do not depend on the order or the shape."
+    whole, quantum = _on_grid(x)
+    return whole.sum(axis=0) * quantum
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #7e00e9a8
+def standard_error(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    "Mean, its standard error and its acceleration for BCa, each `(s,)`, mean and error in grid steps."
+    groups, mean = len(sample.sizes), sample.sums.sum(axis=0) / sample.n
+    u = sample.sums - mean * sample.sizes[:, None]
+    squares = _sum(u**2)
+    lean = np.divide(_sum(u**3), 6 * squares**1.5, out=np.zeros(len(mean)), where=squares > 0)
+    return mean, np.sqrt(squares * groups / max(groups - 1, 1)) / sample.n, lean
+
+def mean_interval(x: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> np.ndarray:
+    "Interval of the mean of each column, `(s, 2)`: the outer ends of Student's and the BCa bootstrap's."
+    from scipy.stats import t
+    sample = grouped(x, clusters)
+    groups = len(sample.sizes)
+    if groups == 1: return np.full((x.shape[1], 2), np.nan)
+    z, (mean, error, lean) = _widened(groups, level), standard_error(sample)
+    half = -t.ppf((1 - level) / 2, np.clip(2 * _unusual(x, clusters), 1, groups - 1)) * error
+    cols = max(1, 20_000_000 // resamples)                      # columns at a time, to bound the memory
+    parts = [slice(i, i + cols) for i in range(0, len(mean), cols)]
+    boot = np.concatenate([_bca(resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z) for p in parts])
+    return np.stack([np.minimum(boot[:, 0], mean - half), np.maximum(boot[:, 1], mean + half)], axis=1) * sample.quantum[:, None]
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #3288678c
 def bootstrap_interval(
     scores: np.ndarray,       # (n,) of one system, or (n, s) of several on the same queries
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
+    clusters: np.ndarray | None = None,  # (n,) labels of groups that are drawn whole, such as documents
 ) -> np.ndarray:
-    "Bootstrap interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; conditional on these documents."
+    "Bootstrap interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; conditional on these documents unless they are the clusters."
     x = _table(scores, "bootstrap_interval")
-    at_least("resamples", resamples, 100, "bootstrap_interval")
-    if len(x) == 1: ends = np.full((x.shape[1], 2), np.nan)
-    else:
-        at, cols = _percentiles(len(x), level), max(1, 20_000_000 // resamples)  # columns at a time, to bound the memory
-        blocks = [_resampled_means(x[:, i:i + cols], resamples, seed) for i in range(0, x.shape[1], cols)]
-        ends = np.concatenate([np.quantile(b, at, axis=0).T for b in blocks])
+    ends = mean_interval(x, level, at_least("resamples", resamples, 100, "bootstrap_interval"), seed, clusters)
+    shares = (x >= 0).all(axis=0) & (x <= 1).all(axis=0)
+    ends[shares] = np.clip(ends[shares], 0, 1)
     return ends[0] if np.ndim(scores) == 1 else ends
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #8771cd52
@@ -88,19 +157,62 @@ def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
         yield 2.0 * rng.integers(2, size=(rows, n)) - 1
         left -= rows
 
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #d3b65264
-def _sign_flip_p(d: np.ndarray, seed: int) -> np.ndarray:
-    "Two-sided sign-flip p of each column of differences: `(n, s)` to `(s,)`."
-    whole, _ = _on_grid(d)
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #ce65c319
+def untailed(
+    u: np.ndarray,   # (g, s) summands whose sum is tested
+) -> np.ndarray:
+    "By how much a mean that points away from its long tail has to shrink, `(s,)`: at most 1 (Hall, 1992)."
+    g, total, squares = len(u), _sum(u), _sum(u**2)
+    spread = g * squares - total**2
+    known = (spread > 1e-9 * g * squares) & (total != 0)
+    if g <= EXACT: return np.ones(u.shape[1])
+    safe = np.where(known, spread, 1.0)
+    t = np.where(known, np.abs(total) * np.sqrt((g - 1) / safe), 1.0)
+    k = np.where(known, np.sign(total) * _sum((u - total / g) ** 3) / g / (safe / g**2) ** 1.5 / np.sqrt(g), 0.0)
+    h = np.clip(t + k * t**2 / 3 + k**2 * t**3 / 27 + k / 6, 0, t)
+    return np.where(known, h / t * np.sqrt((g - 1 + t**2) / (g - 1 + h**2)), 1.0)
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #f7cfd530
+def sign_flip_p(
+    d: np.ndarray,                        # (n, s) differences
+    seed: int = 0,
+    clusters: np.ndarray | None = None,   # (n,) labels of groups that change sign together
+) -> np.ndarray:
+    "Two-sided sign-flip p of each column of differences, `(s,)`; not corrected for their number."
+    whole = grouped(d, clusters).sums
     bar = np.abs(whole.sum(axis=0)) - len(d)                # a sum within n grid steps of the observed one equals it
-    p = (1 + sum((np.abs(s @ whole) >= bar).sum(axis=0) for s in _signs(len(d), seed))) / (1 + FLIPS)
-    for j in np.flatnonzero((d != 0).sum(axis=0) <= EXACT):
-        column = whole[d[:, j] != 0, j]
+    least = bar * untailed(whole)
+    p = (1 + sum((np.abs(s @ whole) >= least).sum(axis=0) for s in _signs(len(whole), seed))) / (1 + FLIPS)
+    for j in np.flatnonzero((whole != 0).sum(axis=0) <= EXACT):
+        column = whole[whole[:, j] != 0, j]
         patterns = 2.0 * (np.arange(2 ** len(column))[:, None] >> np.arange(len(column)) & 1) - 1
         p[j] = np.mean(np.abs(patterns @ column) >= bar[j])
     return p
 
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #ff64d365
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #50a35e82
+class Effect(NamedTuple):
+    "Standardised mean difference of pairs and its interval; NaN where the differences have no spread."
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str: return f"d = {self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+def effect_size(
+    mean: float,
+    sd: float,             # of the differences
+    error: float,          # standard error of their mean
+    groups: int,           # queries, or clusters of them
+    level: float = 0.95,
+) -> Effect:
+    "The effect and its interval from the non-central t distribution, by the approximation of Johnson and Welch."
+    from scipy.stats import norm
+    if not sd > 0 or not error > 0 or groups < 2: return Effect(np.nan, np.nan, np.nan)
+    t, df = mean / error, groups - 1
+    middle, half = t * (1 - 1 / (4 * df)), norm.ppf((1 + level) / 2) * np.sqrt(1 + t**2 / (2 * df))
+    return Effect(mean / sd, float((middle - half) * error / sd), float((middle + half) * error / sd))
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #ed1ae6f9
 @dataclass(frozen=True)
 class Comparison:
     "System `a` against `b` on the same `n` queries: mean of a − b, its bootstrap interval, p, and who wins how often."
@@ -112,19 +224,29 @@ class Comparison:
     ties: int
     losses: int
     n: int
+    sd: float = 0.0      # of the differences
+    error: float = 0.0   # standard error of their mean
+    groups: int = 0      # clusters that were drawn whole; 0: none
+
+    @property
+    def effect(self) -> Effect:
+        "The standardised mean difference, with its 95 % interval."
+        return effect_size(self.mean_difference, self.sd, self.error, self.groups or self.n)
 
     def __str__(self) -> str:
         return (f"{self.mean_difference:+.3f} [{self.low:+.3f}, {self.high:+.3f}], p = {self.p:.3g}, "
                 f"{self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}")
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #117f4e14
-def _compare(d: np.ndarray, level: float, resamples: int, seed: int) -> list[Comparison]:
-    "A comparison for each column of differences, p not corrected."
+def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> list[Comparison]:
+    "A comparison for each column of differences `(n, s)`, p not corrected."
     d = np.where(np.abs(d) < TIE, 0.0, d)
-    ends, p = bootstrap_interval(d, level, resamples, seed), _sign_flip_p(d, seed)
+    ends, p, sample = mean_interval(d, level, resamples, seed, clusters), sign_flip_p(d, seed, clusters), grouped(d, clusters)
+    mean, error, _ = (v * sample.quantum for v in standard_error(sample))
+    sd = np.sqrt(_sum((d - mean) ** 2) / max(len(d) - 1, 1))
     wins, losses = (d > 0).sum(axis=0), (d < 0).sum(axis=0)
-    return [Comparison(float(d[:, j].mean()), float(ends[j, 0]), float(ends[j, 1]), float(p[j]),
-                       int(wins[j]), int(len(d) - wins[j] - losses[j]), int(losses[j]), len(d)) for j in range(d.shape[1])]
+    return [Comparison(float(mean[j]), float(ends[j, 0]), float(ends[j, 1]), float(p[j]), int(wins[j]), int(len(d) - wins[j] - losses[j]), int(losses[j]), len(d),
+                       float(sd[j]), float(error[j]), 0 if clusters is None else len(sample.sizes)) for j in range(d.shape[1])]
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #86c11772
 def compare_pair(
@@ -133,88 +255,10 @@ def compare_pair(
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
+    clusters: np.ndarray | None = None,  # (n,) labels of groups that are drawn, and change sign, together
 ) -> Comparison:
-    "Paired comparison of two systems: bootstrap interval of the mean difference and sign-flip p."
+    "Paired comparison of two systems: interval of the mean difference, sign-flip p and effect size."
     x, y = _table(a, "compare_pair"), _table(b, "compare_pair")
     if x.shape != y.shape or x.shape[1] != 1:
         raise DataError(f"scores of shapes {np.shape(a)} and {np.shape(b)}", "compare_pair", "Give two (n,) arrays")
-    return _compare(x - y, level, resamples, seed)[0]
-
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #59efe945
-def holm(
-    p_values: np.ndarray,  # (m,)
-) -> np.ndarray:
-    "Holm-adjusted p-values, `(m,)` in the order given."
-    p = np.asarray(p_values, dtype=np.float64)
-    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all(): raise DataError(f"p-values {p}", "holm", "Give a list of numbers from 0 to 1")
-    order = np.argsort(p, kind="stable")
-    out = np.empty_like(p)
-    out[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    return out
-
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #a1039cbd
-def compare_to(
-    scores: np.ndarray,       # (n, s): a row a query, a column a system
-    baseline_index: int,      # the column that all others are held against
-    level: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-) -> list[Comparison]:
-    "Every system against a baseline, `p` adjusted by Holm for the number of comparisons."
-    x = _table(scores, "compare_to")
-    if not (isinstance(baseline_index, (int, np.integer)) and 0 <= baseline_index < x.shape[1]):
-        raise ConfigError(f"baseline_index is {baseline_index!r}", "compare_to", f"Give a column from 0 to {x.shape[1] - 1}")
-    found = _compare(x - x[:, [baseline_index]], level, resamples, seed)
-    others = [j for j in range(x.shape[1]) if j != baseline_index]
-    adjusted = dict(zip(others, holm([found[j].p for j in others]).tolist()))
-    return [Comparison(**{**vars(c), "p": adjusted.get(j, 1.0)}) for j, c in enumerate(found)]
-
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #8fdf532b
-def minimal_detectable_difference(
-    d: np.ndarray,        # (n,) paired differences
-    power: float = 0.8,   # chance of finding a difference of that size
-    alpha: float = 0.05,  # level of the two-sided test
-) -> float:
-    "The smallest true mean difference that a paired test on `n` such queries would find with the given power."
-    from scipy.stats import t
-    x = _table(d, "minimal_detectable_difference")
-    if x.shape[1] != 1: raise DataError(f"differences of shape {np.shape(d)}", "minimal_detectable_difference", "Give an (n,) array")
-    if len(x) < 2: raise DataError("one difference has no spread", "minimal_detectable_difference", "Give at least two queries")
-    for name, v in (("power", power), ("alpha", alpha)):
-        if not 0 < v < 1: raise ConfigError(f"{name} is {v!r}", "minimal_detectable_difference", "Give a share between 0 and 1")
-    return float((t.ppf(1 - alpha / 2, len(x) - 1) + t.ppf(power, len(x) - 1)) * x.std(ddof=1) / np.sqrt(len(x)))
-
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #bfe83bac
-@dataclass(frozen=True)
-class Optimism:
-    "The winner's mean on the queries that chose it, the held-out mean of choosing, their difference, and how often folds chose that winner."
-    in_sample: float
-    held_out: float
-    optimism: float
-    stability: float
-
-    def __str__(self) -> str:
-        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {self.optimism:+.3f}, chosen in {self.stability:.0%} of folds"
-
-# %% ../../nbs/08_evaluate/04_statistics.ipynb #2c7f2977
-def selection_optimism(
-    scores: np.ndarray,   # (n, s)
-    folds: int = 5,
-    seed: int = 0,
-    repeats: int = 20,    # divisions into folds, averaged
-) -> Optimism:
-    "What choosing the best of `s` systems on these queries overstates."
-    x = _table(scores, "selection_optimism")
-    if at_least("folds", folds, 2, "selection_optimism") > len(x):
-        raise ConfigError(f"folds is {folds} for {len(x)} queries", "selection_optimism", "Give at most one fold a query")
-    quantum, rng, n = _on_grid(x)[1].max(), np.random.default_rng([seed, 2]), len(x)
-    whole = np.rint(x / quantum)                                        # one grid for all, so that systems compare exactly
-    total = whole.sum(axis=0)
-    best, held, chosen = total == total.max(), 0.0, 0.0
-    for _ in range(at_least("repeats", repeats, 1, "selection_optimism")):
-        fold = np.eye(folds)[rng.permutation(n) % folds].T @ whole      # sums of each fold, (folds, s)
-        rest = total - fold
-        winners = rest == rest.max(axis=1, keepdims=True)
-        held += ((fold * winners).sum(axis=1) / winners.sum(axis=1)).sum() / n / repeats
-        chosen += ((winners & best).sum(axis=1) / winners.sum(axis=1)).mean() / repeats
-    return Optimism(float(total.max() * quantum / n), float(held * quantum), float(total.max() * quantum / n - held * quantum), float(chosen))
+    return compare_columns(x - y, level, resamples, seed, clusters)[0]

@@ -174,7 +174,7 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
     finally:
         if b.most_threads < before: faiss.omp_set_num_threads(before)
     if b.metric == "l2": np.negative(scores, out=scores)
-    scores[rows < 0] = -np.inf
+    if rows[-1, -1] < 0 or (len(rows) > 1 and (rows[:, -1] < 0).any()): scores[rows < 0] = -np.inf   # what is missing stands last
     if b.rows is not None: rows = np.where(rows < 0, -1, b.rows[rows])
     return (scores, rows) if n == k else _widened(scores, rows, k)
 

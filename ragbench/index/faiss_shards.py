@@ -18,7 +18,7 @@ from .faiss_files import layers
 from .faiss_variants import FaissVariant
 
 # %% auto #0
-__all__ = ['build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count', 'to_gpu']
+__all__ = ['GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count', 'to_gpu']
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #6d188ccc
 def _joined(parts: list[Any]) -> Any:
@@ -91,6 +91,8 @@ def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
     return searcher
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #d9336ddb
+GPU_TOLERANCE = 1e-4
+
 def gpu_count() -> int:
     "Devices that this build of FAISS can use."
     import faiss

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,10 +20,16 @@ from .faiss_files import layers
 PER_CENTROID = 39   # FAISS's own lower bound of training points for each centroid
 
 # %% auto #0
-__all__ = ['PER_CENTROID', 'training_needs', 'train', 'VariantConfig', 'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ',
-           'FaissHNSW', 'FaissSQ', 'FaissRaBitQ', 'FaissFactory']
+__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'transforms', 'training_needs', 'seeded', 'train', 'VariantConfig',
+           'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ', 'FaissHNSW', 'FaissSQ', 'FaissRaBitQ', 'FaissFactory']
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #b784e462
+def transforms(index: Any) -> Iterator[Any]:
+    "The vector transforms (rotations, projections) in front of an index, each as its own FAISS class."
+    import faiss
+    for part in layers(index):
+        if isinstance(part, faiss.IndexPreTransform): yield from (faiss.downcast_VectorTransform(part.chain.at(i)) for i in range(part.chain.size()))
+
 def training_needs(index: Any) -> dict[str, int]:
     "Centroids that each part of an index has to learn, by name; `nlist` lists, `2^nbits` codes of a quantiser."
     import faiss
@@ -31,21 +38,47 @@ def training_needs(index: Any) -> dict[str, int]:
         if isinstance(part, faiss.IndexIVF): need["inverted lists"] = part.nlist
         pq = getattr(part, "pq", None)
         if isinstance(pq, faiss.ProductQuantizer): need["quantiser codes"] = pq.ksub
+    if any(isinstance(t, faiss.OPQMatrix) for t in transforms(index)): need["codes of the rotation"] = 256
     return need
 
-# %% ../../nbs/05_index/03_faiss_variants.ipynb #c3b6597b
-def _quiet(index: Any, seed: int) -> None:
-    "Our seed into every k-means; no printed warnings; no polysemous training, which nothing here uses."
+# %% ../../nbs/05_index/03_faiss_variants.ipynb #b66e0f38
+FAISS_SEED = 1234
+UNSEEDED = ("NSG", "NNDescent", "LSH", "AdditiveQuantizer", "ResidualQuantizer", "LocalSearchQuantizer")
+
+def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
+    "Our seed into a rotation; returns what has to live until it is trained."
+    import faiss
+    if isinstance(t, faiss.OPQMatrix):
+        t.pq = pq = faiss.ProductQuantizer(t.d_out, t.M, 8)     # what FAISS would make, but quiet
+        pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
+        if seed != FAISS_SEED:
+            q = np.linalg.qr(np.random.default_rng(seed).normal(size=(max(t.d_in, t.d_out),) * 2))[0].astype(np.float32)
+            faiss.copy_array_to_vector(q.ravel()[:len(q) * t.d_out], A := faiss.Float32Vector())
+            t.A = A   # never read it: after pymupdf is imported, what faiss gives for it is a vector of pymupdf's
+        return [pq]
+    if seed == FAISS_SEED: return []
+    if isinstance(t, faiss.RandomRotationMatrix): t.init(seed)
+    elif isinstance(t, faiss.ITQTransform): t.itq.seed = seed
+    elif isinstance(t, faiss.PCAMatrix) and t.random_rotation: raise ConfigError(f"seed is {seed}, but FAISS fixes that of a PCA with a random rotation", owner, "Use PCA, or leave out seed")
+    return []
+
+def seeded(index: Any, seed: int, owner: str) -> list[Any]:
+    "Our seed into every random part; no printed warnings; no polysemous training, which nothing here uses. Keep what it returns until the index is trained."
     import faiss
     for part in layers(index):
         if isinstance(part, faiss.IndexIVF): part.cp.seed, part.cp.min_points_per_centroid = seed, 1
         if isinstance(pq := getattr(part, "pq", None), faiss.ProductQuantizer): pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
         if hasattr(part, "do_polysemous_training"): part.do_polysemous_training = False
+        if seed == FAISS_SEED: continue
+        if isinstance(part, faiss.IndexHNSW): part.hnsw.rng = faiss.RandomGenerator(seed)
+        if any(name in type(part).__name__ for name in UNSEEDED): raise ConfigError(f"seed is {seed}, but FAISS fixes that of {type(part).__name__}", owner, "Leave out seed")
+    return [kept for t in transforms(index) for kept in _seed_transform(t, seed, owner)]
 
+# %% ../../nbs/05_index/03_faiss_variants.ipynb #3dda683c
 def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str) -> tuple[str, ...]:
     "Train on a seeded sample of `size` rows (`None`: on all; FAISS then takes at most 256 a centroid); returns notes, which are also warned of."
+    kept = seeded(index, seed, owner)
     if index.is_trained: return ()
-    _quiet(index, seed)
     sample = array if size is None or size >= len(array) else array[np.sort(np.random.default_rng(seed).choice(len(array), size, replace=False))]
     notes = []
     for name, n in training_needs(index).items():
@@ -53,7 +86,14 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
         if len(sample) < PER_CENTROID * n: notes.append(f"{len(sample):,} training vectors for {n:,} {name}: FAISS advises at least {PER_CENTROID * n:,}")
     for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=5)
     with pinned(): index.train(sample)
+    if kept: _forget(index)
     return tuple(notes)
+
+def _forget(index: Any) -> None:
+    "The quantisers that a rotation was trained with are gone: no pointer to them stays."
+    import faiss
+    for t in transforms(index):
+        if isinstance(t, faiss.OPQMatrix): t.pq = None
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #cab17abb
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +101,7 @@ class VariantConfig:
     "What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample and of k-means."
     metric: str = "cosine"
     train_size: int | None = None
-    seed: int = 1234                       # FAISS's own
+    seed: int = FAISS_SEED
     exact = False
     query_args = ()                        # fields that need no new build
 
@@ -82,7 +122,7 @@ class VariantConfig:
     def query(self) -> dict[str, float]: return {n: v for n in self.query_args if (v := getattr(self, n)) is not None}
     @property
     def build_part(self) -> VariantConfig:
-        "This configuration with query arguments at their defaults: what two configurations share that need one build."
+        "This configuration with query arguments at their defaults: what two configurations share that need one build; its `fingerprint` names the build."
         return replace(self, **{f.name: f.default for f in fields(self) if f.name in self.query_args})
 
     def with_query(self, **query: float) -> VariantConfig: return replace(self, **query)

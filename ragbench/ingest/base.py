@@ -5,8 +5,10 @@
 # %% ../../nbs/02_ingest/00_base.ipynb #7f9d26c0
 from __future__ import annotations
 
+import gc
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +17,8 @@ from ..core.documents import Document, Heading, Page
 from ..core.errors import DataError, at_least
 
 # %% auto #0
-__all__ = ['LIMITS', 'Refused', 'Limits', 'Loader', 'read_bytes', 'kind_of', 'clean', 'plain', 'TextBuilder', 'iso_date', 'tidy']
+__all__ = ['LIMITS', 'Refused', 'Limits', 'Loader', 'read_bytes', 'kind_of', 'clean', 'plain', 'TextBuilder', 'iso_date', 'tidy',
+           'no_collection']
 
 # %% ../../nbs/02_ingest/00_base.ipynb #010a0a6a
 class Refused(DataError):
@@ -134,3 +137,13 @@ def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     "Names and values as strings, without those that are empty."
     found = ((name, clean(str(value)).strip()) for name, value in pairs if value is not None)
     return {name: value for name, value in found if value}
+
+# %% ../../nbs/02_ingest/00_base.ipynb #0bf8f63c
+@contextmanager
+def no_collection() -> Iterator[None]:
+    "The cyclic garbage collector off inside, and as it was outside."
+    was = gc.isenabled()
+    gc.disable()
+    try: yield
+    finally:
+        if was: gc.enable()

@@ -14,49 +14,12 @@ from typing import Any, NamedTuple
 from ..core.documents import Corpus, Document, Field, Heading, Refusal
 from ..core.errors import ConfigError, DataError
 from ..core.gold import Evidence, Gold, Query, check_gold
+from ..core.qrels import MISSING, gold_from_qrels, read_qrels
 from .records import json_lines
 from .text import structure
 
 # %% auto #0
-__all__ = ['MISSING', 'Judgement', 'gold_from_qrels', 'read_qrels', 'titled_document', 'beir_corpus', 'load_beir', 'Quote',
-           'quoted', 'load_squad', 'squad', 'load_chunking_eval']
-
-# %% ../../nbs/02_ingest/14_collections.ipynb #eb216ee0
-class Judgement(NamedTuple):
-    "One line of a qrels file; a grade of 0 or less means not relevant."
-    query_id: str
-    doc_id: str
-    grade: int
-
-MISSING = "evidence-missing"
-
-def gold_from_qrels(queries: Mapping[str, str], judgements: Iterable[Judgement], corpus: Corpus) -> tuple[Gold, tuple[Refusal, ...]]:
-    "Gold over whole documents for the judged queries, and a `Refusal` for every id that is judged but not there."
-    reports, judged, best = [], {}, {}
-    for j in judgements:
-        if j.query_id not in queries: reports.append(Refusal(f"query {j.query_id}", f"it is judged, but there is no such query (document {j.doc_id!r}, grade {j.grade})")); continue
-        judged.setdefault(j.query_id, ())
-        if j.doc_id in corpus.rows: best[j.query_id, j.doc_id] = max(j.grade, best.get((j.query_id, j.doc_id), j.grade))
-        elif j.grade > 0: judged[j.query_id] = (MISSING,)
-        if j.doc_id not in corpus.rows: reports.append(Refusal(f"query {j.query_id}", f"its document {j.doc_id!r} (grade {j.grade}) is not in the corpus"))
-    evidence = tuple(Evidence(q, d, 0, len(corpus[d]), grade) for (q, d), grade in best.items() if grade > 0)
-    return Gold(tuple(Query(q, queries[q], tags) for q, tags in judged.items()), evidence, unit="document"), tuple(dict.fromkeys(reports))
-
-# %% ../../nbs/02_ingest/14_collections.ipynb #58d62bc6
-def read_qrels(path: str | Path) -> list[Judgement]:
-    "The judgements of a qrels file of three columns (query, document, grade) or four (TREC); raises `DataError` for a line that is neither."
-    out = []
-    for n, line in enumerate(Path(path).read_text(encoding="utf-8-sig").splitlines(), 1):
-        cells = line.split("\t") if line.count("\t") in (2, 3) else line.split()
-        if not cells or (n == 1 and not _whole(cells[-1])): continue
-        if len(cells) not in (3, 4) or not _whole(cells[-1]): raise DataError(f"not a judgement: {line[:60]!r}", f"{path}, line {n}", "Query id, (0,) document id, whole grade")
-        out.append(Judgement(cells[0].strip(), cells[-2].strip(), int(float(cells[-1]))))
-    return out
-
-def _whole(cell: str) -> bool:
-    "Whether a cell is a whole number, perhaps written as 1.0."
-    try: return float(cell).is_integer()
-    except ValueError: return False
+__all__ = ['titled_document', 'beir_corpus', 'load_beir', 'Quote', 'quoted', 'load_squad', 'squad', 'load_chunking_eval']
 
 # %% ../../nbs/02_ingest/14_collections.ipynb #e26ef348
 def titled_document(doc_id: str, title: str, text: str, **about: Any) -> Document:

@@ -12,7 +12,8 @@ from typing import Any
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..core.errors import DataError, MissingExtra
 from ..core.gold import Gold, check_gold
-from .collections import Judgement, beir_corpus, gold_from_qrels, squad
+from ..core.qrels import Judgement, gold_from_qrels
+from .collections import beir_corpus, squad
 
 # %% auto #0
 __all__ = ['optional', 'load_ir_dataset', 'load_hf_beir', 'load_hf_squad']

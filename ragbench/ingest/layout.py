@@ -6,155 +6,17 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import NamedTuple
 
-import numpy as np
-
+from .lines import BOLD, SPREAD, Grid, Line, Piece, around, fill, in_tables, visual_rows
 from .words import is_marker, plain_title, starts_item, tidy_marker
 
 # %% auto #0
-__all__ = ['ITALIC', 'BOLD', 'SPREAD', 'Line', 'Piece', 'Grid', 'grids', 'fill', 'visual_rows', 'cut_at_rules', 'table_runs',
-           'paragraphs', 'loose_leading', 'top_first', 'page_pieces', 'runs_on', 'furniture']
+__all__ = ['table_runs', 'paragraphs', 'loose_leading', 'top_first', 'page_pieces', 'runs_on', 'furniture']
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #23fa521b
-ITALIC, BOLD, SPREAD = 1, 2, 4
-
-class Line(NamedTuple):
-    """One printed line, or one cell of it: box in points, text, type size in points, style, number of its block.
-
-    The style has ITALIC and BOLD where all of the line is, SPREAD where it has wide gaps."""
-    x0: float
-    y0: float
-    x1: float
-    y1: float
-    text: str
-    size: float = 10.0
-    style: int = 0
-    block: int = 0
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #ea359ae0
-@dataclass
-class Piece:
-    "A paragraph ('text'), list item ('item') or table row ('row'): its printed lines, of a row those of each cell."
-    kind: str
-    lines: list
-    box: tuple[float, float, float, float]
-    size: float = 10.0
-    style: int = 0
-    group: int = 0                # block, or table
-    page: int = 0
-    last: tuple[float, float, float, float] = (0, 0, 0, 0)    # box of the last line
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #dbc57023
-def _box(lines: Sequence) -> tuple[float, float, float, float]:
-    "The box around boxes."
-    if len(lines) == 1: return lines[0][:4]
-    x0, y0, x1, y1 = zip(*[l[:4] for l in lines])
-    return min(x0), min(y0), max(x1), max(y1)
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #3d168ab9
-class Grid(NamedTuple):
-    "A ruled table: bounds of its columns and rows, and its vertical rules as (x, y0, y1)."
-    xs: list[float]
-    ys: list[float]
-    rules: list[tuple[float, float, float]]
-
-def _distinct(values: Iterable[float], apart: float = 3.0) -> list[float]:
-    "Sorted values, those closer than `apart` taken as one."
-    out: list[float] = []
-    for v in sorted(values):
-        if not out or v - out[-1] > apart: out.append(v)
-    return out
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #c7398fdd
-def _rules(boxes: Iterable[Sequence[float]]) -> tuple[list, list]:
-    "Horizontal (y, x0, x1) and vertical (x, y0, y1) ruling lines of thin boxes and of the edges of stroked ones."
-    across, down = [], []
-    for x0, y0, x1, y1, stroked in boxes:
-        w, h = x1 - x0, y1 - y0
-        if h <= 3:
-            if w >= 8: across.append(((y0 + y1) / 2, x0, x1)); continue
-        if w <= 3:
-            if h >= 5: down.append(((x0 + x1) / 2, y0, y1))
-        elif stroked and w > 8 and h > 5:
-            across += [(y0, x0, x1), (y1, x0, x1)]; down += [(x0, y0, y1), (x1, y0, y1)]
-    return across, down
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #993ad08f
-def _meeting(across: list, down: list, near: float) -> list[tuple[list[int], list[int]]]:
-    "Rules that touch, or touch something that touches …, as indices into `across` and `down`."
-    h, v = np.array(across).T[:, :, None], np.array(down).T[:, None]
-    touch = (h[1] - near <= v[0]) & (v[0] <= h[2] + near) & (v[1] - near <= h[0]) & (h[0] <= v[2] + near)
-    sets: list[tuple[int, list[int]]] = []
-    for c, bits in enumerate(np.packbits(touch, axis=0, bitorder="little").T):
-        rows, cols = int.from_bytes(bits.tobytes(), "little"), [c]
-        if not rows: continue
-        for other in [s for s in sets if s[0] & rows]: sets.remove(other); rows |= other[0]; cols = other[1] + cols
-        sets.append((rows, cols))
-    return [([r for r in range(len(across)) if rows >> r & 1], cols) for rows, cols in sets]
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #e698ce7b
-def grids(boxes: Iterable[Sequence[float]], near: float = 2.5) -> list[Grid]:
-    "The ruled tables that `boxes` (x0, y0, x1, y1, stroked) draw; at least two columns each."
-    across, down = _rules(boxes)
-    if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000: return []
-    out = []
-    for rows, cols in _meeting(across, down, near):
-        if len(rows) < 2: continue
-        h, v = [across[r] for r in rows], [down[c] for c in cols]
-        xs = _distinct([x for x, _, _ in v] + [min(x0 for _, x0, _ in h), max(x1 for _, _, x1 in h)])
-        ys = _distinct([y for y, _, _ in h] + [min(y0 for _, y0, _ in v), max(y1 for _, _, y1 in v)])
-        if len(xs) > 2: out.append(Grid(xs, ys, v))
-    return sorted(out, key=lambda g: (g.xs[-1] - g.xs[0]) * (g.ys[-1] - g.ys[0]))
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #341e4fdd
-def fill(grid: Grid, lines: Iterable[Line], number: int) -> list[Piece]:
-    "The rows of a ruled table."
-    cells: dict[int, dict[int, list[Line]]] = {}
-    place = lambda bounds, at: min(max(bisect(bounds, at) - 1, 0), len(bounds) - 2)
-    for line in lines:
-        row, column = place(grid.ys, (line.y0 + line.y1) / 2), place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2))
-        cells.setdefault(row, {}).setdefault(column, []).append(line)
-    used = sorted({c for row in cells.values() for c in row})
-    out = []
-    for _, row in sorted(cells.items()):
-        held = [l for c in row.values() for l in c]
-        texts = [[" ".join(l.text for l in r) for r in visual_rows(row.get(c, []))] for c in used]
-        out.append(Piece("row", texts, _box(held), median(l.size for l in held), 0, number, last=_box(held)))
-    return out
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #bcdfc91e
-def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
-    "Consecutive lines on one baseline together, as long as they go from left to right."
-    rows: list[list[Line]] = []
-    for line in lines:
-        if rows:
-            before = rows[-1][-1]
-            if line.y0 < before.y1 and line.x0 >= before.x1 - 1.5:
-                shared = min(before.y1, line.y1) - max(before.y0, line.y0)
-                if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0): rows[-1].append(line); continue
-        rows.append([line])
-    return rows
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #4c62b5a6
-def cut_at_rules(lines: list[Line], tables: Sequence[Grid], words: Callable[[], Iterable[tuple]]) -> list[Line]:
-    "The lines, those that run across a vertical rule replaced by their words (x0, y0, x1, y1, text, …)."
-    rules = [r for g in tables for r in g.rules]
-    crosses = lambda l: any(l.x0 + 2 < x < l.x1 - 2 and y0 < (l.y0 + l.y1) / 2 < y1 for x, y0, y1 in rules)
-    out, known = [], None
-    for line in lines:
-        if not rules or not crosses(line): out.append(line); continue
-        known = list(words()) if known is None else known
-        inside = [w for w in known if line.x0 - 1 <= w[0] and w[2] <= line.x1 + 1 and line.y0 <= (w[1] + w[3]) / 2 <= line.y1]
-        out += [line._replace(x0=w[0], y0=w[1], x1=w[2], y1=w[3], text=w[4]) for w in inside] or [line]
-    return out
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #c86c1aa8
 def _numbers(number: Line, line: Line, cells: int) -> bool:
     "Whether the first cell of a printed row is the number of what follows: of a list item, or of a heading."
     if is_marker(number.text) or re.fullmatch(r"\d+(?:\.\d+)+\.?", number.text): return True
@@ -168,7 +30,7 @@ def _cells(row: list[Line]) -> list[Line]:
         if gap > 1.1 * before.size and not (len(out) == 1 and _numbers(before, line, len(row))): out.append(line); continue
         text = before.text + (" " if gap > 0.12 * before.size else "") + line.text
         style, size = (before.style & line.style, before.size) if len(before.text) >= len(line.text) else (before.style & line.style, line.size)
-        out[-1] = Line(*_box([before, line]), text, size, style, before.block)
+        out[-1] = Line(*around([before, line]), text, size, style, before.block)
     return out
 
 _FIGURE = re.compile(r"[\s$€£¥%()\d.,+\u2013\u2014\u2212-]+")
@@ -214,16 +76,22 @@ def _breaks(before: Line, line: Line, first: Line, box: tuple, titles: frozenset
     return before.text[-1] in ".:!?" and 0.7 * em < line.x0 - before.x0 < 4 * em and abs(before.x0 - box[0]) < 1.5 and before is not first
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #b76c80d4
+def _piece(lines: list[Line]) -> Piece:
+    "The lines of one paragraph or list item as a piece."
+    first, last = lines[0], lines[-1]
+    texts = [tidy_marker(first.text), *[l.text for l in lines[1:]]]
+    kind = "item" if starts_item(texts[0]) and not is_marker(texts[0]) else "text"
+    style = first.style
+    for l in lines: style &= l.style
+    return Piece(kind, texts, around(lines), first.size, style, first.block, last=last[:4])
+
 def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: float = 0) -> list[Piece]:
     "The paragraphs and list items of one block, given as its printed lines; `titles` are headings known beforehand, `leading` that of a loose page."
-    box, out, current = _box(rows), [], []
+    if len(rows) == 1: return [_piece(rows)]
+    box, out, current = around(rows), [], []
     def close():
         if not current: return
-        texts = [tidy_marker(current[0].text), *(l.text for l in current[1:])]
-        kind = "item" if starts_item(texts[0]) and not is_marker(texts[0]) else "text"
-        style = current[0].style
-        for l in current: style &= l.style
-        out.append(Piece(kind, texts, _box(current), current[0].size, style, current[0].block, last=current[-1][:4]))
+        out.append(_piece(current))
         current.clear()
     for line in rows:
         if current and _breaks(current[-1], line, current[0], box, titles, leading) and not (len(current) == 1 and is_marker(current[0].text)): close()
@@ -255,30 +123,16 @@ def top_first(pieces: list[Piece]) -> list[Piece]:
 # %% ../../nbs/02_ingest/02_layout.ipynb #9abc7b5e
 def page_pieces(lines: list[Line], tables: Sequence[Grid], number: int, titles: frozenset[str] = frozenset()) -> list[Piece]:
     "The pieces of page `number` in reading order; `tables` are its ruled ones."
-    of, held = {}, {}
-    for i, line in enumerate(lines) if tables else ():
-        t = _table_of(line, tables)
-        if t is not None: of[i] = t; held.setdefault(t, []).append(line)
-    out, stretch = [], []
-    for i, line in enumerate(lines):
-        t = of.get(i)
-        if t is None or _is_frame(tables[t], held[t]): stretch.append(line)
-        elif line is held[t][0]:                                   # a table stands where its first line stands
-            out += _free_pieces(stretch, titles); stretch = []
-            out += fill(tables[t], held[t], -1 - t)
-    out += _free_pieces(stretch, titles)
+    held = in_tables(lines, tables) if tables else {}
+    out, at = [], 0
+    inside = {i for rows in held.values() for i in rows}
+    for t, rows in sorted(held.items(), key=lambda item: item[1][0]):     # a table stands where its first line stands
+        out += _free_pieces([lines[i] for i in range(at, rows[0]) if i not in inside], titles)
+        out += fill(tables[t], [lines[i] for i in rows], -1 - t)
+        at = rows[0]
+    out += _free_pieces([lines[i] for i in range(at, len(lines)) if i not in inside] if inside else lines, titles)
     for p in out: p.page = number
     return top_first(out)
-
-def _table_of(line: Line, tables: list[Grid]) -> int | None:
-    "The number of the smallest table around the middle of `line`; `tables` are sorted by size."
-    x, y = (line.x0 + line.x1) / 2, (line.y0 + line.y1) / 2
-    return next((i for i, g in enumerate(tables) if g.xs[0] - 2 <= x <= g.xs[-1] + 2 and g.ys[0] - 2 <= y <= g.ys[-1] + 2), None)
-
-# %% ../../nbs/02_ingest/02_layout.ipynb #820301c6
-def _is_frame(grid: Grid, lines: list[Line]) -> bool:
-    "Whether the cells hold whole paragraphs, more than five lines each."
-    return len(lines) > 5 * len({(bisect(grid.xs, l.x0 + 2), bisect(grid.ys, (l.y0 + l.y1) / 2)) for l in lines})
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #975ce9df
 def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
@@ -288,14 +142,14 @@ def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
     for n, (start, end) in enumerate([*table_runs(rows), (len(rows), len(rows))]):
         block: list[Line] = []
         for row in rows[at:start]:
-            line = row[0] if len(row) == 1 else Line(*_box(row), " ".join(c.text for c in row), row[0].size, row[0].style | SPREAD, row[0].block)
+            line = row[0] if len(row) == 1 else Line(*around(row), " ".join(c.text for c in row), row[0].size, row[0].style | SPREAD, row[0].block)
             if block and line.block != block[-1].block and not (
                     leading and abs(line.y0 - block[-1].y0 - leading) < 1 and line.style == block[-1].style and abs(line.x0 - block[0].x0) < 25):
                 out += paragraphs(block, titles, leading); block = []
             block.append(line)
         if block: out += paragraphs(block, titles, leading)
         for row in rows[start:end]:
-            out.append(Piece("row", [[c.text] for c in row], _box(row), row[0].size, row[0].style, -1000 - 1000 * rows[start][0].block - n, last=_box(row)))
+            out.append(Piece("row", [[c.text] for c in row], around(row), row[0].size, row[0].style, -1000 - 1000 * rows[start][0].block - n, last=around(row)))
         at = end
     return out
 

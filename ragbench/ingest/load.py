@@ -18,7 +18,7 @@ from ..core.documents import Corpus, Document, Refusal
 from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
 from ..core.progress import progress_bar, watched
-from .base import LIMITS, Refused, kind_of
+from .base import LIMITS, Limits, Refused, kind_of
 from .docx import load_docx
 from .pdf import load_pdf
 from .records import load_json
@@ -26,8 +26,9 @@ from .shipped import shipped
 from .tables import load_table
 from .text import load_markdown, load_text
 from .transcripts import is_transcript, load_transcript
+from .fetch import WEB_LIMITS
 from .web import load_html, load_url
-from .workers import Lost, in_workers
+from .workers import Lost, Worker, in_workers
 
 logger = logging.getLogger("ragbench.ingest")
 
@@ -125,7 +126,7 @@ def load_corpus(
     "The documents of `source`, and in `corpus.errors` what was refused and why."
     on_the_web = str(source).lower().startswith(("http://", "https://"))
     _check_arguments(type, options, on_the_web)
-    if on_the_web: return load_url(str(source), **options)
+    if on_the_web: return _visit(str(source), options, workers)
     base, files = find_files(source)
     settings = dataset_settings(source)
     jobs = [(str(f), os.fsencode(f.relative_to(base).as_posix()).decode("utf-8", "backslashreplace"), type, options, settings) for f in files]
@@ -136,14 +137,26 @@ def load_corpus(
     out = [one for job, r in zip(jobs, done) for one in ([Refusal(job[1], r.reason)] if isinstance(r, Lost) else r)]
     return Corpus([r for r in out if isinstance(r, Document)], [r for r in out if isinstance(r, Refusal)])
 
-# %% ../../nbs/02_ingest/07_load.ipynb #e9a8d62f
+# %% ../../nbs/02_ingest/07_load.ipynb #33dca95f
+def _visit(url: str, options: dict[str, Any], workers: int | None) -> Corpus:
+    "The corpus at a URL; files that are found there are read in a process of their own, unless `workers` is 0."
+    limits, worker = options.get("limits", WEB_LIMITS), Worker()
+    mine = options | {"limits": Limits(bytes=limits.bytes, seconds=limits.seconds)}     # its pages are those of the visit
+    def files(path: Path, doc_id: str) -> list[Document | Refusal]:
+        job = (str(path), doc_id, "auto", mine)
+        found = _load_one(*job) if workers == 0 else worker.run(_load_one, job, limits.seconds)
+        return [Refusal(doc_id, found.reason)] if isinstance(found, Lost) else found
+    try: return load_url(url, files=files, **_options_for(load_url, options))
+    finally: worker.close()
+
+# %% ../../nbs/02_ingest/07_load.ipynb #9ec39a3d
 def _check_arguments(type: str, options: dict[str, Any], on_the_web: bool) -> None:
     "Raise `ConfigError` for a type that nobody reads, or an option that nobody has."
     types = ("auto", "web") if on_the_web else ("auto", *LOADERS)
     if type not in types: raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are {', '.join(map(repr, types))}")
-    loaders = (load_url,) if on_the_web else LOADERS.values()
+    loaders = (load_url, *LOADERS.values()) if on_the_web else LOADERS.values()
     for name in options:
-        if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url"):
+        if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url", "files"):
             raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
 
 def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:

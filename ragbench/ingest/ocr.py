@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ..core.errors import ConfigError, MissingExtra, at_least
 from .base import Refused
-from .layout import Line
+from .lines import Line
 
 # %% auto #0
 __all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'ocr_pdf_page']

@@ -9,13 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
-from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, read_bytes, tidy
-from .layout import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, furniture, grids, page_pieces, runs_on
+from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, no_collection, read_bytes, tidy
+from .layout import furniture, page_pieces, runs_on
+from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
 from .ocr import ocr_engine
 from .words import Hyphens, plain_title
 
@@ -56,23 +58,31 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
     return pdf
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #e1721fd3
-def _lines(textpage: Any) -> tuple[list[Line], list[tuple]]:
-    "The lines of a page, and its painted boxes as (x0, y0, x1, y1, stroked)."
-    blocks = textpage.extractDICT()["blocks"]
-    lines, boxes = [], [(*block["bbox"], float(bool(block.get("stroked")))) for block in blocks if block["type"] == 3]
-    for n, block in enumerate(b for b in blocks if b["type"] == 0):
+_STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}                    # by the bits 2 and 16 of MuPDF's flags
+
+def _lines(page: dict) -> tuple[list[Line], list[tuple]]:
+    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked)."
+    lines, boxes, n = [], [], -1
+    for block in page["blocks"]:
+        if block["type"] == 3: boxes.append((*block["bbox"], block["stroked"]))
+        if block["type"] != 0: continue
+        n += 1
         for line in block["lines"]:
-            spans = [(s["text"], s["size"], s["flags"]) for s in line["spans"]]
-            text = " ".join("".join([s[0] for s in spans]).split())
-            if text: lines.append(Line(*line["bbox"], text, *_main(spans), n))
+            spans = line["spans"]
+            if len(spans) == 1: text, size, flags = spans[0]["text"], spans[0]["size"], spans[0]["flags"]      # most lines
+            else: text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
+            if text := " ".join(text.split()): lines.append(_line((*line["bbox"], text, size, _STYLES[flags & 18], n)))
     return lines, boxes
 
-def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[float, int]:
-    "Size of the longest of some spans (text, size, flags), and the style that all of them have."
+_line = Line._make
+
+def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
+    "The text of some spans (text, size, flags), the size of the longest, and the flags that all of them have."
+    if not spans: return "", 0.0, 0
     _, size, flags = max(spans, key=lambda s: len(s[0]))
     for text, _, own in spans:
         if not text.isspace(): flags &= own
-    return size, (BOLD if flags & 16 else 0) | (ITALIC if flags & 2 else 0)
+    return "".join([s[0] for s in spans]), size, flags
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #920ea017
 def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
@@ -105,7 +115,10 @@ _NUMBERED = re.compile(r"(?:\d+(?:\.\d+)*\.?|[A-Z]\.\d*|Appendix [A-Z]|Annex [A-
 
 def _look(p: Piece) -> tuple[float, int, int]:
     "The style of a piece, so that the greater one stands higher."
-    return round(p.size * 2) / 2, p.style & BOLD, -(p.style & ITALIC)
+    return _rank(p.size, p.style)
+
+@lru_cache(1000)
+def _rank(size: float, style: int) -> tuple[float, int, int]: return round(size * 2) / 2, style & BOLD, -(style & ITALIC)
 
 def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     "Heading levels by piece index, from type size and weight."
@@ -135,8 +148,9 @@ def _heads(p: Piece, text: str, body: float, body_style: int) -> bool:
 
 def _column_head(pieces: Sequence[Piece], i: int, body: float) -> bool:
     "Whether a piece is the bold head of a column: no larger than the body, away from the margin, soon followed by a row."
-    p, left = pieces[i], min(q.box[0] for q in pieces[max(i - 20, 0):i + 20])
-    return p.size <= 1.12 * body and p.box[0] > left + 20 and any(q.kind == "row" and q.page == p.page for q in pieces[i + 1:i + 5])
+    p = pieces[i]
+    if p.size > 1.12 * body or not any(q.kind == "row" and q.page == p.page for q in pieces[i + 1:i + 5]): return False
+    return p.box[0] > min(q.box[0] for q in pieces[max(i - 20, 0):i + 20]) + 20
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #4f94076d
 def heading_levels(pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join) -> dict[int, int]:
@@ -196,7 +210,7 @@ def _pages(pdf: Any, pymupdf: Any) -> tuple[list[tuple[float, list[Line], list[G
         try:
             page = pdf.load_page(n)
             textpage = page.get_textpage(flags=flags)
-            lines, boxes = _lines(textpage)
+            lines, boxes = _lines(textpage.extractDICT())
             tables = grids(boxes) if boxes else []
             out.append((page.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
         except _failures(pymupdf): unread.append(n + 1); out.append((0.0, [], []))
@@ -241,7 +255,7 @@ def load_pdf(
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
     path = Path(path)
     data, engine = read_bytes(path, limits), ocr_engine(ocr) if ocr is not None else None
-    with _quiet() as pymupdf:
+    with _quiet() as pymupdf, no_collection():
         pdf = _open(pymupdf, data, path.name, password, limits)
         with pdf:
             metadata = _about(pdf)

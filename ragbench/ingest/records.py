@@ -17,7 +17,7 @@ from .tables import Ids, check_file, find_encoding, record_document
 from .text import decode
 
 # %% auto #0
-__all__ = ['json_path', 'text_at', 'Item', 'json_items', 'json_lines', 'open_items', 'load_json', 'Shape']
+__all__ = ['json_path', 'text_at', 'Item', 'json_items', 'json_lines', 'encoding_of', 'open_items', 'load_json', 'Shape']
 
 # %% ../../nbs/02_ingest/11_records.ipynb #bafbb299
 def json_path(path: str) -> Callable[[Any], list[Any]]:
@@ -74,10 +74,14 @@ def json_lines(lines: Iterable[str]) -> Iterator[Item]:
         except RecursionError: yield Item(None, f"line {n}", "it nests too deep")
 
 # %% ../../nbs/02_ingest/11_records.ipynb #9baa925e
+def encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> str:
+    "The encoding of a file of records, as given or as found; raises `Refused` for one that is missing, too large or binary."
+    check_file(path, encoding, limits)
+    return encoding or find_encoding(path)
+
 def open_items(path: Path, array_path: str | None = None, encoding: str | None = None, limits: Limits = LIMITS) -> Iterator[Item]:
     "The items of a JSON or JSON lines file; raises `Refused` if it is neither."
-    check_file(path, encoding, limits)
-    encoding = encoding or find_encoding(path)
+    encoding = encoding_of(path, encoding, limits)
     if path.suffix.lower() in (".jsonl", ".ndjson"): yield from _streamed(path, array_path, encoding); return
     try: data = json.loads(decode(read_bytes(path, limits), encoding)[0])
     except RecursionError as e: raise Refused("it nests too deep", path.name) from e
@@ -110,13 +114,15 @@ def load_json(
 ) -> Iterator[Document | Refusal]:
     "The items of a JSON or JSON lines file, one at a time: a `Document`, or a `Refusal` that says where."
     path, ids, shape = Path(path), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
-    n = 0
+    encoding, n = encoding_of(path, encoding, limits), 0
     for n, item in enumerate(open_items(path, array_path, encoding, limits), 1):
         try:
             if item.problem: raise Refused(item.problem, item.where)
             texts, own, metadata = shape.of(item.value)
             name = ids.give(own, item.where) if own is not None else doc_id if item.where == "$" else f"{doc_id}#{n}"
-            yield record_document(name, texts, metadata={"where": item.where} | metadata, format="json", source=str(path))
+            broken = sum(text.count("\ufffd") for _, text in texts)
+            said = {"where": item.where, "encoding": encoding} | ({"encoding_errors": broken} if broken else {})
+            yield record_document(name, texts, metadata=said | metadata, format="json", source=str(path))
         except Refused as e: yield Refusal(f"{doc_id}, {item.where}", f"{e.what}. {e.fix}" if e.fix else e.what)
     if not n: raise Refused("there are no items in it", path.name)
 
@@ -137,6 +143,7 @@ class Shape:
         taken = {*(self.texts or ()), *(self.kept or ()), *(self.own or ())[:1]}
         if self.texts is not None: texts = [(n, text_at(n, at(record))) for n, at in self.texts.items()]
         else: texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in taken]
+        if self.texts is not None and not any(t for _, t in texts): raise Refused(f"there is no text in {', '.join(map(repr, self.texts))}", "", f"It has {', '.join(list(record)[:8])}")
         inside = [k for k, v in record.items() if isinstance(v, list) and v and isinstance(v[0], dict)]
         if self.texts is None and inside and not texts: raise Refused("there is no text in it", "", f"There may be in {inside[0]!r}: array_path={'$.' + inside[0]!r}")
         spare = {k: v for k, v in record.items() if isinstance(v, str | int | float) and k not in taken and k not in {n for n, _ in texts}}

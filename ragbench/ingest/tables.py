@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
 from .base import LIMITS, Limits, Refused, TextBuilder, clean, kind_of
-from .text import decode
+from .text import decode, guess_encoding
 
 # %% auto #0
 __all__ = ['record_document', 'Ids', 'find_encoding', 'find_delimiter', 'Row', 'table_rows', 'Table', 'open_table', 'check_file',
@@ -48,7 +49,6 @@ class Ids:
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #3e90b082
 _MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-_CODE_PAGES = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp932", "gb18030", "big5", "euc_jp", "euc_kr", "koi8_r", "mac_roman"]
 
 def find_encoding(path: Path, block: int = 1 << 20) -> str:
     "The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by `charset-normalizer`; raises `Refused` for binary data."
@@ -60,11 +60,14 @@ def find_encoding(path: Path, block: int = 1 << 20) -> str:
         bad = _first_not_utf8(head, iter(lambda: f.read(block), b""))
     doubtful = head if bad == head else head + bad
     if not bad or "encoding_errors" in decode(doubtful)[1]: return "utf-8"
-    from charset_normalizer import from_bytes
-    telling = b"\n".join(line for line in doubtful.splitlines() if not line.isascii())
-    best = from_bytes(telling[:65_536], cp_isolation=_CODE_PAGES).best()
-    western = decode(telling, "cp1252")
-    return best.encoding if best and ("encoding_errors" in western[1] or str(best) != western[0]) else "cp1252"
+    guess = guess_encoding(doubtful)
+    return "cp1252" if guess.startswith(("cp125", "iso8859", "latin", "mac_")) and _western(doubtful) else guess
+
+def _western(data: bytes) -> bool:
+    "Whether bytes read well as cp1252: letters in place of letters, no sign between two of them, no word of accents only."
+    try: text = data.decode("cp1252")
+    except UnicodeDecodeError: return False
+    return not re.search(r"[^\W\d_][¡-¿×÷][^\W\d_]|[À-ÿŒœŠšŽžŸƒ]{4}", text)
 
 def _first_not_utf8(head: bytes, blocks: Iterator[bytes]) -> bytes:
     "The first block that does not go on as UTF-8; empty if all do."

@@ -14,7 +14,8 @@ from pathlib import Path
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..core.errors import ConfigError, DataError
 from ..core.gold import Gold, check_gold
-from .collections import Judgement, gold_from_qrels, read_qrels, titled_document
+from ..core.qrels import Judgement, gold_from_qrels, read_qrels
+from .collections import titled_document
 from .text import decode
 
 _log = logging.getLogger("ragbench.ingest.trec")

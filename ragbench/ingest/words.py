@@ -57,6 +57,8 @@ _BULLET = re.compile(r"[\u2022\u2023\u25aa\u25ab\u25a0\u25a1\u25cf\u25cb\u25e6\u
                      r"|[-\u2013*](?=\s|$)")
 _NUMBER = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{2,5})[.)]|(?:Step|STEP|Schritt|Paso|Passo|Étape) \d+[.:)]?)(?=\s|$)")
 
+_ITEM = re.compile(f"(?:{_BULLET.pattern})|(?:{_NUMBER.pattern})")
+
 def is_marker(text: str) -> bool:
     "Whether a text is nothing but the marker of a list item."
     m = _BULLET.match(text) or _NUMBER.match(text)
@@ -64,7 +66,7 @@ def is_marker(text: str) -> bool:
 
 def starts_item(text: str) -> bool:
     "Whether a line begins with a bullet or a number, as items of lists do."
-    return bool(_BULLET.match(text) or _NUMBER.match(text))
+    return _ITEM.match(text) is not None
 
 # %% ../../nbs/02_ingest/01_words.ipynb #e0f35cbd
 def tidy_marker(text: str) -> str:

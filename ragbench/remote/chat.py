@@ -5,26 +5,15 @@
 # %% ../../nbs/01_remote/00_chat.ipynb #0245aa12
 from __future__ import annotations
 
-import dataclasses
-import email.utils
-import logging
-import math
-import os
-import random
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
 
-from ..core.errors import ConfigError, RagbenchError, at_least
-
-log = logging.getLogger("ragbench.remote")
+from .calls import Failure, Remote, check_url, openai_failure, read_key
 
 # %% auto #0
-__all__ = ['log', 'Reply', 'Usage', 'RemoteError', 'retry_after', 'backoff', 'Chat']
+__all__ = ['Reply', 'Chat']
 
 # %% ../../nbs/01_remote/00_chat.ipynb #86676469
 class Reply(NamedTuple):
@@ -35,82 +24,7 @@ class Reply(NamedTuple):
     completion_tokens: int | None = None
     attempts: int = 1
 
-class Usage(NamedTuple):
-    "What a client has used so far: `uncounted` replies came without token counts."
-    replies: int = 0
-    attempts: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    uncounted: int = 0
-
-    def plus(self, r: Reply) -> Usage:
-        "With one more reply."
-        return Usage(self.replies + 1, self.attempts + r.attempts, self.prompt_tokens + (r.prompt_tokens or 0),
-                     self.completion_tokens + (r.completion_tokens or 0), self.uncounted + (r.prompt_tokens is None))
-
-class RemoteError(RagbenchError):
-    "A remote model could not be reached, refused, or answered with something that is no answer."
-
 # %% ../../nbs/01_remote/00_chat.ipynb #cd0885e3
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    "Seconds that the server asks to wait, or `None` if it does not say so in a form that can be read."
-    if (ms := _number(headers.get("retry-after-ms"))) is not None: return ms / 1000
-    said = headers.get("retry-after")
-    if said is None or (seconds := _number(said)) is not None: return None if said is None else seconds
-    try: return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
-    except ValueError: return None
-
-def _number(said: str | None) -> float | None:
-    "A finite number that is not negative, or `None`."
-    try: x = float(said or "")
-    except ValueError: return None
-    return x if math.isfinite(x) and x >= 0 else None
-
-def backoff(
-    attempt: int,             # 0 for the first wait
-    asked: float | None,      # seconds that the server asks for
-    base: float,              # seconds, the first wait at most
-    most: float,              # seconds, any wait at most
-    chance: Callable[[], float] = random.random,
-) -> float:
-    "Seconds to wait before the next attempt."
-    if asked is not None: return asked + base * chance()
-    return min(most, base * 2 ** min(attempt, 30)) * (0.5 + 0.5 * chance())
-
-# %% ../../nbs/01_remote/00_chat.ipynb #ad3299d9
-def _read_key(name: str | None, where: str) -> str:
-    "The key in that environment variable; a placeholder where `name` is `None` (local servers ask for none)."
-    if name is None: return "none"
-    key = os.environ.get(name, "").strip()  # a line break at the end would make the HTTP library quote the header
-    if not key: raise ConfigError(f"the environment variable {name} is not set", where, "Put the key there, or give key_env=None for a server without keys")
-    if not (key.isascii() and key.isprintable()): raise ConfigError(f"the key in {name} has characters that no key has", where, "Copy it again")
-    return key
-
-def _hidden(text: object, key: str) -> str:
-    "`text` without the key, and not too long for a message."
-    shown = " ".join(str(text).replace(key, "[key]").split()) if key != "none" else " ".join(str(text).split())
-    return shown if len(shown) <= 300 else shown[:300] + " …"
-
-# %% ../../nbs/01_remote/00_chat.ipynb #5426919f
-class _Failure(NamedTuple):
-    "Why an attempt gave no reply; `again` if another may; `wait` is what the server asked for, in seconds."
-    why: str
-    again: bool
-    wait: float | None = None
-    fix: str = ""
-
-def _attempt(client: Any, body: Mapping[str, Any], key: str) -> Reply | _Failure:
-    "One request."
-    import openai
-    try: return _reply(client.chat.completions.create(**body))
-    except openai.APITimeoutError: return _Failure("the server was silent for too long", True, fix="Raise timeout, or ask for less at once")
-    except openai.APIConnectionError as e:
-        return _Failure(f"the connection failed ({_hidden(e.__cause__ or e, key)})", True, fix="Check base_url, and that the server is running")
-    except openai.APIStatusError as e: return _refused(e, key)
-    except (ValueError, openai.APIResponseValidationError) as e:
-        return _Failure(f"the answer is not in the chat format ({type(e).__name__})", True, fix="Check that base_url ends where the API begins, often /v1")
-
-# %% ../../nbs/01_remote/00_chat.ipynb #219f0f75
 def _reply(answer: Any) -> Reply:
     "The reply in a chat completion; raises `ValueError` where there is none."
     choices = getattr(answer, "choices", None)
@@ -119,18 +33,15 @@ def _reply(answer: Any) -> Reply:
     return Reply(choices[0].message.content, choices[0].finish_reason or "stop",
                  getattr(counts, "prompt_tokens", None), getattr(counts, "completion_tokens", None))
 
-def _refused(e: Any, key: str) -> _Failure:
-    "What a status other than 200 means."
-    status, inner = e.status_code, e.body if isinstance(e.body, dict) else {}
-    said = _hidden(inner.get("message") or e.message, key)
-    if "insufficient_quota" in str(e.body): return _Failure(f"status {status}: {said}", False, fix="The account has no credit left; waiting does not help")
-    if status in (408, 409, 429) or status >= 500: return _Failure(f"status {status}: {said}", True, retry_after(e.response.headers), "Try later, or lower in_flight")
-    fixes = {401: "Check the key", 403: "Check the key", 404: "Check the model's name and base_url"}
-    return _Failure(f"status {status}: {said}", False, fix=fixes.get(status, "See the server's message"))
+def _attempt(client: Any, body: Mapping[str, Any], key: str) -> Reply | Failure:
+    "One request."
+    import openai
+    try: return _reply(client.chat.completions.create(**body))
+    except (openai.APIError, ValueError) as e: return openai_failure(e, key)
 
-# %% ../../nbs/01_remote/00_chat.ipynb #60f993c3
+# %% ../../nbs/01_remote/00_chat.ipynb #ad3299d9
 @dataclass(frozen=True)
-class Chat:
+class Chat(Remote):
     "A chat model behind an OpenAI-compatible endpoint; call it with a prompt or a list of messages."
     model: str
     base_url: str = "https://api.openai.com/v1"
@@ -144,69 +55,30 @@ class Chat:
     longest_wait: float = field(default=120.0, compare=False)          # seconds; a server that asks for more is given up
 
     def __post_init__(self):
-        at_least("retries", self.retries, 0, "Chat"); at_least("in_flight", self.in_flight, 1, "Chat")
-        url = urlsplit(self.base_url)
-        if url.scheme not in ("http", "https") or not url.hostname: raise ConfigError("base_url is no http address", "Chat", "Begin with http:// or https://")
-        if url.username or url.password or url.query:
-            raise ConfigError("base_url carries a password or a query", "Chat", "Put the key into an environment variable and name it in key_env")
-        object.__setattr__(self, "_live", _Live(threading.BoundedSemaphore(self.in_flight)))
-
-    def __getstate__(self) -> dict[str, Any]: return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self.__post_init__()
+        check_url(self.base_url, "Chat")
+        super().__post_init__()
 
     @property
-    def usage(self) -> Usage: return self._live.usage
+    def _where(self) -> str: return f"{self.model} at {self.base_url}"
 
     def __call__(self, messages: str | Sequence[Mapping[str, str]]) -> Reply:
         "Ask once; raises `RemoteError` where there is no reply after all attempts."
         if isinstance(messages, str): messages = [{"role": "user", "content": messages}]
         heat = {} if self.temperature is None else {"temperature": self.temperature}
         body = {"model": self.model, "messages": list(messages), **heat, **self.options}
-        with self._live.slots: reply = _ask(self, body)
-        self._live.add(reply)
+        key = read_key(self.key_env, self._where)
+        client = self._live.once(key, lambda: self._client(key), secret=True)
+        with self._live.slots: reply, attempts = self._answered(lambda: _attempt(client, body, key), self._where)
+        self._live.add(reply := reply._replace(attempts=attempts))
         return reply
+
+    def _client(self, key: str) -> Any:
+        "The `openai` client; it does not retry by itself."
+        from openai import OpenAI
+        return OpenAI(api_key=key, base_url=self.base_url, timeout=self.timeout, max_retries=0)
 
     def many(self, prompts: Sequence[str | Sequence[Mapping[str, str]]]) -> list[Reply]:
         "Ask all, `in_flight` at a time; replies in the order of the prompts. The first failure ends it."
         pool = ThreadPoolExecutor(self.in_flight)
         try: return list(pool.map(self, prompts))
         finally: pool.shutdown(cancel_futures=True)
-
-# %% ../../nbs/01_remote/00_chat.ipynb #d8956b75
-@dataclass
-class _Live:
-    "What a client holds while it runs: places for calls, the connection pool, the count."
-    slots: threading.BoundedSemaphore
-    usage: Usage = Usage()
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    made: dict[str, Any] = field(default_factory=dict)  # key: client
-
-    def client(self, chat: Chat, key: str) -> Any:
-        "The `openai` client, made once; it does not retry by itself."
-        from openai import OpenAI
-        with self.lock:
-            if key not in self.made: self.made[key] = OpenAI(api_key=key, base_url=chat.base_url, timeout=chat.timeout, max_retries=0)
-            return self.made[key]
-
-    def add(self, reply: Reply) -> None:
-        with self.lock: self.usage = self.usage.plus(reply)
-
-def _where(chat: Chat) -> str: return f"{chat.model} at {chat.base_url}"
-
-def _ask(chat: Chat, body: Mapping[str, Any]) -> Reply:
-    "Attempts until there is a reply or no point in another."
-    key = _read_key(chat.key_env, _where(chat))
-    client = chat._live.client(chat, key)
-    for n in range(chat.retries + 1):
-        got = _attempt(client, body, key)
-        if isinstance(got, Reply): return got._replace(attempts=n + 1)
-        if not got.again or n == chat.retries: break
-        wait = backoff(n, got.wait, chat.base_wait, chat.longest_wait)
-        if (got.wait or 0) > chat.longest_wait:
-            got = got._replace(fix=f"It asks to wait {got.wait:.0f} s, which is more than longest_wait={chat.longest_wait:g}")
-            break
-        log.info("%s: %s; attempt %d of %d in %.1f s", _where(chat), got.why, n + 2, chat.retries + 1, wait)
-        time.sleep(wait)
-    raise RemoteError(f"{got.why} (attempt {n + 1} of {chat.retries + 1})", _where(chat), got.fix)

@@ -33,8 +33,8 @@ class Answer:
         "The body, in the format of OpenAI's chat completions."
         if self.body is not None: return self.body.encode()
         if self.status != 200: return json.dumps({"error": {"message": self.text, "code": None}}).encode()
-        words = [len(str(m["content"]).split()) for m in asked["messages"]]
-        out: dict[str, Any] = {"id": "loopback", "object": "chat.completion", "created": 0, "model": asked["model"], "choices": [
+        words = [len(str(m["content"]).split()) for m in asked.get("messages", ())]
+        out: dict[str, Any] = {"id": "loopback", "object": "chat.completion", "created": 0, "model": asked.get("model"), "choices": [
             {"index": 0, "finish_reason": self.finish, "message": {"role": "assistant", "content": self.text}}]}
         counts = {"prompt_tokens": sum(words), "completion_tokens": len(self.text.split())}
         if self.usage: out["usage"] = {**counts, "total_tokens": sum(counts.values())}
@@ -46,6 +46,7 @@ class Loopback:
     "A chat endpoint on this machine; `with Loopback([...]) as server: ... server.url`."
     script: Sequence[Answer | str] | Callable[[dict[str, Any]], Answer | str] = ("ok",)
     asked: list[dict[str, Any]] = field(default_factory=list, init=False)     # the bodies, in order of arrival
+    paths: list[str] = field(default_factory=list, init=False)                # where they were sent to, query included
     headers: list[dict[str, str]] = field(default_factory=list, init=False)
     times: list[float] = field(default_factory=list, init=False)              # seconds, monotonic
     most_at_once: int = field(default=0, init=False)
@@ -62,13 +63,16 @@ class Loopback:
         self._server.server_close()
 
     @property
-    def url(self) -> str: return f"http://127.0.0.1:{self._server.server_port}/v1"
+    def root(self) -> str: return f"http://127.0.0.1:{self._server.server_port}"
 
-    def answer(self, asked: dict[str, Any], headers: dict[str, str]) -> Answer:
+    @property
+    def url(self) -> str: return f"{self.root}/v1"
+
+    def answer(self, asked: dict[str, Any], headers: dict[str, str], path: str) -> Answer:
         "The next answer of the script; the request is remembered."
         with self._lock:
             n = len(self.asked)
-            self.asked.append(asked); self.headers.append(headers); self.times.append(time.monotonic())
+            self.asked.append(asked); self.headers.append(headers); self.paths.append(path); self.times.append(time.monotonic())
         chosen = self.script(asked) if callable(self.script) else self.script[min(n, len(self.script) - 1)]
         return Answer(chosen) if isinstance(chosen, str) else chosen
 
@@ -87,7 +91,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.loopback.count(+1)
         try:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            answer = self.loopback.answer(asked, dict(self.headers))
+            answer = self.loopback.answer(asked, dict(self.headers), self.path)
             time.sleep(answer.delay)
         finally: self.loopback.count(-1)  # before the answer goes out: the client may come back at once
         try: self._send(answer, answer.payload(asked))

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.documents import Document
-from ..core.errors import at_least
+from ..core.documents import Document, Heading
+from ..core.errors import DataError, at_least
 from ..core.sentences import sentence_ends
+from ..core.spans import union
 
 # %% auto #0
-__all__ = ['Passage', 'merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand']
+__all__ = ['Place', 'Passage', 'merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand', 'grown',
+           'SeeAlso', 'place_span']
 
 # %% ../../nbs/06_search/12_expand.ipynb #80cc489a
 class Passage(NamedTuple):
@@ -89,17 +91,22 @@ class ParentSection:
         return (start, end) if found is None else (min(start, found[0]), max(end, found[1]))
 
 # %% ../../nbs/06_search/12_expand.ipynb #ee62172f
+def _path(doc: Document, offset: int) -> list[Heading]:
+    "The headings that `offset` stands under, outermost first."
+    path: list[Heading] = []
+    for h in doc.headings:
+        if h.start > offset: break
+        while path and path[-1].level >= h.level: path.pop()
+        path.append(h)
+    return path
+
 def section_span(
     doc: Document,
     offset: int,      # code-point offset into doc.text
     levels: int = 1,  # 1 for the innermost section, 2 for the one around it
 ) -> tuple[int, int] | None:
     "Where the section around `offset` begins (with its heading) and ends; `None` under no heading. Beyond the outermost, the outermost."
-    path = []
-    for h in doc.headings:
-        if h.start > offset: break
-        while path and path[-1].level >= h.level: path.pop()
-        path.append(h)
+    path = _path(doc, offset)
     if not path: return None
     top = path[max(0, len(path) - levels)]
     return top.start, next((h.start for h in doc.headings if h.start > top.start and h.level <= top.level), len(doc.text))
@@ -112,3 +119,66 @@ def expand(
 ) -> list[Passage]:
     "The passages to hand over, best first: each row grown, and what overlaps merged."
     return merged([Passage(int(chunks.doc_row[r]), *grow.span(chunks, int(r)), int(r)) for r in rows if r >= 0])
+
+# %% ../../nbs/06_search/12_expand.ipynb #73c2d197
+def grown(
+    chunks: Chunks,
+    rows: Sequence[int] | np.ndarray,   # one query's rows, best first; -1 is passed over
+    grow: Any,                          # anything with span(chunks, row), and perhaps related(chunks, row)
+    documents: np.ndarray | None = None,  # (n_documents,) bool, those that may be shown; all, if not given
+) -> list[Passage]:
+    "Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover wholly."
+    out, covered = [], {}
+    for i, r in enumerate(int(r) for r in rows if r >= 0):
+        found = [(int(chunks.doc_row[r]), *grow.span(chunks, r))]
+        if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)): found += grow.related(chunks, r)
+        for doc, start, end in found:
+            if documents is not None and not documents[doc]: continue
+            have = covered.get(doc, np.empty((0, 2), np.int64))
+            if ((have[:, 0] <= start) & (end <= have[:, 1])).any(): continue
+            covered[doc] = union(np.r_[have, [(start, end)]])
+            out.append(Passage(doc, start, end, r))
+    return out
+
+# %% ../../nbs/06_search/12_expand.ipynb #f1d18796
+Place = str | tuple[str, str]   # a document's id, or (id, title of one of its headings)
+
+@dataclass(frozen=True)
+class SeeAlso:
+    "Hand over, behind a passage, the beginning of what its document or section is related to: `SeeAlso([('sop-12', 'sop-30')])`."
+    relations: tuple[tuple[Place, Place], ...]
+    grow: Any = None        # Neighbours and the like, for the passages themselves
+    hits: int = 5           # only the first so many passages are followed
+    most: int = 2           # targets of one passage
+    chunks: int = 1         # of each target
+
+    def __post_init__(self):
+        pairs = tuple(tuple(tuple(p) if isinstance(p, list) else p for p in pair) for pair in self.relations)
+        bad = next((p for p in pairs if len(p) != 2 or not all(isinstance(x, str) or len(x) == 2 for x in p)), None)
+        if bad is not None: raise DataError(f"a relation is {bad!r}", "SeeAlso", "Give (from, to), each a document id or (document id, heading)")
+        object.__setattr__(self, "relations", pairs)
+        for name, low in (("hits", 0), ("most", 1), ("chunks", 1)): at_least(name, getattr(self, name), low, "SeeAlso")
+
+    def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
+        "The passage's own span, grown if `grow` is given."
+        return self.grow.span(chunks, row) if self.grow else (int(chunks.start[row]), int(chunks.end[row]))
+
+    def related(self, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
+        "What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the relations."
+        doc, at = chunks.corpus[int(chunks.doc_row[row])], int(chunks.start[row])
+        here = {doc.id, *((doc.id, h.title) for h in _path(doc, at))}
+        found = [place_span(chunks, target, self.chunks) for source, target in self.relations if source in here]
+        return list(dict.fromkeys(found))[:self.most]
+
+def place_span(chunks: Chunks, place: Place, most: int) -> tuple[int, int, int]:
+    "Where the first `most` chunks of a document or section stand: (doc_row, start, end); raises `DataError` for a place that is not there."
+    doc_id, title = (place, None) if isinstance(place, str) else place
+    row = chunks.corpus.row(doc_id)
+    start, end = 0, len(chunks.corpus[row])
+    if title is not None:
+        heading = next((h for h in chunks.corpus[row].headings if h.title == title), None)
+        if heading is None: raise DataError(f"{doc_id!r} has no heading {title!r}", "SeeAlso", f"There is: {', '.join(h.title for h in chunks.corpus[row].headings[:8])}")
+        start, end = section_span(chunks.corpus[row], heading.start)
+    rows = np.flatnonzero((chunks.doc_row == row) & (chunks.end > start) & (chunks.start < end))[:most]
+    if not len(rows): raise DataError(f"no chunk stands in {place!r}", "SeeAlso", "Take the relation out, or look at what the chunker drops")
+    return row, int(chunks.start[rows].min()), int(chunks.end[rows].max())

@@ -26,14 +26,13 @@ class MMR:
         if isinstance(self.lambda_, bool) or not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
             raise ConfigError(f"lambda_ is {self.lambda_!r}", "MMR", "Give a number from 0 to 1")
 
-    def select(self, query: Any, candidates: Any, k: int) -> tuple[np.ndarray, np.ndarray]:
-        "Values and positions of up to `k` candidates in the order picked; `query` (1, d) and `candidates` (n, d) are `Vectors` of one space, or arrays."
+    def select(self, query: Any, candidates: Any, k: int, relevance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "Values and positions of up to `k` candidates in the order picked; `query` (1, d) and `candidates` (n, d) are `Vectors` of one space, or arrays; with `relevance` (n,), no query."
         at_least("k", k, 1, "MMR")
         if hasattr(query, "space") and hasattr(candidates, "space"): candidates.space.check(query.space)
-        q, c = (_unit(getattr(v, "array", v)) for v in (query, candidates))
+        c = _unit(getattr(candidates, "array", candidates))
         if not len(c): return np.empty(0), np.empty(0, np.int64)
-        if q.shape[-1] != c.shape[-1]: raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
-        relevance, nearest, picked, values = c @ q[0], np.zeros(len(c)), [], []
+        relevance, nearest, picked, values = _relevance(query, c, relevance), np.zeros(len(c)), [], []
         for _ in range(min(k, len(c))):
             value = self.lambda_ * relevance - (1 - self.lambda_) * nearest
             value[picked] = -np.inf
@@ -42,6 +41,15 @@ class MMR:
             similarity = c @ c[best]
             nearest = similarity if len(picked) == 1 else np.maximum(nearest, similarity)
         return np.array(values), np.array(picked, dtype=np.int64)
+
+def _relevance(query: Any, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
+    "What was given, or the query's cosine with each candidate: `(n,)` float64."
+    if given is None:
+        q = _unit(getattr(query, "array", query))
+        if q.shape[-1] != c.shape[-1]: raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
+        return c @ q[0]
+    if np.shape(given) != (len(c),): raise DataError(f"relevance has shape {np.shape(given)} for {len(c)} candidates", "MMR", "Give one number a candidate")
+    return np.asarray(given, dtype=np.float64)
 
 def _unit(a: np.ndarray) -> np.ndarray:
     "Rows of length 1 in float64; a zero row stays zero."

@@ -5,6 +5,8 @@
 # %% ../../nbs/07_system/01_context.ipynb #0e57e993
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +15,16 @@ import numpy as np
 
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import DataError
+from ..core.errors import ConfigError, DataError
 from ..core.fingerprint import fingerprint, hash64
 from ..core.runs import pad, rank
+from ..core.store import Store
 from ..core.vectors import Vectors
 from ..embed.cache import EmbeddingCache, embed_cached
+from .header import headed
 
 # %% auto #0
-__all__ = ['search_fair', 'Context']
+__all__ = ['search_fair', 'takes', 'Context', 'split_query']
 
 # %% ../../nbs/07_system/01_context.ipynb #36170a98
 def search_fair(
@@ -30,12 +34,15 @@ def search_fair(
     text_hashes: np.ndarray,  # (n_chunks,) uint64
     k: int,
     slack: float = 1e-5,      # scores closer than this may be ties, relative to the k-th
+    where: np.ndarray | None = None,  # (m,) int64, the rows that may be found; all, if not given
 ) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` for each query as scores `(q, k)` float64 and rows `(q, k)`, ties decided by the seeded hash of query and text."
-    n, out, open_ = len(text_hashes), [None] * len(texts), np.arange(len(texts))
+    n, out, open_ = len(text_hashes) if where is None else len(where), [None] * len(texts), np.arange(len(texts))
+    if not n: return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
+    filtered = {} if where is None else {"where": takes(searcher.search, "where", where)}
     fetch = min(n, k + 16)
     while len(open_):
-        scores, rows = searcher.search(queries if len(open_) == len(texts) else _take(queries, open_), fetch)
+        scores, rows = searcher.search(queries if len(open_) == len(texts) else _take(queries, open_), fetch, **filtered)
         kth = scores[:, min(k, fetch) - 1].astype(np.float64)
         short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
         margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
@@ -46,6 +53,12 @@ def search_fair(
     return pad(out, k)
 
 # %% ../../nbs/07_system/01_context.ipynb #bee16249
+def takes(function: Callable, name: str, value: Any) -> Any:
+    "`value`, if `function` has a parameter of this name; else a `ConfigError`: leaving it out would answer another question."
+    known = inspect.signature(function).parameters
+    if name in known or any(p.kind is p.VAR_KEYWORD for p in known.values()): return value
+    raise ConfigError(f"it takes no {name}", getattr(function, "__qualname__", repr(function)), f"Use one whose method has a parameter {name!r}")
+
 def _take(queries: Any, which: np.ndarray) -> Any:
     "Some of the queries, whatever they are."
     return [queries[i] for i in which] if isinstance(queries, list) else queries[which]
@@ -56,13 +69,14 @@ def _decide(searcher: Any, query: Any, text: str, text_hashes: np.ndarray, score
     if hasattr(searcher, "exact_scores") and len(rows): scores = searcher.exact_scores(searcher.prepare(query)[0], rows)
     return rank(scores, rows, hash64([text])[0], text_hashes, k)
 
-# %% ../../nbs/07_system/01_context.ipynb #8b9ecbad
+# %% ../../nbs/07_system/01_context.ipynb #1fcf64ea
 @dataclass
 class Context:
-    "Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk."
+    "Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk, with a `store`, postings and replies."
     cache: EmbeddingCache | None = None
     progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told (what, how many more, of how many)
     kept: dict = field(default_factory=dict, repr=False)
+    store: Store | None = None
 
     def keep(self, key: tuple, make: Callable[[], Any]) -> Any:
         "What `make` gives, made once for each key."
@@ -84,3 +98,24 @@ class Context:
         "Vectors of `texts` as `role` ('query' or 'passage'), through the cache."
         what = f"embedding {len(texts)} {'queries' if role == 'query' else 'passages'}"
         return embed_cached(embedder, texts, role, self.cache, progress=lambda n: self.progress(what, n, len(set(texts))))
+
+    def passages(self, embedder: Any, chunks: Chunks, header: Any = None, keep: bool = False) -> Vectors:
+        "Vectors of all chunks under their headers; held in memory for the next caller with `keep`."
+        key = ("passages", fingerprint(embedder), chunks.fingerprint, fingerprint(header))
+        if key in self.kept or keep: return self.keep(key, lambda: self.embed(embedder, headed(chunks, header), "passage"))
+        return self.embed(embedder, headed(chunks, header), "passage")
+
+    def indexed(self, embedder: Any, index: Any, chunks: Chunks, header: Any = None) -> Any:
+        "The built index of all chunks; one build serves all settings of its queries."
+        shared, settings = split_query(index)
+        if not settings: return index.build(self.passages(embedder, chunks, header))
+        key = ("index", fingerprint(shared), fingerprint(embedder), chunks.fingerprint, fingerprint(header))
+        return self.keep(key, lambda: shared.build(self.passages(embedder, chunks, header))).tuned(**settings)
+
+# %% ../../nbs/07_system/01_context.ipynb #48fc8a5e
+def split_query(index: Any) -> tuple[Any, dict[str, Any]]:
+    "An index configuration with its `query_args` at their defaults, and what they are set to; nothing for one without."
+    names = [f.name for f in dataclasses.fields(index) if f.name in getattr(index, "query_args", ())] if dataclasses.is_dataclass(index) else []
+    if not names: return index, {}
+    shared = dataclasses.replace(index, **{f.name: f.default for f in dataclasses.fields(index) if f.name in names})
+    return shared, index.query if hasattr(index, "query") else {n: getattr(index, n) for n in names}

@@ -5,6 +5,8 @@
 # %% ../../nbs/07_system/02_retrieve.ipynb #66ce8fb7
 from __future__ import annotations
 
+import dataclasses
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,27 +20,47 @@ from ..core.runs import pad, rank
 from ..index.flat import FaissFlat
 from ..search.fts5 import FTS5
 from ..search.fusion import RRF, rank_batch
-from .context import Context, search_fair
+from .context import Context, search_fair, takes
 from .labels import label
 
 # %% auto #0
-__all__ = ['Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker']
+__all__ = ['ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker', 'dense_parts',
+           'with_header']
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #1d17f443
+def ask(
+    ranker: Any,
+    texts: Sequence[str],
+    k: int,
+    context: Context | None = None,
+    where: np.ndarray | None = None,  # (m,) rows that may be found
+    role: str = "query",              # or "passage"
+) -> tuple[np.ndarray, np.ndarray]:
+    "Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does not take."
+    extra = {} if where is None else {"where": takes(ranker.rank, "where", where)}
+    if role != "query" and "role" in inspect.signature(ranker.rank).parameters: extra["role"] = role
+    return ranker.rank(texts, k, *([] if context is None else [context]), **extra)
+
+# %% ../../nbs/07_system/02_retrieve.ipynb #d6de6d2f
 @dataclass(frozen=True)
 class Dense:
     "Nearest neighbours of the embedded question: an embedder and a vector index."
     embedder: Any
     index: Any = field(default_factory=FaissFlat)
+    header: Any = None   # 'title', 'section', or your own: see ragbench.system.header
     kind = "dense"
 
     @property
-    def label(self) -> str: return label(self.embedder) + ("" if self.index == FaissFlat() else f" {label(self.index)}")
+    def label(self) -> str:
+        index = "" if self.index == FaissFlat() else f" {label(self.index)}"
+        return label(self.embedder) + index + ("" if self.header is None else f" +{self.header if isinstance(self.header, str) else label(self.header)}")
+
+    def __repr__(self) -> str: return f"Dense(embedder={self.embedder!r}, index={self.index!r}{'' if self.header is None else f', header={self.header!r}'})"
 
     def build(self, chunks: Chunks, context: Context) -> DenseRanker:
         "Embed and index the chunks."
         embedder = context.fitted(self.embedder, chunks.corpus)
-        return DenseRanker(embedder, self.index.build(context.embed(embedder, chunks.texts, "passage")), chunks)
+        return DenseRanker(embedder, context.indexed(embedder, self.index, chunks, self.header), chunks, self)
 
 @dataclass(frozen=True, eq=False)
 class DenseRanker:
@@ -46,17 +68,22 @@ class DenseRanker:
     embedder: Any
     searcher: Any
     chunks: Chunks
+    config: Dense | None = None
 
     @property
     def nbytes(self) -> int: return self.searcher.nbytes
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None, role: str = "query") -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first; with a context, query vectors go through its cache."
         texts = list(texts)
-        vectors = context.embed(self.embedder, texts, "query") if context else self.embedder.embed_queries(texts)
-        return search_fair(self.searcher, vectors, texts, self.chunks.text_hashes, k)
+        return search_fair(self.searcher, self.embed(texts, context, role), texts, self.chunks.text_hashes, k, where=where)
 
-# %% ../../nbs/07_system/02_retrieve.ipynb #b207b6da
+    def embed(self, texts: Sequence[str], context: Context | None = None, role: str = "query") -> Any:
+        "Vectors of texts, read as questions or as passages."
+        if context: return context.embed(self.embedder, texts, role)
+        return self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts)
+
+# %% ../../nbs/07_system/02_retrieve.ipynb #91aff2aa
 @dataclass(frozen=True)
 class Lexical:
     "Word matching: a lexical engine such as `FTS5()`."
@@ -68,7 +95,8 @@ class Lexical:
 
     def build(self, chunks: Chunks, context: Context) -> LexicalRanker:
         "Index the words of the chunks."
-        return LexicalRanker(self.engine.build(chunks), chunks)
+        keeps = context.store is not None and "store" in inspect.signature(self.engine.build).parameters
+        return LexicalRanker(self.engine.build(chunks, store=context.store) if keeps else self.engine.build(chunks), chunks)
 
 @dataclass(frozen=True, eq=False)
 class LexicalRanker:
@@ -79,9 +107,9 @@ class LexicalRanker:
     @property
     def nbytes(self) -> int: return self.searcher.nbytes
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first."
-        return search_fair(self.searcher, list(texts), list(texts), self.chunks.text_hashes, k, slack=0.0)
+        return search_fair(self.searcher, list(texts), list(texts), self.chunks.text_hashes, k, slack=0.0, where=where)
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #9ffe3f43
 @dataclass(frozen=True, init=False, repr=False)
@@ -135,7 +163,24 @@ class HybridRanker:
     @property
     def nbytes(self) -> int: return sum(p.nbytes for p in self.parts)
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None, role: str = "query") -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first."
-        runs = [p.rank(texts, self.config.depth, context) for p in self.parts]
+        runs = [ask(p, texts, self.config.depth, context, where, role) for p in self.parts]
         return fuse_runs(self.config, runs, texts, self.chunks.text_hashes, k)
+
+# %% ../../nbs/07_system/02_retrieve.ipynb #fd3b4d4a
+def dense_parts(retriever: Any) -> list[Dense]:
+    "The dense retrievers inside a retriever."
+    if isinstance(retriever, Hybrid): return [d for r in retriever.retrievers for d in dense_parts(r)]
+    return [retriever] if isinstance(retriever, Dense) else []
+
+def with_header(retriever: Any, header: Any) -> Any:
+    "The same retriever, its dense parts embedding passages under `header`; raises `ConfigError` where there is none."
+    def put(r: Any) -> Any:
+        if isinstance(r, Hybrid): return Hybrid(*map(put, r.retrievers), fuse=r.fuse, depth=r.depth)
+        takes_one = dataclasses.is_dataclass(r) and any(f.name == "header" for f in dataclasses.fields(r))
+        return dataclasses.replace(r, header=header) if takes_one and r.header is None else r
+    if header is None: return retriever
+    if (out := put(retriever)) == retriever and not dense_parts(retriever):
+        raise ConfigError(f"header is {header!r}, and nothing is embedded", repr(retriever), "Leave the header out, or add a Dense retriever")
+    return out

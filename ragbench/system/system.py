@@ -11,15 +11,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError, at_least
-from ..core.runs import Run
+from ..core.fingerprint import fingerprint
+from ..search.rewrite import Rewritten, fuse_queries, rewritten
 from .context import Context
 from .labels import label
+from .retrieve import ask, dense_parts, with_header
+from .stages import Answers, Clock, Found, Stage, expanded, stages_of
+from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['System', 'BuiltSystem', 'expand', 'grid', 'names_of']
+__all__ = ['STEPS', 'System', 'chunk_vectors', 'steps_of', 'rewrite_all', 'searched', 'BuiltSystem', 'expand', 'grid',
+           'step_label', 'names_of']
 
 # %% ../../nbs/07_system/03_system.ipynb #c6a22a4f
 def _choices(value: Any) -> bool:
@@ -29,34 +36,114 @@ def _choices(value: Any) -> bool:
     return dataclasses.is_dataclass(value) and any(_choices(getattr(value, f.name)) for f in dataclasses.fields(value))
 
 # %% ../../nbs/07_system/03_system.ipynb #861c0161
-@dataclass(frozen=True)
+STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
+
+@dataclass(frozen=True, repr=False)
 class System:
-    "A retrieval system: how documents are cut, and how chunks are found. `name` is a label, not part of what it is."
+    "A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is a label, not part of what it is."
     chunk: Any
     retrieve: Any
     name: str | None = dataclasses.field(default=None, compare=False)
+    query: Any = dataclasses.field(default=None, kw_only=True)                    # MultiQuery(chat), HyDE(chat), or rewrite(question)
+    header: Any = dataclasses.field(default=None, kw_only=True)                   # 'title' or 'section': embedded with each passage
+    boosts: Any = dataclasses.field(default=None, kw_only=True)                   # Boosts([...])
+    rerank: Any = dataclasses.field(default=None, kw_only=True)                   # CrossEncoderReranker(...), or rerank(query, rows, texts)
+    min_score: float | None = dataclasses.field(default=None, kw_only=True)       # on the last of: retrieval, boosts, reranker
+    per_document: int | None = dataclasses.field(default=None, kw_only=True)      # at most so many passages of each document
+    mmr: Any = dataclasses.field(default=None, kw_only=True)                      # MMR(lambda_)
+    expand: Any = dataclasses.field(default=None, kw_only=True)                   # Neighbours, SentenceWindow, ParentSection, SeeAlso
+    candidates: int = dataclasses.field(default=200, kw_only=True)                # passages that the steps see
+
+    def __post_init__(self): _check_steps(self)
+
+    def __repr__(self) -> str:
+        shown = {"chunk": self.chunk, "retrieve": self.retrieve, **{s: v for s in STEPS if (v := getattr(self, s)) is not None}}
+        if self.candidates != 200: shown["candidates"] = self.candidates
+        return f"System({', '.join(f'{k}={v!r}' for k, v in shown.items())}, name={self.name!r})"
+
+    @property
+    def staged(self) -> bool:
+        "Whether anything happens beside retrieval; a header alone is part of retrieval."
+        return any(getattr(self, s) is not None for s in STEPS if s != "header")
+    @property
+    def retriever(self) -> Any:
+        "The retriever, its dense parts embedding under the header."
+        return with_header(self.retrieve, self.header)
 
     def build(self, corpus: Corpus, context: Context | None = None) -> BuiltSystem:
         "Cut and index `corpus`; raises `DataError` for one without documents."
         context = context or Context()
         if not len(corpus): raise DataError("the corpus is empty: 0 documents", "System.build", "Look at corpus.errors for what was refused")
-        if any(map(_choices, (self.chunk, self.retrieve))): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
+        if _choices(self): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
         chunks = context.chunks(self.chunk, corpus)
-        return BuiltSystem(self, chunks, self.retrieve.build(chunks, context))
+        steps = steps_of(self, chunks, context)
+        if self.mmr is not None: chunk_vectors(self, chunks, context)          # kept, so that the index does not embed them again
+        return BuiltSystem(self, chunks, self.retriever.build(chunks, context), tuple(steps), context)
 
-# %% ../../nbs/07_system/03_system.ipynb #09ed8f0c
+# %% ../../nbs/07_system/03_system.ipynb #1b6b8d44
+def _check_steps(system: System) -> None:
+    "Raise `ConfigError` for a number that is none."
+    for name in ("per_document", "candidates"):
+        given = getattr(system, name)
+        for value in given if isinstance(given, list) else [given]:      # a list is a choice, and so is None in it
+            if value is not None or name == "candidates": at_least(name, value, 1, "System")
+    for score in system.min_score if isinstance(system.min_score, list) else [system.min_score]:
+        if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or score != score): raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
+
+# %% ../../nbs/07_system/03_system.ipynb #8d113b9a
+def chunk_vectors(system: System, chunks: Chunks, context: Context) -> np.ndarray:
+    "The vectors `(n_chunks, d)` of a system's first dense retriever, embedded once and kept."
+    dense = dense_parts(system.retriever)[0]
+    return context.passages(context.fitted(dense.embedder, chunks.corpus), chunks, dense.header, keep=True).array
+
+def steps_of(system: System, chunks: Chunks, context: Context) -> list[Stage]:
+    "The system's steps after retrieval, over these chunks."
+    dense = dense_parts(system.retriever)
+    if system.mmr is not None and not dense: raise ConfigError("MMR compares vectors, and nothing is embedded", repr(system), "Leave mmr out, or add a Dense retriever")
+    return stages_of(system, chunks, lambda: chunk_vectors(system, chunks, context), {"embedder": dense[0].embedder, "header": dense[0].header} if dense else None)
+
+# %% ../../nbs/07_system/03_system.ipynb #9a11d88e
+def rewrite_all(system: System, texts: Sequence[str], context: Context) -> list[Rewritten]:
+    "What the question step makes of each text, asked for once in a context, and once ever with its store."
+    made = [context.keep(("rewrite", fingerprint(system.query), t), lambda t=t: rewritten(system.query, t, context.store)) for t in texts]
+    if len({tuple(q.role for q in m.queries) for m in made}) > 1: raise DataError("it makes another number of queries of some questions than of others", repr(system.query), "Give as many for each, in the same roles")
+    return made
+
+def searched(system: System, texts: Sequence[str], text_hashes: np.ndarray, k: int, made: Sequence[Rewritten], retrieve: Any) -> Answers:
+    "Candidates of each question: `retrieve(texts, role)` of it, or of all its rewritings, fused."
+    if not made: return retrieve(list(texts), "query")
+    runs = [retrieve([m.queries[j].text for m in made], q.role) for j, q in enumerate(made[0].queries)]
+    return fuse_queries(system.query, runs, texts, text_hashes, k)
+
+# %% ../../nbs/07_system/03_system.ipynb #70b57fb6
 @dataclass(frozen=True, eq=False)
 class BuiltSystem:
     "A system over one corpus, ready to be asked."
     system: System
     chunks: Chunks
     ranker: Any = dataclasses.field(repr=False)
+    stages: tuple[Stage, ...] = dataclasses.field(default=(), repr=False)
+    context: Context = dataclasses.field(default_factory=Context, repr=False)
 
-    def search(self, queries: str | Sequence[str], k: int = 10) -> Run:
-        "The best `k` chunks for each question text."
+    def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Found:
+        "The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask."
         texts = [queries] if isinstance(queries, str) else list(queries)
-        scores, rows = self.ranker.rank(texts, at_least("k", k, 1, "search"))
-        return Run(tuple(texts), rows, scores)
+        s, clock, allowed = self.system, Clock(), allowed_rows(self.chunks, where)
+        depth = at_least("k", k, 1, "search") if not s.staged else s.candidates
+        made = rewrite_all(s, texts, self.context) if s.query is not None else []
+        if made: clock.ms["query"] = sum(m.ms for m in made)
+        with clock("retrieve"):
+            scores, rows = searched(s, texts, self.chunks.text_hashes, depth, made, lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role))
+        for stage in self.stages:
+            with clock(stage.name): scores, rows = stage.apply(texts, scores, rows)
+        if s.expand is None: return Found(tuple(texts), rows[:, :k], scores[:, :k], self.chunks, clock.ms)
+        with clock("expand"): e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
+        return Found(tuple(texts), e.rows, e.scores, e.chunks, clock.ms, e.origin)
+
+    def explain(self, query: str, chunk: int | str, where: Any = None):
+        "Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see `ragbench.system.explain`."
+        from ragbench.system.explain import explain
+        return explain(self, query, chunk, where)
 
 # %% ../../nbs/07_system/03_system.ipynb #c63daa16
 def expand(value: Any) -> list[Any]:
@@ -87,11 +174,16 @@ def grid(*systems: System) -> list[System]:
     return out
 
 # %% ../../nbs/07_system/03_system.ipynb #cfd7ec08
+def step_label(system: System) -> str:
+    "The steps of a system in short, in their order; empty where there are none."
+    said = {"header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}", "min_score": "≥{:g}".format, "per_document": "{} a document".format}
+    return "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
+
 def names_of(systems: Sequence[System]) -> list[str]:
     "A distinct name for each system: its `name`, or its label."
     out: list[str] = []
     for s in systems:
-        name = s.name or f"{label(s.chunk)} · {label(s.retrieve)}"
+        name = s.name or f"{label(s.chunk)} · {label(s.retrieve)}{step_label(s)}"
         copies = itertools.chain([name], (f"{name} #{n}" for n in itertools.count(2)))
         out.append(next(c for c in copies if c not in out))
     return out

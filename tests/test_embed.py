@@ -1,0 +1,250 @@
+"""Embedders on models made here: any folder, any pooling, two backends, worker processes, and spaces that never mix."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+from ragbench.core.errors import ConfigError, RagbenchError, StoreError, VectorSpaceError
+from ragbench.core.fingerprint import text_hash
+from ragbench.core.vectors import Space, Vectors
+from ragbench.embed import onnx_encoder as onnx_module
+from ragbench.embed.cache import EmbeddingCache, embed_cached
+from ragbench.embed.onnx_encoder import onnx_encoder
+from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
+from ragbench.embed.workers import close_workers, in_workers
+
+WORDS = "vent the casing before you start a pump roof of tank is inspected every five years check oil level , . ?".split()
+RNG = np.random.default_rng(5)
+TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 60, 150)] + ["", "Ünknown wörds 東京", "pump " * 200]
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    "A random BERT of two layers with a tokenizer, saved once for each way of ending: mean, cls, no normalisation, a dense layer."
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    base = tmp_path_factory.mktemp("bert")
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (base / "vocab.txt").write_text("\n".join(vocabulary))
+    torch.manual_seed(3)
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64)
+    BertModel(config).save_pretrained(base)
+    tokens = {f"{n}_token": f"[{n.upper()}]" for n in ("pad", "unk", "cls", "sep", "mask")}
+    BertTokenizerFast(vocab={w: i for i, w in enumerate(vocabulary)}, do_lower_case=True, model_max_length=64, **tokens).save_pretrained(base)
+    ends = {"mean": ("mean", [Normalize()]), "cls": ("cls", [Normalize()]), "raw": ("mean", []), "dense": ("max", [Dense(32, 12), Normalize()])}
+    folders = {}
+    for name, (pooling, more) in ends.items():
+        transformer = Transformer(str(base))
+        transformer.max_seq_length = 64
+        folders[name] = tmp_path_factory.mktemp(name)
+        SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode=pooling), *more], device="cpu").save(str(folders[name]))
+    return folders
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory):
+    before = os.environ.get("RAGBENCH_CACHE")
+    os.environ["RAGBENCH_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    close_workers()
+    if before is None:
+        del os.environ["RAGBENCH_CACHE"]
+    else:
+        os.environ["RAGBENCH_CACHE"] = before
+
+
+@pytest.mark.parametrize("end", ["mean", "cls", "raw", "dense"])
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_it_computes_what_sentence_transformers_computes(models, end, backend):
+    e = SentenceTransformerEmbedder(str(models[end]), backend=backend)
+    want = e.encoder.encode(TEXTS, normalize_embeddings=True, show_progress_bar=False)
+    got = e.embed_passages(TEXTS)
+    np.testing.assert_allclose(got.array, want, atol=2e-5)
+    assert (got.space.dim, e.max_tokens) == (12 if end == "dense" else 32, 64)
+    np.testing.assert_allclose(np.linalg.norm(got.array, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_bits_do_not_depend_on_company_or_order(models, backend):
+    e = SentenceTransformerEmbedder(str(models["mean"]), backend=backend)
+    together = e.embed_passages(TEXTS).array
+    order = np.random.default_rng(1).permutation(len(TEXTS))
+    np.testing.assert_array_equal(e.embed_passages([TEXTS[i] for i in order]).array, together[order])
+    for i in range(0, len(TEXTS), 17):
+        np.testing.assert_array_equal(e.embed_queries([TEXTS[i]]).array[0], together[i])
+
+
+def test_vectors_are_of_length_one_unless_asked(models):
+    plain = SentenceTransformerEmbedder(str(models["raw"]), normalize=False)
+    unit = SentenceTransformerEmbedder(str(models["raw"]))
+    a, b = plain.embed_passages(TEXTS[:9]), unit.embed_passages(TEXTS[:9])
+    assert (abs(np.linalg.norm(a.array, axis=1) - 1) > 1e-2).all()
+    np.testing.assert_allclose(a.array / np.linalg.norm(a.array, axis=1, keepdims=True), b.array, atol=1e-6)
+    with pytest.raises(VectorSpaceError, match="normalized"):
+        a.space.check(b.space)
+    raw_onnx = SentenceTransformerEmbedder(str(models["raw"]), normalize=False, backend="onnx").embed_passages(TEXTS[:9])
+    np.testing.assert_allclose(raw_onnx.array, a.array, atol=2e-5)
+
+
+def test_cut_and_padded_vectors(models):
+    folder = str(models["mean"])
+    full = SentenceTransformerEmbedder(folder).embed_passages(TEXTS[:20]).array
+    cut = SentenceTransformerEmbedder(folder, dim=8, pad_to=1536).embed_passages(TEXTS[:20])
+    head = full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)
+    np.testing.assert_allclose(cut.array[:, :8], head, atol=1e-6)
+    assert cut.array.shape == (20, 1536) and not cut.array[:, 8:].any()
+    with pytest.raises(ConfigError, match="dim is 33"):
+        SentenceTransformerEmbedder(folder, dim=33).embed_queries(["pump"])
+    with pytest.raises(ConfigError, match="pad_to is 16"):
+        SentenceTransformerEmbedder(folder, pad_to=16).embed_queries(["pump"])
+
+
+def test_no_two_settings_share_a_space_or_a_fingerprint(models):
+    folder = str(models["mean"])
+    settings = [{}, {"dim": 8}, {"dim": 8, "pad_to": 32}, {"pad_to": 64}, {"dim": 8, "pad_to": 64}, {"prompts": ("q: ", "")}, {"prompts": ("", "p: ")}, {"normalize": False}]
+    made = [SentenceTransformerEmbedder(folder, **s) for s in settings] + [SentenceTransformerEmbedder(str(models["cls"]))]
+    for i, a in enumerate(made):
+        for b in made[i + 1:]:
+            assert a.fingerprint != b.fingerprint
+            with pytest.raises(VectorSpaceError, match="differ") as e:
+                a.space.check(b.space)
+            assert str(a.space) in str(e.value) and str(b.space) in str(e.value)  # both sides are named
+    torch_, onnx_ = (SentenceTransformerEmbedder(folder, backend=b) for b in ("torch", "onnx"))
+    assert torch_.space == onnx_.space and torch_.fingerprint != onnx_.fingerprint
+    assert all(eval(repr(m)) == m for m in made)
+
+
+def test_prompts_reach_the_model(models):
+    folder = str(models["mean"])
+    e, plain = SentenceTransformerEmbedder(folder, prompts=("check the ", "oil ")), SentenceTransformerEmbedder(folder)
+    np.testing.assert_array_equal(e.embed_queries(["pump"]).array, plain.embed_queries(["check the pump"]).array)
+    np.testing.assert_array_equal(e.embed_passages(["pump"]).array, plain.embed_passages(["oil pump"]).array)
+
+
+def test_the_window_is_counted_with_the_prompt(models):
+    e = SentenceTransformerEmbedder(str(models["mean"]), prompts=("", "check the oil "))
+    long = "pump " * 100
+    read = int(e.chars_read([long])[0])
+    assert read == 5 * (64 - 2 - 3) - 1
+    np.testing.assert_array_equal(e.embed_passages([long]).array, e.embed_passages([long[:read]]).array)
+
+
+def test_an_export_that_disagrees_is_refused_and_not_kept(models, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_module, "least_cosine", lambda *a: 0.99)
+    with pytest.raises(ConfigError, match="cosine 0.99"):
+        onnx_encoder(models["mean"], tmp_path)
+    assert not list((tmp_path / "onnx").rglob("model.onnx"))
+
+
+def test_a_graph_of_other_numbers_fails_the_proof(models, tmp_path):
+    import torch
+
+    encoder = SentenceTransformerEmbedder(str(models["mean"])).encoder
+    exported = onnx_encoder(models["mean"], tmp_path)
+    assert onnx_module.least_cosine(encoder, exported) > 0.99999
+    with torch.no_grad():
+        saved = encoder[0].auto_model.encoder.layer[1].output.dense.weight.clone()
+        encoder[0].auto_model.encoder.layer[1].output.dense.weight.mul_(50)
+        assert onnx_module.least_cosine(encoder, exported) < onnx_module.LEAST_COSINE
+        encoder[0].auto_model.encoder.layer[1].output.dense.weight.copy_(saved)
+
+
+def test_a_damaged_export_is_refused(models, tmp_path):
+    folder = onnx_encoder(models["cls"], tmp_path).folder
+    onnx_encoder.cache_clear()
+    onnx_module.file_sha256.cache_clear()
+    data = bytearray((folder / "model.onnx").read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / "model.onnx").write_bytes(data)
+    with pytest.raises(StoreError, match="model.onnx of an ONNX export is missing or damaged"):
+        onnx_encoder(models["cls"], tmp_path)
+
+
+@pytest.mark.slow
+def test_workers_give_the_same_bits(models):
+    alone, two = (SentenceTransformerEmbedder(str(models["mean"]), workers=n) for n in (1, 2))
+    assert alone.fingerprint == two.fingerprint
+    np.testing.assert_array_equal(two.embed_passages(TEXTS).array, alone.embed_passages(TEXTS).array)
+    close_workers()
+
+
+class InWorkers:
+    "Vectors of the lengths of texts, computed in two worker processes; one of them ends at a text that says so."
+    fingerprint, space = "in workers", Space("toy", "1", 2)
+
+    def embed_parts(self, texts, role):
+        code = "(__import__('os').kill(__import__('os').getpid(), 9) if {die} else [len(t) for t in {part!r}])"
+        jobs = [code.format(die="die" in texts[i:i + 4], part=list(texts[i:i + 4])) for i in range(0, len(texts), 4)]
+        for i, lengths in in_workers(eval, jobs, 2):
+            yield range(4 * i, 4 * i + len(lengths)), self.vectors(lengths)
+
+    def vectors(self, lengths):
+        x = np.array([[n, 1.0] for n in lengths])
+        return Vectors(x / np.linalg.norm(x, axis=1, keepdims=True), self.space)
+
+
+@pytest.mark.faults
+def test_a_killed_worker_is_a_clear_error_and_costs_its_part(tmp_path):
+    texts = [f"{i:0{3 + i % 7}}" for i in range(60)] + ["die"]
+    cache, done = EmbeddingCache(tmp_path), []
+    with pytest.raises(RagbenchError, match="a worker process was killed"):
+        embed_cached(InWorkers(), texts, "passage", cache, progress=done.append)
+    with cache.connect("in workers") as con:
+        kept = con.execute("SELECT count(*) FROM embeddings").fetchone()[0]
+    assert kept == sum(done) and len(texts) - kept >= 1
+    ordered = sorted((-len(t), text_hash(t), t) for t in texts)  # as the cache hands them over
+    last = next(i for i, t in enumerate(ordered) if t[2] == "die") // 4
+    assert kept >= 4 * last - 4  # every part before the fatal one was finished by the other worker, or was in its hands
+    calls, texts = [], texts[:-1]
+    array = embed_cached(InWorkers(), texts, "passage", cache, progress=calls.append).array
+    assert calls[0] >= kept - 1
+    np.testing.assert_array_equal(array, InWorkers().vectors([len(t) for t in texts]).array)
+    close_workers()
+
+
+def test_threads_of_two_callers_share_workers():
+    results = {}
+
+    def run(name):
+        results[name] = sorted(in_workers(len, ["x" * i for i in range(20)], 2))
+
+    callers = [threading.Thread(target=run, args=(i,)) for i in range(2)]
+    [c.start() for c in callers]
+    [c.join() for c in callers]
+    assert results[0] == results[1] == [(i, i) for i in range(20)]
+
+
+class Counting:
+    fingerprint, space = "counting", Space("toy", "1", 2)
+
+    def __init__(self):
+        self.texts = []
+
+    def embed_passages(self, texts):
+        self.texts += texts
+        x = np.array([[len(t) + 1, 1.0] for t in texts])
+        return Vectors(x / np.linalg.norm(x, axis=1, keepdims=True), self.space)
+
+    embed_queries = embed_passages
+
+
+def test_a_grid_of_ten_chunkers_embeds_each_distinct_text_once(tmp_path):
+    cache, e = EmbeddingCache(tmp_path), Counting()
+    chunkings = [[f"passage {j}" for j in range(i, i + 30)] for i in range(10)]
+    for texts in chunkings * 2:
+        embed_cached(e, texts, "passage", cache)
+    assert len(e.texts) == len(set(e.texts)) == 39
+
+
+def test_a_damaged_cache_is_refused(tmp_path):
+    cache = EmbeddingCache(tmp_path)
+    embed_cached(Counting(), ["a", "b"], "passage", cache)
+    with cache.connect("counting") as con:
+        con.execute("UPDATE embeddings SET vector = ?", (np.ones(2, np.float32).tobytes(),))
+    with pytest.raises(StoreError, match="its checksum differs"):
+        embed_cached(Counting(), ["a"], "passage", cache)
