@@ -45,7 +45,7 @@ test: $(DEV) ## set up, then checks, ruff, notebooks and pytest
 	$(call step,notebooks ($(WORKERS) at a time))
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers $(WORKERS) --timing
 	$(call step,pytest)
-	@$(TEST_ENV) $(BIN)/python -m pytest -m "not system and not slow"
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not system and not slow"
 
 test-all: test ## test, then findings, benchmarks and what is slow (installs the libraries that we compare with)
 	$(call step,installing the peers)

@@ -344,3 +344,16 @@ def test_holm_rejects_what_its_definition_rejects(p):
             if p[j] * (len(p) - i) > level: break
             rejected.add(j)
         assert set(np.flatnonzero(adjusted <= level).tolist()) == rejected
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds())
+def test_measures_in_tokens_keep_the_laws(world):
+    corpus, chunks, gold, run = world
+    chars = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS)
+    tokens = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS, unit="tokens")
+    for name in ("recall", "precision", "iou"):
+        assert ((tokens[name] >= 0) & (tokens[name] <= 1 + 1e-12)).all(), name
+    assert (np.diff(tokens["recall"], axis=1) >= -1e-12).all()
+    assert (tokens["characters"] <= tokens["tokens"]).all()       # a budget may end inside a character that is several tokens
+    assert ((chars["recall"] == 1) <= (tokens["recall"] > 1 - 1e-12)).all()           # all characters are all tokens

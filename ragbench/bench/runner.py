@@ -169,11 +169,13 @@ def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
 
 # %% ../../nbs/09_bench/06_runner.ipynb #ff68fe77
 def facts_of(steps: Steps, system: System, chunks: Chunks, nbytes: int) -> dict[str, float]:
-    "Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window."
+    "Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent, recall of an approximate index."
     counts = token_counts(steps.plan.corpus, steps.plan.settings.tokenizer)
     out = {"chunks": len(chunks), "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))), "index_bytes": nbytes}
     audits = [audited(steps, d.embedder, chunks, d.header) for d in dense_parts(system.retriever)]
     out |= {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
+    spent = [c for d in dense_parts(system.retriever) if (c := getattr(d.embedder, "cost", None)) is not None]
+    if spent: out["cost"] = float(sum(spent))                       # money, by this process
     guards = [guarded(steps, d, chunks) for d in dense_parts(system.retriever) if not getattr(d.index, "exact", False)]
     return out | ({"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]} if guards else {})
 

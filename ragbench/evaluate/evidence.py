@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
-from ..core.errors import DataError, at_least
+from ..core.errors import ConfigError, DataError, at_least
 from ..core.gold import Gold
 from ..core.runs import Run
 from ..core.spans import first_cover, union
@@ -22,8 +22,8 @@ from .units import answer_rows, classes_of
 
 # %% auto #0
 __all__ = ['MEASURES', 'token_starts', 'TokenCounts', 'token_counts', 'reading', 'stops', 'QueryEvidence', 'query_evidence',
-           'evidence_of', 'evidence_counts', 'evidence_at_budgets', 'evidence_at_chunks', 'touching', 'precision_omega',
-           'budget_area']
+           'evidence_of', 'evidence_counts', 'evidence_tokens', 'evidence_at_budgets', 'evidence_at_chunks', 'touching',
+           'precision_omega', 'budget_area']
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #71bd0904
 @functools.lru_cache(maxsize=4096)
@@ -141,6 +141,24 @@ def evidence_counts(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cu
     return {"found": best.sum(axis=1), "relevant": _covered(e.anywhere, segments, full, cut).sum(axis=1),
             "handed": sizes[full] + np.where(full < len(segments), cut - start, 0), "gold": np.full(len(full), e.size)}
 
+# %% ../../nbs/08_evaluate/02_evidence.ipynb #df466474
+def evidence_tokens(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, counts: TokenCounts) -> dict[str, np.ndarray]:
+    "The same in tokens, `(b,)`: `found` may be a fraction, the others are whole."
+    before = lambda x: np.searchsorted(counts.starts, x)
+    parts, lines, stop = before(e.parts), before(segments), np.arange(len(full))
+    per_copy, size = np.zeros((len(full), len(e.owner))), np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner))
+    read = _covered(parts, lines, full, before(cut)).astype(np.float64)
+    inside = parts[:, 1] == parts[:, 0]                     # a part within one token, which starts before it, is read with its characters
+    if inside.any(): read[:, inside] = _covered(e.parts[inside], segments, full, cut) > 0
+    size += np.bincount(e.copy, inside, len(e.owner))
+    np.add.at(per_copy, (stop[:, None], e.copy[None, :]), read)
+    share = np.zeros((len(full), e.owner.max() + 1))
+    np.maximum.at(share, (stop[:, None], e.owner[None, :]), per_copy / np.maximum(size, 1))
+    named = size[np.unique(e.owner, return_index=True)[1]]
+    sizes, start = np.r_[0, np.cumsum(lines[:, 1] - lines[:, 0])], np.r_[lines[:, 0], 0][full]
+    return {"found": share @ named, "relevant": _covered(before(e.anywhere), lines, full, before(cut)).sum(axis=1),
+            "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0), "gold": np.full(len(full), named.sum())}
+
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #6d3fe417
 MEASURES = ("recall", "precision", "iou")
 
@@ -161,15 +179,21 @@ def evidence_at_budgets(
     run: Run,
     budgets: Sequence[int],         # tokens, in any order
     tokenizer: str = "cl100k_base", # what counts them
+    unit: str = "characters",       # or "tokens": what recall, precision and IoU count
 ) -> dict[str, np.ndarray]:
-    "`recall`, `precision`, `iou`, `tokens` used and `characters` handed over, `(n_answerable, n_budgets)` each."
+    "`recall`, `precision`, `iou`, `tokens` used and `characters` (or tokens) handed over, `(n_answerable, n_budgets)` each."
     limits, counts = _whole_numbers(budgets, "budget"), token_counts(corpus, tokenizer)
     counted, tokens = [], []
     for rows, e in zip(answer_rows(gold, corpus, chunks, run), evidence_of(gold, corpus)):
         segments, _ = reading(counts.line(chunks.doc_row[rows], chunks.spans[rows]))
         full, cut, used = stops(segments, counts, limits)
-        counted.append(evidence_counts(e, segments, full, cut)); tokens.append(used)
+        counted.append(_counted(e, segments, full, cut, unit, counts)); tokens.append(used)
     return {**_ratios(counted), "tokens": np.array(tokens)}
+
+def _counted(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, unit: str, counts: TokenCounts) -> dict[str, np.ndarray]:
+    "What was read at each stop, in a unit."
+    if unit not in ("characters", "tokens"): raise ConfigError(f"unit is {unit!r}", "evidence", "'characters' or 'tokens'")
+    return evidence_counts(e, segments, full, cut) if unit == "characters" else evidence_tokens(e, segments, full, cut, counts)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #c7326c33
 def evidence_at_chunks(
@@ -178,14 +202,17 @@ def evidence_at_chunks(
     chunks: Chunks,
     run: Run,
     depths: Sequence[int],  # numbers of chunks
+    unit: str = "characters",        # or "tokens": what is counted
+    tokenizer: str = "cl100k_base",  # what counts tokens
 ) -> dict[str, np.ndarray]:
-    "`recall`, `precision`, `iou` and `characters` handed over by the first chunks, `(n_answerable, n_depths)` each."
+    "`recall`, `precision`, `iou` and `characters` (or tokens) handed over by the first chunks, `(n_answerable, n_depths)` each."
     limits, base = _whole_numbers(depths, "number of chunks"), np.r_[0, np.cumsum([len(d) for d in corpus])]
+    counts = token_counts(corpus, tokenizer) if unit == "tokens" else None
     counted = []
     for rows, e in zip(answer_rows(gold, corpus, chunks, run), evidence_of(gold, corpus)):
         segments, chunk = reading(chunks.spans[rows] + base[chunks.doc_row[rows]][:, None])
         full = np.searchsorted(chunk, limits)                          # stretches that the first n chunks brought
-        counted.append(evidence_counts(e, segments, full, np.r_[segments[:, 0], 0][full]))
+        counted.append(_counted(e, segments, full, np.r_[segments[:, 0], 0][full], unit, counts))
     return _ratios(counted)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #ffaa2a25

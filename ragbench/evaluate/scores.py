@@ -31,11 +31,12 @@ class EvidenceMetric(NamedTuple):
     measure: str
     limit: int
     tokens: bool
+    unit: str = "characters"   # what is counted
 
     def __str__(self) -> str:
         if self.measure == "tokens": return f"tokens@{self.limit}"
         if not self.limit: return f"evidence_{self.measure}{'_tokens' if self.tokens else ''}"
-        return f"evidence_{self.measure}@{self.limit}{'tok' if self.tokens else ''}"
+        return f"evidence_{self.measure}{'_tokens' if self.unit == 'tokens' else ''}@{self.limit}{'tok' if self.tokens else ''}"
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #b212ad2e
 @runtime_checkable
@@ -61,7 +62,8 @@ def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())): return EvidenceMetric("tokens", int(m[1]), False)
     if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")): return parse_metric(text)
     if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()): return EvidenceMetric("precision_omega", 0, omega[1] is not None)
-    m = re.fullmatch(r"evidence_([a-z]+)(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
+    counted = "tokens" if re.match(r"evidence_[a-z]+_tokens@", text.strip().lower()) else "characters"
+    m = re.fullmatch(r"evidence_([a-z]+)(?:_tokens(?=@))?(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
     if m is None or m[1] not in MEASURES:
         near = difflib.get_close_matches(m[1] if m else "", MEASURES, n=1)
         hint = f"Did you mean evidence_{near[0]}? " if near else ""
@@ -69,7 +71,7 @@ def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     if not (m[2] and m[2].isascii() and m[2].isdigit() and int(m[2]) > 0):
         raise ConfigError(f"the limit of metric {text!r} is {m[2]!r}", "metrics",
                           f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks")
-    return EvidenceMetric(m[1], int(m[2]), m[3] is not None)
+    return EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #1bc7e019
 def check_metrics(
@@ -104,6 +106,10 @@ def _evidence_scores(
     tokens = [m for m in wanted if m.measure == "tokens"]
     for m in tokens: out[str(m)] = tokens_handed(gold, corpus, chunks, run, m.limit, tokenizer)
     wanted = [m for m in wanted if m not in tokens]
+    for m in (m for m in wanted if m.unit == "tokens"):
+        got = evidence_at_budgets(gold, corpus, chunks, run, [m.limit], tokenizer, m.unit) if m.tokens else evidence_at_chunks(gold, corpus, chunks, run, [m.limit], m.unit, tokenizer)
+        out[str(m)] = np.ascontiguousarray(got[m.measure][:, 0])
+    wanted = [m for m in wanted if m.unit == "characters"]
     budgets = sorted({m.limit for m in wanted if m.limit and m.tokens} | set(curve))
     depths = sorted({m.limit for m in wanted if m.limit and not m.tokens})
     by_tokens = evidence_at_budgets(gold, corpus, chunks, run, budgets, tokenizer) if budgets else {}
