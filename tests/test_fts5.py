@@ -3,6 +3,7 @@
 import math
 import os
 import re
+import sqlite3
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragbench.core.errors import ConfigError, DataError
 from ragbench.core.fingerprint import hash64
+from ragbench.search.bm25s_engine import BM25S
 from ragbench.search.fts5 import BATCH, FTS5
 from ragbench.search.postings import METHODS, search_postings
 from ragbench.search.words import MATCHES, Words, unstemmed
@@ -86,6 +89,73 @@ def test_the_postings_give_what_fts5_gives(pairs, queries, weights):
     n = len(docs)
     chunks = Chunks(Corpus(docs), np.arange(n), np.zeros(n, int), np.array([len(d) for d in docs]), section=[s for _, s in pairs])
     same_order(FTS5(weights=weights).build(chunks), queries, n, hash64(chunks.texts), exact=True)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.lists(words_of_few, min_size=2, max_size=12), st.lists(st.one_of(words_of_few, hostile), min_size=1, max_size=4))
+def test_trigrams_are_ranked_alike_in_both_ways(texts, queries):
+    index = FTS5("trigram", weights=(1, 0)).build(texts)
+    alone = [index.search([q], len(texts)) for q in queries]
+    assert "postings" not in index.kept
+    scores, rows = index.search(queries * BATCH, len(texts))
+    for i, (s, r) in enumerate(alone):
+        assert sorted(r[0]) == sorted(rows[i])
+        assert np.allclose(s[0][r[0] >= 0], scores[i][rows[i] >= 0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("match", MATCHES)
+@pytest.mark.parametrize("weights", [(1, 1), (2, .5), (1, 0), (0, 1)])
+def test_an_attached_table_is_searched_by_the_weights_of_its_columns(weights, match):
+    """The same table, built and attached; a column of weight 0 is not searched, though FTS5 would return what stands only in it."""
+    from ragbench.core.chunks import Chunks
+    from ragbench.core.documents import Corpus, Document
+    rng = np.random.default_rng(4)
+    draw = lambda n: " ".join(rng.choice("pump valve tank oil level".split(), n))
+    pairs = [(draw(rng.integers(1, 9)), draw(rng.integers(1, 3))) for _ in range(40)]
+    con = sqlite3.connect(":memory:", isolation_level=None)
+    con.execute("CREATE VIRTUAL TABLE mine USING fts5(body, path, tokenize='porter unicode61')")
+    con.executemany("INSERT INTO mine(rowid, body, path) VALUES (?, ?, ?)", [(i, *p) for i, p in enumerate(pairs)])
+    built = FTS5(match=match, near=1, weights=weights).build(Chunks(Corpus([Document(f"d{i}", t) for i, (t, _) in enumerate(pairs)]), np.arange(40), [0] * 40, [len(t) for t, _ in pairs], section=[s for _, s in pairs]))
+    attached = FTS5(match=match, near=1, weights=weights).attach(con, "mine")
+    for n in (1, BATCH):
+        for query in ("pump valve", "tank"):
+            (s0, r0), (s1, r1) = built.search([query] * n, 40), attached.search([query] * n, 40)
+            assert set(r0[0]) == set(r1[0])
+            assert (s1[0][r1[0] >= 0] > 0).all()
+            if all(weights): assert np.array_equal(s0, s1)
+    mask = np.arange(40) < 9
+    assert set(attached.search(["tank"], 40, where=mask)[1][0]) <= {-1, *range(9)}
+
+
+@pytest.mark.parametrize("wrong", [{"weights": (float("nan"), 1)}, {"weights": (float("inf"), 1)}, {"weights": None}, {"weights": "ab"}, {"weights": 1}, {"weights": (1, 1, 1)}, {"weights": (1, -1)},
+                                   {"tokenize": 3}, {"bm25": "lucene"}, {"match": "AND"}, {"near": 1.5}], ids=repr)
+def test_settings_that_make_no_sense_are_refused_at_once(wrong):
+    with pytest.raises(ConfigError):
+        FTS5(**wrong)
+
+
+@pytest.mark.parametrize("engine", [FTS5(), BM25S()], ids=repr)
+def test_both_engines_take_the_same_filters_and_refuse_the_same_mistakes(engine):
+    if isinstance(engine, BM25S): pytest.importorskip("bm25s")
+    texts = ["pump one", "valve two", "pump three", "a pump, a pump"]
+    index = engine.build(texts)
+    for where in ([0, 3], np.array([0, 3]), [True, False, False, True], np.array([True, False, False, True])):
+        assert sorted(index.search(["pump"], 3, where=where)[1][0]) == [-1, 0, 3]
+    assert index.search(["pump"], 2, where=[])[1].tolist() == [[-1, -1]]
+    for where in (["a"], "pump", [0.5], [True]):
+        with pytest.raises(DataError):
+            index.search(["pump"], 2, where=where)
+    for passages in ("pump", [], ["pump", None]):
+        with pytest.raises(DataError):
+            engine.build(passages)
+    for queries in ("pump", [None]):
+        with pytest.raises(DataError):
+            index.search(queries, 1)
+
+
+def test_a_path_is_not_a_connection():
+    with pytest.raises(ConfigError, match="sqlite3.connect"):
+        FTS5().attach("store.db", "passages")
 
 
 def same_order(index, queries, k, text_hashes, exact=False):

@@ -5,8 +5,10 @@ import pytest
 
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.runs import pad
-from ragbench.search.fusion import RRF, ArrayFusion, MinMax, ZScore
+from ragbench.core.errors import ConfigError, DataError
+from ragbench.core.runs import pad, rank
+from ragbench.search import fusion
+from ragbench.search.fusion import RRF, MinMax, ZScore, check_weights, rank_batch
 from ragbench.search.ranx_fusion import NEEDS, NORMS, ON_RANKS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
 from ragbench.system.context import Context
 from ragbench.system.retrieve import Dense, Hybrid, Lexical, fuse_runs
@@ -95,12 +97,87 @@ def test_duels_equal_ranx_where_there_is_an_order(method):
     assert checked > 10
 
 
+@pytest.mark.parametrize("weights", [(1, 1, 1), (0.5, 0.2, 0.3), (0, 1, 7), [2, 1, 1]])
+@pytest.mark.parametrize("k", [0, 60])
+def test_weighted_rrf_is_its_definition(weights, k):
+    batch = batch_of_runs(21)
+    scores, rows = RRF(k, weights=weights).fuse_batch([r for _, r in batch], [s for s, _ in batch], ["dense"] * 3)
+    for i in range(len(rows)):
+        want: dict[int, float] = {}
+        for w, (_, run) in zip(weights, batch):
+            for place, row in enumerate(run[i][run[i] >= 0].tolist(), 1):
+                want[row] = want.get(row, 0.0) + w / (k + place)
+        found = rows[i] >= 0
+        assert rows[i][found].tolist() == sorted(want)
+        assert np.allclose(scores[i][found], [want[r] for r in sorted(want)], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("bad", [(), (0, 0), (1, -1), (1, float("nan")), (1, float("inf")), (True, 1), "12", 3, ("1", 1)], ids=repr)
+def test_weights_that_make_no_sense_are_refused(bad):
+    with pytest.raises(ConfigError, match="weights is"):
+        RRF(weights=bad)
+    with pytest.raises(ConfigError, match="weights is"):
+        Borda(weights=bad)
+    with pytest.raises(ConfigError, match="weights is"):
+        check_weights(list(bad) if isinstance(bad, tuple) else bad, "RRF")
+
+
+@pytest.mark.parametrize("make", [lambda: RanxFusion("rbc", phi=2), lambda: RanxFusion("rbc", phi=float("nan")), lambda: RanxFusion("gmnz", gamma="a"), lambda: RanxFusion("rrf", k=-1), lambda: RanxFusion("logn_isr", sigma=-5),
+                                  lambda: RanxFusion("sum", norm="minmax"), lambda: CombMNZ("minmax"), lambda: CombSUM("z"), lambda: RRF("60"), lambda: RRF(60.5), lambda: MinMax("a"), lambda: ZScore(True)])
+def test_parameters_that_make_no_sense_are_refused(make):
+    with pytest.raises(ConfigError):
+        make()
+
+
+def test_weights_may_be_an_array_and_nothing_cannot_be_fused():
+    assert RRF(weights=np.array([1, 2])) == RRF(weights=(1.0, 2.0))
+    with pytest.raises(DataError, match="no runs"):
+        RRF().fuse([], [])
+
+
+def test_weights_are_checked_where_a_list_was_given():
+    runs = random_runs(1)
+    with pytest.raises(ConfigError, match="weights is"):
+        RRF(weights=[1, -1]).fuse(runs, ["dense", "lexical"])     # a list may be a choice for a grid, so it is looked at when it is used
+    with pytest.raises(ConfigError, match="3 weights for 2 runs"):
+        RRF(weights=(1, 1, 1)).fuse(runs, ["dense", "lexical"])
+    with pytest.raises(ConfigError, match="dense is"):
+        MinMax(dense=[0.3, 0.5]).fuse(runs, ["dense", "lexical"])
+
+
+MISSING_RULE = {   # what run b, which has candidates 0 and 1 with scores 8 and 4, adds for candidate 2, which it lacks
+    RRF(60): 0.0, MinMax(0.0): 0.0, ZScore(0.0): -1.0, CombSUM(None): 0.0, Borda((0, 1)): 1.0, RanxFusion("sum", None): 0.0, RanxFusion("rbc", phi=0.5): 0.0}
+
+
+@pytest.mark.parametrize("fuse", MISSING_RULE, ids=repr)
+def test_what_a_missing_candidate_gets(fuse):
+    a, b = (np.array([1.0]), np.array([2])), (np.array([8.0, 4.0]), np.array([0, 1]))
+    alone = fuse.fuse([a, (np.empty(0), np.empty(0, np.int64))], ["dense", "lexical"])[0] if not isinstance(fuse, (Borda, ZScore)) else np.zeros(1)
+    scores, rows = fuse.fuse([a, b], ["dense", "lexical"])
+    assert scores[rows.tolist().index(2)] == pytest.approx(alone[0] + MISSING_RULE[fuse])
+
+
+@pytest.mark.parametrize("copies", [1, 5, 10_000])
+def test_a_batch_is_ordered_as_each_query_is(copies, monkeypatch):
+    """Ties everywhere, and texts of which there are copies; lists with holes, one empty, one in which nothing counts."""
+    monkeypatch.setattr(fusion, "CELLS", 700)
+    rng = np.random.default_rng(9)
+    scores, rows = rng.integers(0, 5, (90, 60)) / 4, np.argsort(rng.random((90, 200)), axis=1)[:, :60]
+    rows[rng.random(rows.shape) < 0.2], rows[3] = -1, -1
+    scores[4] = -np.inf
+    queries, texts = rng.integers(0, 2**63, 90).astype(np.uint64), rng.integers(0, 2**63, 200).astype(np.uint64)
+    texts = texts[np.arange(200) // copies]
+    for k in (1, 3, 14, 15, 60, 80):
+        got, want = rank_batch(scores, rows, queries, texts, k), pad([rank(s, r, h, texts, k) for s, r, h in zip(scores, rows, queries)], k)
+        assert np.array_equal(got[1], want[1]) and np.array_equal(got[0], want[0])
+
+
 ALL = [RRF(60), RRF(3, weights=(2, 1)), MinMax(0.3), ZScore(0.7), Borda(), Borda((1, 3)), CombMNZ(), CombSUM("zmuv"), RanxFusion("med", "borda"), RanxFusion("condorcet")]
 
 
 @pytest.mark.parametrize("fuse", ALL, ids=repr)
 def test_a_batch_is_its_queries_one_by_one(fuse, monkeypatch):
-    monkeypatch.setattr(ArrayFusion, "BLOCK", 5)
+    monkeypatch.setattr(fusion, "CELLS", 200)   # several blocks
     batch, kinds = batch_of_runs(11, runs=2), ["dense", "lexical"]
     scores, rows = fuse.fuse_batch([r for _, r in batch], [s for s, _ in batch], kinds)
     for i in range(len(rows)):

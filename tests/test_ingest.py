@@ -100,6 +100,15 @@ def test_the_same_bytes_give_the_same_corpus_here_in_workers_and_in_another_proc
     assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip() == corpus.fingerprint
 
 
+@pytest.mark.faults
+def test_seconds_that_were_asked_for_bind_in_a_small_folder_too(tmp_path):
+    (tmp_path / "good.txt").write_text("Start the pump.")
+    (tmp_path / "rows.csv").write_text("id,name\n" + "".join(f"{i},n{i}\n" for i in range(900_000)))  # half a minute of rows
+    corpus = load_corpus(tmp_path, limits=Limits(seconds=1))
+    assert [d.id for d in corpus] == ["good.txt"]
+    assert corpus.errors == (("rows.csv", "it took longer than 1 seconds"),)
+
+
 def test_many_files_keep_their_order(tmp_path):
     for n in range(40):
         (tmp_path / f"{n:02}.md").write_text(f"# Number {n}\n" + "word " * (40 - n))

@@ -19,6 +19,8 @@ from ..core.errors import ConfigError, DataError
 __all__ = ['ByType']
 
 # %% ../../nbs/03_chunk/09_by_type.ipynb #8b00911c
+_ENDINGS = {"markdown": ("md",), "text": ("txt",), "docx": ("doc", "word"), "csv": ("tsv",), "json": ("jsonl", "ndjson"), "html": ("htm",), "transcript": ("vtt", "srt")}
+
 @dataclass(frozen=True)
 class ByType:
     "Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(), 'default': TokenChunker(512, 50)})`."
@@ -27,6 +29,8 @@ class ByType:
     def __post_init__(self):
         if not isinstance(self.chunkers, Mapping) or not self.chunkers:
             raise ConfigError(f"chunkers is {self.chunkers!r}", "ByType", "Give {format: chunker, 'default': chunker}")
+        for kind, c in self.chunkers.items():
+            if not callable(c) and not isinstance(c, list): raise ConfigError(f"the chunker for {kind!r} is {c!r}", "ByType", "Give a chunker, such as TokenChunker(512, 50)")
         object.__setattr__(self, "chunkers", dict(self.chunkers))
 
     def __hash__(self) -> int: return hash(tuple(sorted(self.chunkers)))
@@ -34,6 +38,8 @@ class ByType:
     def kind(self, doc: Document) -> str:
         "The key under which the chunker of `doc` stands."
         if doc.format in self.chunkers: return doc.format
+        if meant := [key for key in self.chunkers if key in _ENDINGS.get(doc.format, ())]:
+            raise DataError(f"the format of the document is {doc.format!r}, and ByType knows {meant[0]!r}, an ending of files", doc.id, f"Write {doc.format!r} in its place")
         if "default" not in self.chunkers:
             known = ", ".join(self.chunkers)
             raise DataError(f"no chunker for the format {doc.format!r}", doc.id, f"Add {doc.format!r} or 'default' to ByType; it knows {known}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .kamradt import CHROMA_SEPARATORS
+from .kamradt import CHROMA_SEPARATORS, check_embedder
 from .recursive import RecursiveChunker
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
@@ -85,7 +85,7 @@ class ClusterChunker:
     pieces: Chunker | None = None   # what is never cut; None: a recursive split at `piece` tokens
 
     def __post_init__(self):
-        at_least("piece", self.piece, 1, "ClusterChunker")
+        check_embedder(self.embedder, "ClusterChunker"); at_least("piece", self.piece, 1, "ClusterChunker")
         at_least("size", self.size, 1, "ClusterChunker")
         if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
         if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "ClusterChunker", "A chunk holds at least one piece")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..core.tokenizers import get_tokenizer
 CHROMA_SEPARATORS = ("\n\n", "\n", ".", "?", "!", " ", "")
 
 # %% auto #0
-__all__ = ['CHROMA_SEPARATORS', 'published_sentences', 'groups', 'turns', 'threshold_for', 'KamradtChunker']
+__all__ = ['CHROMA_SEPARATORS', 'published_sentences', 'groups', 'turns', 'threshold_for', 'check_embedder', 'KamradtChunker']
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #1d8e58be
 def published_sentences(text: str) -> np.ndarray:
@@ -59,7 +60,14 @@ def threshold_for(
     if cuts >= len(distances): return 1e-6
     return float(np.clip(np.sort(distances)[::-1][cuts], 1e-6, 1.0))
 
-# %% ../../nbs/03_chunk/20_kamradt.ipynb #42d10eae
+# %% ../../nbs/03_chunk/20_kamradt.ipynb #96eba38a
+def check_embedder(embedder: Any, owner: str) -> None:
+    "Raise `ConfigError` for something that cannot embed, such as the bare name of a model; of a list of choices, for any of them."
+    for e in embedder if isinstance(embedder, list) else [embedder]:
+        if not callable(getattr(e, "embed_passages", None)):
+            raise ConfigError(f"embedder is {e!r}", owner, f"Give an embedder, such as SentenceTransformerEmbedder({e if isinstance(e, str) else 'all-MiniLM-L6-v2'!r})")
+
+# %% ../../nbs/03_chunk/20_kamradt.ipynb #91620e4c
 @dataclass(frozen=True)
 class KamradtChunker:
     "Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks of `target` tokens on average."
@@ -71,10 +79,10 @@ class KamradtChunker:
     pieces: Chunker | None = None    # what is never cut; None: as published
 
     def __post_init__(self):
-        at_least("buffer", self.buffer, 0, "KamradtChunker")
+        check_embedder(self.embedder, "KamradtChunker"); at_least("buffer", self.buffer, 0, "KamradtChunker")
         if self.target is not None: at_least("target", self.target, 1, "KamradtChunker")
         for p in self.percentile if isinstance(self.percentile, list) else [self.percentile]:
-            if not 0 <= p <= 100: raise ConfigError(f"percentile is {p}", "KamradtChunker", "Give a number from 0 to 100")
+            if isinstance(p, str | bool) or not 0 <= p <= 100: raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
 
     def pieces_of(self, doc: Document) -> np.ndarray:
         "What is kept whole, as spans `(n, 2)`."

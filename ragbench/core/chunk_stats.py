@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import ConfigError
+from .errors import ConfigError, at_least
 from .sentences import gaps
 from .spans import as_spans, overlap, union
 from .tokenizers import Tokenizer
@@ -107,21 +107,44 @@ class SizeReport:
     "How many chunks lie in the range `[low, high]` tokens, and which do not."
     low: int
     high: int
-    n: int
-    below: np.ndarray  # indices of the chunks under `low`, (b,) int64
-    above: np.ndarray  # indices of those over `high`, (a,) int64
-    short_documents: int  # how many of `below` are the only chunk of their document
+    chunks: Chunks = field(repr=False)
+    tokens: np.ndarray = field(repr=False)  # (n,) size of each chunk
 
     @property
+    def n(self) -> int: return len(self.tokens)
+    @property
+    def below(self) -> np.ndarray: return np.flatnonzero(self.tokens < self.low)    # indices of the chunks that are too short, int64
+    @property
+    def above(self) -> np.ndarray: return np.flatnonzero(self.tokens > self.high)   # and of those that are too long
+    @property
     def exceptions(self) -> int: return len(self.below) + len(self.above)
+    @property
+    def short_documents(self) -> int: return sum(w == "a whole document" for w in map(self.why, self.below.tolist()))
+
+    def why(self, i: int) -> str:
+        "Why chunk `i` may be out of range, as far as its place says."
+        rows = self.chunks.doc_row
+        first, last = i == 0 or rows[i - 1] != rows[i], i == len(rows) - 1 or rows[i + 1] != rows[i]
+        if self.tokens[i] > self.high: return "longer"
+        return "a whole document" if first and last else "the end of its document" if last else "shorter"
+
+    def to_frame(self):
+        "One row for each exception: a pandas DataFrame."
+        import pandas as pd
+        out = np.sort(np.r_[self.below, self.above]).tolist()
+        docs = [self.chunks.corpus[int(self.chunks.doc_row[i])] for i in out]
+        return pd.DataFrame({"chunk": out, "doc_id": [d.id for d in docs], "format": [d.format for d in docs], "start": self.chunks.start[out],
+                             "end": self.chunks.end[out], "tokens": self.tokens[out], "why": [self.why(i) for i in out]})
+
     def __repr__(self) -> str:
         return (f"{self.n - self.exceptions:,} of {self.n:,} chunks have {self.low:,} to {self.high:,} tokens; {len(self.below):,} are shorter"
                 f" ({self.short_documents:,} of them whole documents), {len(self.above):,} longer")
 
+    def _repr_html_(self) -> str: return f"<p><b>{escape(repr(self))}</b></p>" + (self.to_frame().head(8).to_html(index=False) if self.exceptions else "")
+
+# %% ../../nbs/00_core/06b_chunk_stats.ipynb #abb6962d
 def size_report(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base") -> SizeReport:
-    "Count the chunks outside `[low, high]` tokens."
-    if not 0 <= low <= high: raise ConfigError(f"the range is {low} to {high}", "size_report", "Give 0 <= low <= high")
-    tokens = chunks.tokens(tokenizer)
-    below = np.flatnonzero(tokens < low)
-    alone = np.bincount(chunks.doc_row, minlength=len(chunks.corpus))[chunks.doc_row] == 1
-    return SizeReport(low, high, len(chunks), below, np.flatnonzero(tokens > high), int(alone[below].sum()))
+    "Count the chunks outside `[low, high]` tokens; raises `ConfigError` unless 0 <= low <= high."
+    at_least("low", low, 0, "sizes"); at_least("high", high, 1, "sizes")
+    if low > high: raise ConfigError(f"the range is {low} to {high}", "sizes", "Give 0 <= low <= high")
+    return SizeReport(low, high, chunks, chunks.tokens(tokenizer))

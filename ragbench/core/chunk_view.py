@@ -124,6 +124,7 @@ def view(
     "The chunks of one document drawn over its text."
     from ragbench.core.chunks import Chunks, chunk_sections
     row = chunks.corpus.row(doc.id if isinstance(doc, Document) else doc) if isinstance(doc, (Document, str)) else int(doc)
+    if not 0 <= row < len(chunks.corpus): raise DataError(f"there is no document in row {row}", repr(chunks.corpus), f"Rows are 0 to {len(chunks.corpus) - 1}; ids work too")
     doc, mark = chunks.corpus[row], as_spans(mark)
     if len(mark) and (mark.min() < 0 or mark.max() > len(doc)): raise DataError(f"a marked span lies outside the text of {len(doc)} characters", doc.id)
     i, j = np.searchsorted(chunks.doc_row, (row, row + 1))

@@ -22,7 +22,7 @@ from .tokenizers import Tokenizer, get_tokenizer
 
 # %% auto #0
 __all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'chunks_frame', 'chunks_html', 'chunks_show',
-           'chunks_describe']
+           'chunks_describe', 'chunks_sizes']
 
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,7 @@ class Chunks:
     def to_frame(self, tokenizer: str | Tokenizer | None = None): return chunks_frame(self, tokenizer)
     def show(self, doc: Document | str | int = 0, mark=(), tokenizer: str | Tokenizer = "cl100k_base"): return chunks_show(self, doc, mark, tokenizer)
     def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"): return chunks_describe(self, tokenizer, language)
+    def sizes(self, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"): return chunks_sizes(self, low, high, tokenizer)
 
 # %% ../../nbs/00_core/06_chunks.ipynb #a3aab6bb
 def _check(c: Chunks) -> None:
@@ -165,3 +166,8 @@ def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
     "Sizes, overlap, and the share of sentences and words that no chunk holds whole: see `ragbench.core.chunk_stats`."
     from ragbench.core.chunk_stats import describe
     return describe(chunks, tokenizer, language)
+
+def chunks_sizes(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer):
+    "How many chunks lie in the range `[low, high]` tokens, and which do not: see `ragbench.core.chunk_stats`."
+    from ragbench.core.chunk_stats import size_report
+    return size_report(chunks, low, high, tokenizer)

@@ -153,14 +153,21 @@ class Corpus:
         return fingerprint([[d.key, d.pages, d.headings, d.fields, d.turns, d.metadata, d.format] for d in self.documents])
 
 # %% ../../nbs/00_core/03_documents.ipynb #86f62b11
+def _items(title: str, found: list[str], most: int) -> str:
+    "A heading with its number and a list of at most so many items, as HTML; nothing for nothing."
+    if not found: return ""
+    more = [f"… and {len(found) - most:,} more"] if len(found) > most else []
+    return f"<p><b>{len(found):,} {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
+
 def corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
     row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
     rows = [row((d.id, d.format, f"{len(d.text.split()):,}", len(d.pages) or "", len(d.headings) or "")) for d in corpus.documents[:most]]
     if len(corpus) > most: rows.append(row((f"… and {len(corpus) - most} more", "", "", "", "")))
-    head = row(("document", "format", "words", "pages", "headings"), "th")
-    refused = "".join(f"<li><code>{escape(e.source)}</code>: {escape(e.reason)}</li>" for e in corpus.errors)
-    refused = f"<p><b>{len(corpus.errors)} refused</b></p><ul>{refused}</ul>" if refused else ""
-    same = "".join(f"<li>{' = '.join(f'<code>{escape(i)}</code>' for i in ids)}</li>" for ids in corpus.duplicates)
-    same = f"<p><b>{len(corpus.duplicates)} texts occur more than once</b></p><ul>{same}</ul>" if same else ""
-    return f"<p><b>{len(corpus)} documents, {corpus.words:,} words</b></p><table>{head}{''.join(rows)}</table>{refused}{same}"
+    formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
+    said = [f"{len(corpus)} documents", f"{corpus.words:,} words", *([f"{pages:,} pages"] if pages else []), *(f"{n:,} {f}" for f, n in formats.most_common())]
+    code = lambda text: f"<code>{escape(text)}</code>"
+    pages_out = [f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}" for d in corpus for n, why in dict(d.metadata.get("skipped_pages") or {}).items()]
+    return (f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"
+            + _items("refused", [f"{code(e.source)}: {escape(e.reason)}" for e in corpus.errors], 2 * most) + _items("pages without their text", pages_out, most)
+            + _items("texts occur more than once", [" = ".join(map(code, ids)) for ids in corpus.duplicates], most))

@@ -29,12 +29,12 @@ def digest(data: bytes) -> str:
 
 def text_hash(text: str) -> str:
     "The content hash of a text, over its UTF-8 bytes."
-    return digest(text.encode("utf-8"))
+    return digest(text.encode("utf-8", "surrogatepass"))
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #fa208659
 def hash64(texts: list[str]) -> np.ndarray:
     "A 64-bit content hash of each text: `(n,)` uint64, the same on every machine."
-    data = b"".join(hashlib.blake2b(t.encode("utf-8"), digest_size=8).digest() for t in texts)
+    data = b"".join(hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=8).digest() for t in texts)
     return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #1c5c572e

@@ -181,4 +181,15 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
         here = [(p, i) for z, p, i in spots if abs(z - y) < 4]
         often = len({p for p, _ in here})
         if often >= max(2, share * len(pages)) or (often >= 3 and places[round(y / 4)] >= 0.7 * len(pages)): out.update(here)
-    return out
+    return _without_headings(out, pages) if out else out
+
+def _without_headings(found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]) -> set[tuple[int, int]]:
+    "Those of the lines found that are no headings: at the foot, no larger than the body, the same on another page, or a mere page number."
+    sizes, texts = Counter(), Counter()
+    for p, (_, lines) in enumerate(pages):
+        for i, l in enumerate(lines):
+            if (p, i) in found: texts[l.text] += 1
+            else: sizes[round(2 * l.size) / 2] += len(l.text)
+    body = sizes.most_common(1)[0][0] if sizes else float("inf")
+    numbered = lambda l: texts[l.text] == 1 and re.search(r"\d", l.text) and re.search(r"[^\W\d_]{3}", l.text) and not re.match("page|seite|página", l.text, re.I)
+    return {(p, i) for p, i in found if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))}

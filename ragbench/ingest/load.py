@@ -130,7 +130,7 @@ def load_corpus(
     base, files = find_files(source)
     settings = dataset_settings(source)
     jobs = [(str(f), os.fsencode(f.relative_to(base).as_posix()).decode("utf-8", "backslashreplace"), type, options, settings) for f in files]
-    n = _workers(files) if workers is None else workers
+    n = _workers(files, options.get("limits", LIMITS)) if workers is None else workers
     watch = watched() and len(jobs) >= 32 if progress is None else progress
     bar = (lambda it, total: progress_bar("loading", total, "file", True, it)) if watch else (lambda it, total: it)
     done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar)
@@ -169,9 +169,9 @@ def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     return found
 
 # %% ../../nbs/02_ingest/07_load.ipynb #bd58c9c3
-def _workers(files: list[Path]) -> int:
-    "Processes for these files: none unless there are at least 32 of them, or 20 MB."
-    if len(files) < 32 and sum(f.stat().st_size for f in files if f.exists()) < 20_000_000: return 0
+def _workers(files: list[Path], limits: Limits = LIMITS) -> int:
+    "Processes for these files: none unless there are at least 32 of them, or 20 MB; one for seconds that were asked for, which bind nothing in this process."
+    if len(files) < 32 and sum(f.stat().st_size for f in files if f.exists()) < 20_000_000: return int(limits.seconds != LIMITS.seconds)
     return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(files))
 
 # %% ../../nbs/02_ingest/07_load.ipynb #5c7838bb

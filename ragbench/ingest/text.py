@@ -116,6 +116,7 @@ def load_markdown(
 ) -> Document:
     "A Markdown file: its source as text, front matter as metadata, headings outside code."
     path = Path(path)
+    if isinstance(drop_fences, str): raise ConfigError(f"drop_fences is the string {drop_fences!r}", "load_markdown", f"Give a list of languages, such as [{drop_fences!r}]")
     text, said = decode(read_bytes(path, limits), encoding)
     text = clean(text)
     meta, begin = front_matter(text)

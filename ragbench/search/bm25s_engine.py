@@ -14,7 +14,8 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, DataError, MissingExtra, at_least
 from ..core.runs import pad
-from .postings import best
+from .fts5 import rows_of, texts_of
+from .postings import BM25, best
 
 # %% auto #0
 __all__ = ['VARIANTS', 'need', 'Cutter', 'BM25SSearcher', 'BM25S']
@@ -40,8 +41,10 @@ class Cutter:
         if self.stemmer is not None:
             try: stem = need("Stemmer").Stemmer(self.stemmer)
             except KeyError as e: raise ConfigError(f"there is no stemmer {self.stemmer!r}", "BM25S", f"Choose from {', '.join(need('Stemmer').algorithms())}") from e
-        stopwords = list(self.stopwords) if isinstance(self.stopwords, tuple) else self.stopwords or []
-        return bm25s.tokenize(list(texts), stopwords=stopwords, stemmer=stem, return_ids=False, show_progress=False)
+        stopwords = list(self.stopwords) if isinstance(self.stopwords, (tuple, list)) else self.stopwords or []
+        if wrong := [type(t).__name__ for t in texts if not isinstance(t, str)]: raise DataError(f"a text is a {wrong[0]}", "BM25S", "Give strings")
+        try: return bm25s.tokenize(list(texts), stopwords=stopwords, stemmer=stem, return_ids=False, show_progress=False)
+        except ValueError as e: raise ConfigError(f"stopwords is {self.stopwords!r} ({str(e)[:60]}…)", "BM25S", "Give a language code such as 'en', a tuple of words, or None") from e
 
 # %% ../../nbs/06_search/02_bm25s_engine.ipynb #3a267fc9
 @dataclass(frozen=True, eq=False)
@@ -55,16 +58,17 @@ class BM25SSearcher:
     @property
     def nbytes(self) -> int: return sum(a.nbytes for a in self.index.scores.values() if isinstance(a, np.ndarray)) if self.index else 0
 
-    def search(self, queries: Sequence[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question."
+    def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
         at_least("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "BM25S.search", "Give a list of strings")
-        return pad([self._one(words, k) for words in self.cut(queries)], k)
+        hidden = np.zeros(self.n, dtype=bool) if where is None else ~np.isin(np.arange(self.n), rows_of(where, self.n))
+        return pad([self._one(words, k, hidden) for words in self.cut(queries)], k)
 
-    def _one(self, words: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _one(self, words: list[str], k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         known = [w for w in words if self.index and w in self.index.vocab_dict]
         if not known: return np.empty(0), np.empty(0, np.int64)
-        scores = np.asarray(self.index.get_scores(known), dtype=np.float64)
+        scores = np.where(hidden, 0.0, self.index.get_scores(known)).astype(np.float64)
         rows = best(scores, k)
         return scores[rows], rows
 
@@ -81,12 +85,12 @@ class BM25S:
     exact = True
 
     def __post_init__(self):
+        BM25(k1=self.k1, b=self.b, delta=self.delta)      # the same limits
         if isinstance(self.method, str) and self.method not in VARIANTS: raise ConfigError(f"method is {self.method!r}", "BM25S", f"Choose from {', '.join(VARIANTS)}")
 
     def build(self, chunks: Chunks | Sequence[str]) -> BM25SSearcher:
         "Index the texts of `chunks`."
-        texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
-        if not texts: raise DataError("there are no passages to index", "BM25S")
+        texts = texts_of(chunks, "BM25S")
         cut = Cutter(self.stemmer, self.stopwords)
         words, index = cut(texts), None
         if any(words):

@@ -61,7 +61,7 @@ class CrossEncoderReranker:
         "How many of the pairs do not fit the model's window."
         model = self.encoder
         ids = model.tokenizer([(query, p) for p in passages], truncation=False, verbose=False)["input_ids"] if len(passages) else []
-        return sum(len(x) > (self.max_tokens or model.max_length or len(x)) for x in ids)
+        return sum(len(x) > (self.max_tokens or model.max_seq_length or len(x)) for x in ids)
 
 # %% ../../nbs/06_search/10_cross_encoder.ipynb #9d79910c
 def tiny_cross_encoder(folder: str, words: Sequence[str], outputs: int = 1, seed: int = 0) -> str:

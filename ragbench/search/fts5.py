@@ -21,7 +21,7 @@ from .postings import BM25, Postings, kept_postings, read_postings, search_posti
 from .words import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'use_postings', 'stamp', 'fill_table', 'FTS5',
+__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'use_postings', 'stamp', 'fill_table', 'FTS5', 'texts_of',
            'check_table']
 
 # %% ../../nbs/06_search/00_fts5.ipynb #a3af9ed8
@@ -29,9 +29,10 @@ def rows_of(
     where: Sequence[int] | np.ndarray,  # row numbers, or a mask over all rows
     n: int,
 ) -> np.ndarray:
-    "The rows that a filter allows, int64; raises `DataError` for a mask of another length."
+    "The rows that a filter allows, int64; raises `DataError` for a mask of another length, and for what is neither."
     a = np.asarray(where)
-    if a.dtype != bool: return np.asarray(a, dtype=np.int64).reshape(-1)
+    if a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer): raise DataError(f"the filter holds {a.dtype}", "where", "Give one truth value a row, or the numbers of the allowed rows")
+    if a.dtype != bool: return a.astype(np.int64).reshape(-1)
     if a.shape != (n,): raise DataError(f"the mask has shape {a.shape} for {n} rows", "where", "Give one truth value a row, or the numbers of the allowed rows")
     return np.flatnonzero(a)
 
@@ -53,6 +54,8 @@ class FTS5Searcher:
     engine: FTS5
     table: str = "passages"
     store: Any = field(default=None, repr=False)    # a Store, to keep the postings in
+    weights: tuple[float, ...] = ()                 # of the table's columns, in order; 1 for columns beyond
+    only: tuple[str, ...] = ()                      # the columns that are searched; all, if none is named
     kept: dict = field(default_factory=dict, repr=False)
 
     def __post_init__(self): self.kept.update(compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near), words=Words(self.engine.tokenize))
@@ -70,8 +73,9 @@ class FTS5Searcher:
         if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else rows_of(where, len(self))
         if use_postings(self, queries): return search_postings(self.postings, self.kept["words"](list(queries)), k, allowed)
-        matches = [self.kept["compile"](text) for text in queries]
-        return pad([native_search(self.con, self.table, m, self.engine.used, k, allowed) for m in matches], k)
+        within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
+        matches = [f"{within}({m})" if m and within else m for m in map(self.kept["compile"], queries)]
+        return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
 
     @property
     def postings(self) -> Postings:
@@ -79,7 +83,7 @@ class FTS5Searcher:
         if self.con.in_transaction: raise DataError("the table is being written to", self.table, "Commit the transaction, then search")
         if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
             read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
-            self.kept.update(postings=read(self.con, self.table, self.engine.used).with_bm25(self.engine.bm25 or BM25()), stamp=now)
+            self.kept.update(postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()), stamp=now)
         return self.kept["postings"]
 
 # %% ../../nbs/06_search/00_fts5.ipynb #f17a612f
@@ -89,7 +93,7 @@ LONG = 256  # words of one question; FTS5's time grows with their square
 
 def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     "Whether the postings can and should answer these questions."
-    if searcher.engine.match != "or": return False
+    if searcher.engine.match != "or" or searcher.only: return False
     if searcher.engine.bm25 is not None: return True
     if searcher.con.in_transaction: return False
     worth = len(queries) >= BATCH or max(map(len, searcher.kept["words"](list(queries))), default=0) > LONG
@@ -123,11 +127,13 @@ class FTS5:
 
     def __post_init__(self):
         if isinstance(self.match, str) and self.match not in MATCHES: raise ConfigError(f"match is {self.match!r}", "FTS5", f"Choose from {', '.join(MATCHES)}")
-        if not isinstance(self.weights, list):
-            w = tuple(map(float, self.weights))
-            if len(w) != 2 or min(w) < 0 or max(w) == 0: raise ConfigError(f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0")
-            object.__setattr__(self, "weights", w)
+        if not isinstance(self.tokenize, (str, list)): raise ConfigError(f"tokenize is {self.tokenize!r}", "FTS5", "Name a tokenizer, such as 'porter unicode61'")
+        if not isinstance(self.weights, list):      # a list is a choice, which a grid expands
+            good = isinstance(self.weights, tuple) and len(self.weights) == 2 and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)
+            if not good or not any(self.weights): raise ConfigError(f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0")
+            object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         at_least("near", self.near, 0, "FTS5")
+        if not isinstance(self.bm25, (BM25, list, type(None))): raise ConfigError(f"bm25 is {self.bm25!r}", "FTS5", "Give a formula, such as BM25('lucene', k1=0.9, b=0.4)")
         if self.bm25 is not None and self.match != "or" and not isinstance(self.match, list):
             raise ConfigError("FTS5 itself, which answers this kind of match, has one formula", "FTS5", "Use bm25= with match='or'")
 
@@ -136,22 +142,35 @@ class FTS5:
 
     def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
         "Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises `ConfigError` for a tokenizer that SQLite does not know."
-        texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
-        if not texts: raise DataError("there are no passages to index", "FTS5")
+        texts = texts_of(chunks, "FTS5")
         con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        searcher = FTS5Searcher(con, self, store=store)
+        searcher = FTS5Searcher(con, self, store=store, weights=self.used)
         columns = {"text": texts, "section": chunk_sections(chunks) if isinstance(chunks, Chunks) and self.weights[1] else [""] * len(texts)}
         fill_table(con, {name: column for (name, column), w in zip(columns.items(), self.weights) if w}, self.tokenize)
         return searcher
 
     def attach(self, con: sqlite3.Connection, table: str, store: Any = None) -> FTS5Searcher:
-        "Search an FTS5 table that exists: nothing is copied, and rows are its row ids; raises `ConfigError` where it was made in another way."
+        "Search an FTS5 table that exists: nothing is copied, and rows are its row ids; `weights` are of its first two columns; raises `ConfigError` where it was made in another way."
         check_table(con, table, self.tokenize)
-        return FTS5Searcher(con, self, table, store)
+        names = [row[1] for row in con.execute(f"PRAGMA table_info({identifier(table)})")]
+        weights = (*self.weights, *[1.0] * len(names))[:len(names)]
+        if all(weights): return FTS5Searcher(con, self, table, store, weights)
+        if not any(weights): raise ConfigError(f"weights {self.weights} leave out its only column", table, "Give its column a weight")
+        if self.bm25 is not None: raise ConfigError("a column is left out, which FTS5 itself has to do, and it has one formula", table, "Leave bm25 out, or give both columns a weight")
+        return FTS5Searcher(con, self, table, store, weights, tuple(n for n, w in zip(names, weights) if w))
+
+def texts_of(chunks: Chunks | Sequence[str], owner: str) -> list[str]:
+    "The texts to index; raises `DataError` where there are none, or where one string was given for many."
+    if isinstance(chunks, str): raise DataError("the passages are one string", owner, "Give a list of strings, or chunks")
+    texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
+    if not texts: raise DataError("there are no passages to index", owner)
+    if bad := [type(x).__name__ for x in texts if not isinstance(x, str)]: raise DataError(f"a text is a {bad[0]}", owner, "Give strings")
+    return texts
 
 # %% ../../nbs/06_search/00_fts5.ipynb #b94e959d
 def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
-    "Raise `ConfigError` unless `table` is an FTS5 table with this tokenizer, with positions and passage sizes."
+    "Raise `ConfigError` unless `table` is an FTS5 table of this connection, with this tokenizer, with positions and passage sizes."
+    if not isinstance(con, sqlite3.Connection): raise ConfigError(f"the connection is a {type(con).__name__}", "FTS5.attach", "Give sqlite3.connect(path)")
     found = con.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (table,)).fetchone()
     if found is None or not re.search(r"using\s+fts5", found[0], re.I): raise ConfigError("it is not an FTS5 table", table)
     options = {k.lower(): re.sub(r"(['\"])\1", r"\1", v[1:-1]) if v[0] in "'\"" else v for k, v in

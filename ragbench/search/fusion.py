@@ -17,8 +17,8 @@ from ..core.runs import tie_keys
 Ranked = tuple[np.ndarray, np.ndarray]  # (scores, rows) of one query, best first
 
 # %% auto #0
-__all__ = ['Ranked', 'Aligned', 'align', 'ArrayFusion', 'rank_batch', 'RRF', 'check_weights', 'weighted', 'min_max', 'MinMax',
-           'check_share', 'shares', 'add_along', 'z_scores', 'ZScore']
+__all__ = ['Ranked', 'CELLS', 'Aligned', 'align', 'blocks', 'ArrayFusion', 'settled', 'rank_batch', 'RRF', 'check_weights',
+           'weighted', 'min_max', 'MinMax', 'check_share', 'shares', 'add_along', 'z_scores', 'ZScore']
 
 # %% ../../nbs/06_search/01_fusion.ipynb #883d6ff8
 class Aligned(NamedTuple):
@@ -36,31 +36,34 @@ def align(
 ) -> Aligned:
     "Lay the runs side by side, candidates in order of row."
     q, depths = len(rows[0]), [r.shape[1] for r in rows]
-    bits = max(1, int(sum(depths)).bit_length())
+    wide = sum(depths)
+    bits, line = max(1, wide.bit_length()), np.arange(q)[:, None]
     packed = np.concatenate(rows, axis=1).astype(np.int64)
-    packed = np.where(packed < 0, np.int64(2**62), packed << bits) | np.arange(sum(depths))
+    packed = np.where(packed < 0, np.int64(2**62), packed << bits) | np.arange(wide)
     packed.sort(axis=1)
-    ids, place = packed >> bits, packed & ((1 << bits) - 1)
-    there = packed < 2**62
+    ids, place, there = packed >> bits, packed & ((1 << bits) - 1), packed < 2**62
     new = there.copy()
     new[:, 1:] &= ids[:, 1:] != ids[:, :-1]
     column = np.cumsum(new, axis=1) - 1
-    m = max(1, int(column[:, -1].max(initial=-1)) + 1) if sum(depths) else 1
-    run = np.repeat(np.arange(len(rows)), depths)[place]
-    cell = ((run * q + np.arange(q)[:, None]) * m + column)[there]
-    out, ranks = np.full((q, m), -1, dtype=np.int64), np.zeros((len(rows), q, m), dtype=np.int32)
-    out[np.nonzero(new)[0], column[new]] = ids[new]
-    aligned = np.full((len(rows), q, m), np.nan)
-    first = np.r_[0, np.cumsum(depths)[:-1]][run]
-    ranks.reshape(-1)[cell] = (place - first)[there] + 1
-    aligned.reshape(-1)[cell] = np.take_along_axis(np.concatenate(scores, axis=1).astype(np.float64), place, axis=1)[there]
+    m = max(1, int(column[:, -1].max(initial=-1)) + 1) if wide else 1
+    column += line * m
+    cell, found = np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column, np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
+    given = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
+    if not there.all(): column, ids, cell, found, given = (x[there] for x in (column, ids, cell, found, given))
+    out, ranks, aligned = np.full((q, m), -1, dtype=np.int64), np.zeros((len(rows), q, m), dtype=np.int32), np.full((len(rows), q, m), np.nan)
+    out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, found, given
     return Aligned(out, aligned, ranks)
 
 # %% ../../nbs/06_search/01_fusion.ipynb #659ade8c
+CELLS = 25_000  # candidates looked at together
+
+def blocks(q: int, width: int) -> list[slice]:
+    "Slices of `q` queries with `width` candidates each that are worked on together; at least one, which may be empty."
+    step = max(1, CELLS // max(width, 1))
+    return [slice(i, i + step) for i in range(0, max(q, 1), step)]
+
 class ArrayFusion:
     "What fusions share: a subclass has `fused(table, kinds)`, which gives `(q, m)` numbers, higher is better."
-    BLOCK = 256  # queries at once
-
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: raise NotImplementedError
 
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
@@ -70,43 +73,68 @@ class ArrayFusion:
 
     def fuse_batch(self, rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         "Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `rows` and `scores` are `(q, depth)` for each run."
+        if not rows: raise DataError("there are no runs to fuse", type(self).__name__)
         if not len(rows) == len(scores) == len(kinds): raise DataError(f"{len(rows)} rows, {len(scores)} scores, {len(kinds)} kinds", type(self).__name__)
-        q, out = len(rows[0]), []
-        for i in range(0, max(q, 1), self.BLOCK):
-            table = align([r[i:i + self.BLOCK] for r in rows], [s[i:i + self.BLOCK] for s in scores])
+        out = []
+        for b in blocks(len(rows[0]), sum(r.shape[1] for r in rows)):
+            table = align([r[b] for r in rows], [s[b] for s in scores])
             out.append((np.where(table.rows < 0, -np.inf, self.fused(table, kinds)), table.rows))
         m = max(r.shape[1] for _, r in out)
         pad = lambda x, fill: np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
         return np.concatenate([pad(s, -np.inf) for s, _ in out]), np.concatenate([pad(r, -1) for _, r in out])
 
-# %% ../../nbs/06_search/01_fusion.ipynb #1ee67f80
+# %% ../../nbs/06_search/01_fusion.ipynb #56aeb624
+def settled(
+    negative: np.ndarray,  # (q, m) scores with the sign turned, in rising order
+    rows: np.ndarray,      # (q, m)
+    ties: np.ndarray,      # (q, m) uint64
+) -> np.ndarray:
+    "The rows with equal scores put in order of tie key, then of position; -1 last."
+    bits, group = rows.shape[1].bit_length(), np.zeros(rows.shape, dtype=np.uint64)
+    np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=group[:, 1:])
+    key = np.where(rows < 0, np.uint64(2**64 - 1), group << np.uint64(64 - bits) | ties >> np.uint64(bits))
+    order = np.argsort(key, axis=1)
+    key, out = np.take_along_axis(key, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    unsure = ((key[:, 1:] == key[:, :-1]) & (out[:, 1:] >= 0)).any(axis=1)
+    if unsure.any():
+        n, r, t = negative[unsure], rows[unsure], ties[unsure]
+        out[unsure] = np.take_along_axis(r, np.lexsort((r, t, r < 0, n), axis=1), axis=1)
+    return out
+
+# %% ../../nbs/06_search/01_fusion.ipynb #ed15d947
 def rank_batch(
     scores: np.ndarray,        # (q, m) higher is better
-    rows: np.ndarray,          # (q, m) rows of the chunk table, in rising order, -1 for none
+    rows: np.ndarray,          # (q, m) distinct rows of the chunk table, -1 for none
     query_hashes: np.ndarray,  # (q,) uint64
     text_hashes: np.ndarray,   # (n_chunks,) uint64
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` of each query, `(q, k)`: by score, then by tie key, then by position in the corpus."
-    found = min(k, rows.shape[1])
-    kth = -np.partition(-scores, found - 1, axis=1)[:, found - 1:found]
-    keep = (scores >= kth) & (rows >= 0)
-    width = max(1, int(keep.sum(axis=1).max(initial=0)))
-    if width < rows.shape[1]:
-        order = np.argsort(~keep, axis=1, kind="stable")[:, :width]
-        scores, rows = np.take_along_axis(np.where(keep, scores, -np.inf), order, axis=1), np.take_along_axis(np.where(keep, rows, -1), order, axis=1)
-    ties = tie_keys(query_hashes[:, None], text_hashes[rows])
-    order = np.lexsort((rows, ties, rows < 0, -scores), axis=1)[:, :k]
     out_s, out_r = np.full((len(rows), k), -np.inf), np.full((len(rows), k), -1, dtype=np.int64)
-    out_s[:, :order.shape[1]], out_r[:, :order.shape[1]] = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    for b in blocks(*rows.shape):
+        s, r = _ranked(np.where(rows[b] < 0, np.inf, -scores[b]), rows[b], query_hashes[b], text_hashes, k)
+        out_s[b, :s.shape[1]], out_r[b, :r.shape[1]] = -s, r
     return np.where(out_r < 0, -np.inf, out_s), out_r
 
-# %% ../../nbs/06_search/01_fusion.ipynb #ed15d947
+def _ranked(negative: np.ndarray, rows: np.ndarray, query_hashes: np.ndarray, text_hashes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    "A block of `rank_batch`, scores with the sign turned."
+    if 4 * k < rows.shape[1]:   # few of many: the others need no order
+        keep = negative <= np.partition(negative, k - 1, axis=1)[:, k - 1:k]
+        few = np.argsort(~keep, axis=1, kind="stable")[:, :max(1, int(keep.sum(axis=1).max(initial=0)))]
+        negative, rows = (np.take_along_axis(x, few, axis=1) for x in (negative, rows))
+    order = np.argsort(negative, axis=1)
+    negative, rows = (np.take_along_axis(x, order, axis=1) for x in (negative, rows))
+    equal = (negative[:, 1:] == negative[:, :-1]) & ((rows[:, 1:] >= 0) | (rows[:, :-1] >= 0))
+    if len(tied := np.flatnonzero(equal.any(axis=1))):
+        rows[tied] = settled(negative[tied], rows[tied], tie_keys(query_hashes[tied, None], text_hashes[rows[tied]]))
+    return negative[:, :k], rows[:, :k]
+
+# %% ../../nbs/06_search/01_fusion.ipynb #a169a986
 @dataclass(frozen=True)
 class RRF(ArrayFusion):
-    "Reciprocal rank fusion: (weighted) sum of `1 / (k + rank)`, ranks from 1."
+    "Reciprocal rank fusion: sum of `weight / (k + rank)`, ranks from 1; a run that lacks a candidate adds nothing to it."
     k: int = 60
-    weights: tuple[float, ...] | None = None  # one a run, in order
+    weights: tuple[float, ...] | None = None  # one a run, in their order, at least 0; only their ratio matters; None: all 1
 
     def __post_init__(self):
         at_least("k", self.k, 0, "RRF")
@@ -118,6 +146,7 @@ class RRF(ArrayFusion):
 
 def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
     "Weights as a tuple of numbers of at least 0, or a `ConfigError`."
+    if isinstance(weights, np.ndarray): weights = weights.tolist()
     good = isinstance(weights, Sequence) and not isinstance(weights, str) and all(isinstance(w, (int, float)) and not isinstance(w, bool) and 0 <= w < np.inf for w in weights)
     if not good or not any(weights): raise ConfigError(f"weights is {weights!r}", owner, "Give one number of at least 0 for each run, not all 0")
     return tuple(map(float, weights))
@@ -125,7 +154,7 @@ def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
 def weighted(parts: np.ndarray, weights: Sequence[float] | None, owner: str) -> np.ndarray:
     "What each run gives, times its weight: `(n_runs, q, m)`."
     if weights is None: return parts
-    if len(weights) != len(parts): raise ConfigError(f"{len(weights)} weights for {len(parts)} runs", owner, "Give one weight for each run, in their order")
+    if len(check_weights(weights, owner)) != len(parts): raise ConfigError(f"{len(weights)} weights for {len(parts)} runs", owner, "Give one weight for each run, in their order")
     return parts * np.asarray(weights)[:, None, None]
 
 # %% ../../nbs/06_search/01_fusion.ipynb #9487e8fb
@@ -138,7 +167,7 @@ def min_max(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MinMax(ArrayFusion):
-    "Weighted sum of min-max normalised scores: `dense` for dense runs, the rest for lexical ones."
+    "Weighted sum of min-max normalised scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a candidate adds 0, as for its last."
     dense: float = 0.5
 
     def __post_init__(self):
@@ -157,7 +186,8 @@ def shares(dense: float, kinds: Sequence[str], owner: str) -> list[float]:
     "The weight of each run where one is dense and one is lexical."
     if sorted(kinds) != ["dense", "lexical"]:
         raise ConfigError(f"it was given {', '.join(kinds)} runs", owner, "It weighs one dense run against one lexical run; for others use RRF")
-    return [dense if kind == "dense" else 1 - dense for kind in kinds]
+    share = check_share(dense, owner)
+    return [share if kind == "dense" else 1 - share for kind in kinds]
 
 # %% ../../nbs/06_search/01_fusion.ipynb #a7bf267f
 def add_along(x: np.ndarray) -> np.ndarray:
@@ -174,7 +204,7 @@ def z_scores(scores: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ZScore(ArrayFusion):
-    "Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one."
+    "Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a candidate adds its lowest z-score."
     dense: float = 0.5
 
     def __post_init__(self):

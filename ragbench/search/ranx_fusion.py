@@ -10,17 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, at_least
 from .fusion import Aligned, ArrayFusion, add_along, check_weights, min_max, weighted, z_scores
 
 # %% auto #0
-__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'TRAINED', 'NEEDS', 'normalized', 'RanxFusion', 'CombSUM', 'CombMNZ', 'Borda']
+__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'TRAINED', 'NEEDS', 'normalized', 'check_norm', 'RanxFusion', 'CombSUM',
+           'CombMNZ', 'Borda']
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ae8cb2ca
 def normalized(table: Aligned, norm: str | None) -> np.ndarray:
     "The scores of each run on a common scale, `(n_runs, q, m)`, NaN where a run lacks the candidate (nowhere, for `borda`)."
-    if norm not in NORMS: raise ConfigError(f"norm is {norm!r}", "RanxFusion", f"Choose from {', '.join(map(str, NORMS))}")
+    check_norm(norm, "fusion")
     return NORMS[norm](table)
+
+def check_norm(norm: str | None | list, owner: str) -> None:
+    "Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked at."
+    for n in norm if isinstance(norm, list) else [norm]:
+        if n not in NORMS: raise ConfigError(f"norm is {n!r}", owner, f"Choose from {', '.join(map(str, NORMS))}")
 
 def _sum_norm(t: Aligned) -> np.ndarray:
     low = np.nan_to_num(np.fmin.reduce(t.scores, axis=-1, keepdims=True))
@@ -78,13 +84,23 @@ ON_RANKS: dict[str, Callable] = {    # (table, the fusion) -> (q, m)
     "rbc": lambda t, f: np.where(t.has, (1 - f.phi) * f.phi ** (t.ranks - 1.0), 0.0).sum(axis=0),
     "bordafuse": _points, "w_bordafuse": _points, "condorcet": _duels, "w_condorcet": _duels}
 
+# %% ../../nbs/06_search/01a_ranx_fusion.ipynb #7c51abdc
+_NOTHING, _NOT_COUNTED = "the list adds nothing", "the list adds nothing and does not count"
+_AMONG = "only the lists that have it are looked at"
+MISSING: dict[str, str] = {          # method: what a list that lacks a candidate does to it
+    "sum": _NOTHING, "wsum": _NOTHING, "min": _AMONG, "max": _AMONG, "med": _AMONG, "anz": _AMONG,
+    **dict.fromkeys(("mnz", "gmnz", "mixed", "wmnz"), _NOT_COUNTED),
+    **dict.fromkeys(("rrf", "rbc"), _NOTHING), **dict.fromkeys(("isr", "log_isr", "logn_isr"), _NOT_COUNTED),
+    **dict.fromkeys(("bordafuse", "w_bordafuse"), "those that a list lacks share equally the points that it has left"),
+    **dict.fromkeys(("condorcet", "w_condorcet"), "in that list it loses to all that are there, and draws with all that are not")}
+
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ebfac8a3
 TRAINED = ("bayesfuse", "mapfuse", "posfuse", "probfuse", "segfuse", "slidefuse")
 NEEDS = {"gmnz": "gamma", "rbc": "phi", "wsum": "weights", "mixed": "weights", "wmnz": "weights", "w_bordafuse": "weights", "w_condorcet": "weights"}
 
 @dataclass(frozen=True)
 class RanxFusion(ArrayFusion):
-    "A fusion method of ranx by its name there; `norm` is for methods that read scores."
+    "A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that a run lacks `MISSING[method]` tells."
     method: str
     norm: str | None = "min-max"
     weights: tuple[float, ...] | None = None  # wsum, mixed, wmnz, w_bordafuse, w_condorcet
@@ -99,7 +115,11 @@ class RanxFusion(ArrayFusion):
             raise ConfigError(f"{self.method} has to be trained on judged queries", "RanxFusion", "Take a method without training, such as 'rrf', and tune its parameters on held-out questions")
         if self.method not in (*ON_SCORES, *ON_RANKS): raise ConfigError(f"method is {self.method!r}", "RanxFusion", f"Choose from {', '.join(sorted((*ON_SCORES, *ON_RANKS)))}")
         if getattr(self, NEEDS.get(self.method, "method")) is None: raise ConfigError(f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}=")
-        if not isinstance(self.norm, list) and self.norm not in NORMS: raise ConfigError(f"norm is {self.norm!r}", "RanxFusion", f"Choose from {', '.join(map(str, NORMS))}")
+        check_norm(self.norm, "RanxFusion")
+        at_least("k", self.k, 0, "RanxFusion")
+        for name, least, most in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
+            for v in value if isinstance(value := getattr(self, name), list) else [value]:
+                if v is not None and (isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most): raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}")
         if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
@@ -109,21 +129,25 @@ class RanxFusion(ArrayFusion):
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #dfd9d133
 @dataclass(frozen=True)
 class CombSUM(ArrayFusion):
-    "Sum of normalised scores (Fox and Shaw, 1994)."
+    "Sum of normalised scores (Fox and Shaw, 1994); a run that lacks a candidate adds nothing."
     norm: str | None = "min-max"
+
+    def __post_init__(self): check_norm(self.norm, "CombSUM")
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["sum"](normalized(table, self.norm), self)
 
 @dataclass(frozen=True)
 class CombMNZ(ArrayFusion):
-    "Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994)."
+    "Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994); a run that lacks it adds nothing, and does not count."
     norm: str | None = "min-max"
+
+    def __post_init__(self): check_norm(self.norm, "CombMNZ")
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["mnz"](normalized(table, self.norm), self)
 
 @dataclass(frozen=True)
 class Borda(ArrayFusion):
-    "An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given."
+    "An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those that a run lacks share equally the points that it has left."
     weights: tuple[float, ...] | None = None
     method = "bordafuse"
 

@@ -20,5 +20,7 @@ def label(component: Any) -> str:
     if not dataclasses.is_dataclass(component): return name
     set_ = [getattr(component, f.name) for f in dataclasses.fields(component)
             if f.compare and (f.default is dataclasses.MISSING or getattr(component, f.name) != f.default)]
-    shown = [label(v) if dataclasses.is_dataclass(v) else str(v) for v in set_ if isinstance(v, (int, float, str)) or dataclasses.is_dataclass(v)]
+    plain = lambda v: isinstance(v, (int, float, str))
+    several = lambda v: isinstance(v, tuple) and v and all(map(plain, v))
+    shown = [label(v) if dataclasses.is_dataclass(v) else "/".join(map(str, v)) if several(v) else str(v) for v in set_ if plain(v) or several(v) or dataclasses.is_dataclass(v)]
     return f"{name}({', '.join(shown)})" if shown else name
