@@ -9,7 +9,7 @@ import functools
 import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,8 +54,8 @@ class Gold:
     def __post_init__(self):
         problems = _problems(self)
         if problems:
-            more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
-            raise DataError(problems[0] + more, "Gold", "Every query needs its own id and a text, every piece of evidence a query and a grade")
+            said = problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} problems", *problems[:50], *(["…"] if len(problems) > 50 else [])])
+            raise DataError(said, "Gold", "Every query needs its own id and a text, every piece of evidence a query and a grade")
 
     def __len__(self) -> int: return len(self.query_list)
     def __repr__(self) -> str:
@@ -104,29 +104,34 @@ def _problems(gold: Gold) -> list[str]:
     return out
 
 # %% ../../nbs/00_core/09_gold.ipynb #8e36e30d
+def _whole_rows(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], owner: str) -> list[Mapping[str, Any]]:
+    "The rows, if every question and every piece of evidence has what it needs; else a `DataError` that names all that is missing."
+    rows, out = list(rows), []
+    for i, r in enumerate(rows):
+        where = f"question {i} ({r.get('query_id', 'without an id')})"
+        out += [f"{where}: there is no {k!r}" for k in ("query_id", "query") if k not in r]
+        out += [f"{where}: there is no {k!r} in evidence {n}" for n, e in enumerate(r.get("evidence") or ()) for k in keys if k not in e]
+    if out: raise DataError("\n".join(out[:50] + ["…"] * (len(out) > 50)), owner, f"A question has query_id, query and evidence; a piece of evidence has {', '.join(keys)}")
+    return rows
+
 def gold_from_spans(
     rows: Iterable[Mapping[str, Any]],  # {query_id, query, evidence: [{doc_id, start, end, grade?}], tags?, answer?}
 ) -> Gold:
-    "Gold from questions that carry their evidence as code-point spans."
-    queries, evidence = [], []
-    for i, r in enumerate(rows):
-        try:
-            queries.append(Query(str(r["query_id"]), r["query"], tuple(r.get("tags") or ()), r.get("answer")))
-            evidence += [Evidence(str(r["query_id"]), e["doc_id"], e["start"], e["end"], e.get("grade", 1)) for e in r.get("evidence") or ()]
-        except KeyError as e:
-            raise DataError(f"there is no {e.args[0]!r}", f"question {i} ({r.get('query_id', 'without an id')})",
-                            "A question has query_id, query and evidence; a piece of evidence has doc_id, start and end") from e
-    return Gold(tuple(queries), tuple(evidence))
+    "Gold from questions that carry their evidence as code-point spans; raises `DataError` that names everything that is missing."
+    rows = _whole_rows(rows, ("doc_id", "start", "end"), "Gold.from_spans")
+    queries = tuple(Query(str(r["query_id"]), r["query"], tuple(r.get("tags") or ()), r.get("answer")) for r in rows)
+    return Gold(queries, tuple(Evidence(str(r["query_id"]), e["doc_id"], e["start"], e["end"], e.get("grade", 1)) for r in rows for e in r.get("evidence") or ()))
 
 def load_gold(
     path: str | Path,  # JSON lines, one question a line
 ) -> Gold:
     "Gold from a `questions.jsonl` file."
-    rows = []
+    rows, wrong = [], []
     for n, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip(): continue
         try: rows.append(json.loads(line))
-        except json.JSONDecodeError as e: raise DataError(f"not JSON: {e.msg}", f"{path}, line {n}", "One JSON object a line") from e
+        except json.JSONDecodeError as e: wrong.append(f"line {n}: not JSON: {e.msg}")
+    if wrong: raise DataError("\n".join(wrong[:50] + ["…"] * (len(wrong) > 50)), str(path), "One JSON object a line")
     return gold_from_spans(rows)
 
 Gold.from_spans = staticmethod(gold_from_spans)
@@ -163,7 +168,7 @@ def match_quotes(
 # %% ../../nbs/00_core/09_gold.ipynb #0144426e
 def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
     "Gold from questions that quote their evidence; raises `DataError` that names every quote which stands nowhere."
-    rows = list(rows)
+    rows = _whole_rows(rows, ("quote",), "Gold.from_quotes")
     matches = match_quotes(rows, corpus, min_score)
     lost, near = [m for m in matches if m.doc_id is None], [m for m in matches if m.how == "fuzzy"]
     if lost: raise DataError("\n".join([f"{len(lost)} of {len(matches)} quotes are not in the corpus", *(f"query {m.query_id!r}: {m.quote[:90]!r}" for m in lost[:20])]), "Gold.from_quotes",
@@ -184,7 +189,7 @@ def check_gold(gold: Gold, corpus: Corpus) -> None:
         elif not (isinstance(e.start, int) and isinstance(e.end, int) and 0 <= e.start < e.end <= len(corpus[e.doc_id])):
             out.append(f"{where}: the document has {len(corpus[e.doc_id])} characters")
         elif corpus[e.doc_id].text[e.start:e.end].isspace(): out.append(f"{where}: nothing but white space")
-    if out: raise DataError("\n".join([f"{len(out)} pieces of evidence do not fit the corpus", *out[:20]]), "Gold",
+    if out: raise DataError("\n".join([f"{len(out)} pieces of evidence do not fit the corpus", *out[:50], *(["…"] if len(out) > 50 else [])]), "Gold",
                             "Resolve the quotes again against this version of the documents")
 
 # %% ../../nbs/00_core/09_gold.ipynb #21f794c3
