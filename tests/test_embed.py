@@ -1,17 +1,26 @@
 """Embedders on models made here: any folder, any pooling, two backends, worker processes, and spaces that never mix."""
 
+import json
 import os
+import shutil
 import threading
 
 import numpy as np
 import pytest
 
+from ragbench.core.documents import Corpus, Document
 from ragbench.core.errors import ConfigError, RagbenchError, StoreError, VectorSpaceError
 from ragbench.core.fingerprint import text_hash
+from ragbench.core.protocols import Embedder
 from ragbench.core.vectors import Space, Vectors
 from ragbench.embed import onnx_encoder as onnx_module
 from ragbench.embed.cache import EmbeddingCache, embed_cached
+from ragbench.embed.fastembed import FastEmbedEmbedder
+from ragbench.embed.gemini_embedder import GeminiEmbedder
+from ragbench.embed.litellm_embedder import LiteLLMEmbedder
+from ragbench.embed.lsa import LSAEmbedder
 from ragbench.embed.onnx_encoder import onnx_encoder
+from ragbench.embed.openai_embedder import OpenAIEmbedder
 from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
 from ragbench.embed.workers import close_workers, in_workers
 
@@ -117,6 +126,49 @@ def test_no_two_settings_share_a_space_or_a_fingerprint(models):
     torch_, onnx_ = (SentenceTransformerEmbedder(folder, backend=b) for b in ("torch", "onnx"))
     assert torch_.space == onnx_.space and torch_.fingerprint != onnx_.fingerprint
     assert all(eval(repr(m)) == m for m in made)
+
+
+def lsa(**fields):
+    return LSAEmbedder(**fields).fit(Corpus([Document(id=str(i), text=t) for i, t in enumerate(TEXTS[:40])]))
+
+
+DESCRIBED = {  # an embedder, and the width of what it gives
+    "lsa": (lambda m: lsa(dim=5), 5), "torch": (lambda m: SentenceTransformerEmbedder(str(m["mean"])), 32), "torch dense": (lambda m: SentenceTransformerEmbedder(str(m["dense"])), 12),
+    "torch cut": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8), 8), "torch padded": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8, pad_to=48), 48),
+    "onnx": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), backend="onnx"), 32),
+    "fastembed": (lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled"), 32), "fastembed cut": (lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled", dim=9), 9),
+    "openai": (lambda m: OpenAIEmbedder("text-embedding-3-small"), 1536), "openai cut": (lambda m: OpenAIEmbedder("text-embedding-3-small", dimensions=256), 256),
+    "gemini": (lambda m: GeminiEmbedder(), 3072), "gemini cut": (lambda m: GeminiEmbedder(output_dimensionality=768), 768),
+    "litellm": (lambda m: LiteLLMEmbedder("voyage/voyage-3", native_dim=1024), 1024), "litellm cut": (lambda m: LiteLLMEmbedder("cohere/embed-v4.0", dimensions=512), 512),
+}
+
+
+def fastembed_folder(models):
+    "The exported ONNX model with the tokenizer's files that fastembed reads."
+    folder = models["mean"].with_name("fast")
+    if not folder.exists():
+        shutil.copytree(models["mean"], folder)
+        shutil.copy(onnx_encoder(models["mean"]).folder / "model.onnx", folder)
+        if not (folder / "special_tokens_map.json").exists():
+            (folder / "special_tokens_map.json").write_text('{"pad_token": "[PAD]"}')
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": 0}))
+    return folder
+
+
+@pytest.mark.parametrize("which", DESCRIBED)
+def test_every_embedder_says_what_it_is_under_the_same_names(models, which):
+    make, width = DESCRIBED[which]
+    e = make(models)
+    assert isinstance(e, Embedder)
+    assert isinstance(e.name, str) and e.name and isinstance(e.revision, str) and e.revision
+    assert type(e.space.dim) is int and e.space.dim == width
+    assert e.max_tokens is None or (type(e.max_tokens) is int and e.max_tokens > 0)
+    assert isinstance(e.prompts, tuple) and len(e.prompts) == 2 and all(isinstance(p, str) for p in e.prompts)
+    assert (e.space.model, e.space.revision) == (e.name, e.revision)
+    if which.split()[0] in ("lsa", "torch", "onnx", "fastembed"):
+        got = e.embed_passages(["check the oil level", "pump"])
+        assert got.array.shape == (2, width) and got.array.dtype == np.float32 and got.space == e.space
 
 
 def test_prompts_reach_the_model(models):

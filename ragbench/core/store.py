@@ -5,6 +5,7 @@
 # %% ../../nbs/00_core/10_store.ipynb #d59b7797
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import logging
@@ -27,7 +28,7 @@ from .fingerprint import canonical, fingerprint
 log = logging.getLogger("ragbench.store")
 
 # %% auto #0
-__all__ = ['log', 'write_atomic', 'Artifact', 'Store', 'versions', 'verify']
+__all__ = ['log', 'LIBRARIES', 'write_atomic', 'Artifact', 'Store', 'versions', 'verify']
 
 # %% ../../nbs/00_core/10_store.ipynb #dfd939e4
 def _sync(path: Path) -> None:
@@ -137,17 +138,23 @@ class Store:
             return self.put(kind, key, payload, {"recipe": canonical(recipe), "seconds": seconds, "versions": versions()})
 
 # %% ../../nbs/00_core/10_store.ipynb #a0cc51d7
-def versions() -> dict[str, str]:
-    "Versions of Python, ragbench and the libraries that decide results; nothing is imported to find out."
-    import platform
+LIBRARIES = ("ragbench", "numpy", "scipy", "scikit-learn", "faiss-cpu", "ranx", "torch", "sentence-transformers", "transformers", "tokenizers", "tiktoken", "pymupdf", "python-docx",
+             "onnx", "onnxruntime", "fastembed", "chromadb", "qdrant-client", "qdrant-edge-py", "pgvector", "psycopg", "rapidfuzz", "openai")
+
+@functools.cache
+def _installed() -> Mapping[str, str]:
+    "Read once: a look at every package takes longer than a small artifact."
     from importlib import metadata
-    out = {"python": platform.python_version()}
-    for name in ("ragbench", "numpy", "scipy", "scikit-learn", "faiss-cpu", "ranx", "torch", "sentence-transformers", "transformers", "tokenizers", "tiktoken",
-                 "pymupdf", "python-docx"):
-        try: out[name] = metadata.version(name)
-        except metadata.PackageNotFoundError: continue
+    def version(name: str) -> str | None:
+        try: return metadata.version(name)
+        except metadata.PackageNotFoundError: return None
+    return {name: v for name in LIBRARIES if (v := version(name)) is not None}
+
+def versions() -> dict[str, str]:
+    "Versions of Python, ragbench and the libraries that decide results, where they are installed; nothing is imported to find out."
+    import platform
     import sqlite3
-    return out | {"sqlite": sqlite3.sqlite_version}
+    return {"python": platform.python_version(), **_installed(), "sqlite": sqlite3.sqlite_version}
 
 # %% ../../nbs/00_core/10_store.ipynb #3781068e
 def verify(store: Store) -> list[str]:

@@ -101,7 +101,7 @@ class FastEmbedEmbedder(FastEncoding):
     model: str = "BAAI/bge-small-en-v1.5"
     path: str | None = None              # a folder with the model's files
     pooling: str | None = None           # for a name that fastembed does not list: 'cls', 'mean', 'last_token' or 'disabled'
-    dim: int | None = None
+    dim: int | None = None               # cut to this width; None: the model's own. What comes out is `space.dim`
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
     pad_to: int | None = None
     normalize: bool = True

@@ -19,7 +19,7 @@ from ..core.vectors import Space, Vectors, resized, resized_space
 PART = 64   # texts handed over at a time: what a kill can cost
 
 # %% auto #0
-__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'LocalEmbedder']
+__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'LocalEmbedder']
 
 # %% ../../nbs/04_embed/00b_local.ipynb #1a3f1d2c
 @functools.lru_cache(maxsize=8)
@@ -47,17 +47,20 @@ def chars_read(texts: Sequence[str], folder: str, max_tokens: int | None, prompt
     return np.array([len(t) if len(s) <= room else s[room - 1, 1] for t, s in zip(texts, spans)], dtype=np.int64)
 
 # %% ../../nbs/04_embed/00b_local.ipynb #138ff15e
+def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
+    "Prompts as a pair; raises `ConfigError` for anything but two strings."
+    pair = tuple(prompts) if not isinstance(prompts, str) else ()
+    if len(pair) == 2 and all(isinstance(p, str) for p in pair): return pair
+    raise ConfigError(f"prompts is {prompts!r}", owner, "Give two strings: one before a query, one before a passage")
+
+# %% ../../nbs/04_embed/00b_local.ipynb #f898abe9
 class LocalEmbedder:
     "Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to` and `normalize`."
     def check_fields(self) -> None:
         "Refuse values that cannot work; called by `__post_init__`."
-        owner = type(self).__name__
         for name in ("dim", "pad_to"):
-            if getattr(self, name) is not None: at_least(name, getattr(self, name), 1, owner)
-        prompts = tuple(self.prompts) if not isinstance(self.prompts, str) else ()
-        if len(prompts) != 2 or not all(isinstance(p, str) for p in prompts):
-            raise ConfigError(f"prompts is {self.prompts!r}", owner, "Give two strings: one before a query, one before a passage")
-        object.__setattr__(self, "prompts", prompts)
+            if getattr(self, name) is not None: at_least(name, getattr(self, name), 1, type(self).__name__)
+        object.__setattr__(self, "prompts", two_prompts(self.prompts, type(self).__name__))
 
     @property
     def name(self) -> str: return self.model

@@ -71,8 +71,7 @@ class DatabaseSearcher:
 
     def tuned(self, **settings: Any) -> DatabaseSearcher:
         "The same data under other settings of a query, such as `ef_search=200`; nothing is copied."
-        free = getattr(self.index, "query_args", ())
-        if bad := [s for s in settings if s not in free]: raise ConfigError(f"{bad[0]} is no query argument of this index", repr(self.index), f"It has: {', '.join(free) or 'none'}")
+        if bad := [s for s in settings if s not in self.index.query_args]: raise ConfigError(f"{bad[0]} is no query argument of this index", repr(self.index), f"It has: {', '.join(self.index.query_args) or 'none'}")
         return replace(self, index=replace(self.index, **settings))
 
     def close(self) -> None:
@@ -118,6 +117,7 @@ def in_order(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, threshold: 
 # %% ../../nbs/05_index/21_databases.ipynb #383f762b
 class DatabaseIndex:
     "What the configurations of databases have in common: checks of fields that all of them have."
+    query_args: tuple[str, ...] = ()      # fields that a search may set anew, without building
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
         "Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number outside its limits; lists of choices are left to `grid`."
         name = type(self).__name__

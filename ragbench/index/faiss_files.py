@@ -130,7 +130,7 @@ def write_index(index: Any, path: str | Path, about: Mapping[str, Any], rows: np
         files[extra.name] = _entry(extra, [])
     files |= {name: _entry(path.with_name(name), []) for name in about.get("lists", ())}
     head = {"format": FORMAT, "faiss": faiss.__version__, "dim": index.d, "size": index.ntotal, "metric_type": index.metric_type, **about, "files": files}
-    text = json.dumps(head, indent=1, sort_keys=True)
+    text = json.dumps(head, sort_keys=True)
     write_atomic(header_path(path), json.dumps({"header": head, "checksum": text_hash(text)}, indent=1, sort_keys=True))
     return path
 
@@ -142,16 +142,16 @@ def read_header(path: str | Path) -> dict[str, Any]:
     except FileNotFoundError as e: raise StoreError("there is no header", str(beside), "Give the path that the index was saved to") from e
     except (OSError, ValueError) as e: raise StoreError(f"the header cannot be read ({e})", str(beside), AGAIN) from e
     head = outer.get("header") if isinstance(outer, dict) else None
-    if not isinstance(head, dict) or outer.get("checksum") != text_hash(json.dumps(head, indent=1, sort_keys=True)):
+    if not isinstance(head, dict) or outer.get("checksum") != text_hash(json.dumps(head, sort_keys=True)):
         raise StoreError("the header is damaged", str(beside), AGAIN)
     if head.get("format") != FORMAT: raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(beside), AGAIN)
     return head
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #148199b6
-def damage(path: str | Path, check: str = "all") -> list[str]:
+def damage(path: str | Path, check: str = "all", head: Mapping[str, Any] | None = None) -> list[str]:
     "What is wrong with the files of a saved index: sizes, checksums of the `'structure'` or of `'all'`; empty when all is well."
     if check not in CHECKS: raise ConfigError(f"check is {check!r}", "open", f"Choose from {', '.join(CHECKS)}")
-    bad, head = [], read_header(path)
+    bad, head = [], head or read_header(path)
     for name, f in head["files"].items():
         file = Path(path).with_name(name)
         if not file.is_file(): bad.append(f"{file}: missing"); continue
@@ -170,8 +170,8 @@ def verify_index(path: str | Path) -> list[str]:
 def read_index(path: str | Path, mapped: bool = True, check: str = "structure") -> tuple[Any, dict[str, Any], np.ndarray | None]:
     "A saved FAISS index, memory-mapped unless told otherwise, with its header and row numbers; raises `StoreError` for a damaged one."
     import faiss
-    if bad := damage(path, check): raise StoreError("; ".join(bad), "", AGAIN)
     head = read_header(path)
+    if bad := damage(path, check, head): raise StoreError("; ".join(bad), "", AGAIN)
     flags = faiss.IO_FLAG_MMAP_IFC if mapped else 0
     if head.get("lists"): flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
     try: index = faiss.read_index(str(path), flags)

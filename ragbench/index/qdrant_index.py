@@ -8,8 +8,10 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
+import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from .databases import DatabaseIndex, DatabaseSearcher, about, known
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
 # %% auto #0
-__all__ = ['ClientWords', 'qdrant_client', 'behind', 'ClientBackend', 'client_build', 'wait_until_indexed', 'switch_alias',
-           'client_open', 'QdrantIndex']
+__all__ = ['ClientWords', 'answering', 'qdrant_client', 'behind', 'ClientBackend', 'wait_until_indexed', 'client_build',
+           'switch_alias', 'client_open', 'QdrantIndex']
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #3167b840
 class ClientWords:
@@ -37,15 +39,26 @@ class ClientWords:
     def every(self, parts: list) -> Any: return self.m.Filter(must=parts)
     def some(self, parts: list) -> Any: return self.m.Filter(should=parts)
 
+@contextmanager
+def answering(location: str | None) -> Iterator[None]:
+    "In the block, what a server refuses or fails to answer is a `StoreError` with its words."
+    from qdrant_client.http.exceptions import ApiException
+    try: yield
+    except ApiException as e:
+        said = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
+        raise StoreError(f"the Qdrant server does not answer as it should ({said})", str(location), "Check the address and the API key, and look at the server's log") from e
+
 def qdrant_client(location: str, api_key: str | None = None, timeout: int = 60) -> Any:
-    "A client for a server or for memory; raises `MissingExtra` without the package, `StoreError` where no server answers."
+    "A client for a server or for memory; raises `MissingExtra` without the package, `StoreError` where no server answers or the key is refused."
     try: import qdrant_client
     except ImportError as e: raise MissingExtra("qdrant-client", "qdrant") from e
     if location == ":memory:": return qdrant_client.QdrantClient(":memory:")
-    from qdrant_client.http.exceptions import ApiException
-    client = qdrant_client.QdrantClient(url=location, api_key=api_key, timeout=timeout, check_compatibility=False)
-    try: client.get_collections()
-    except ApiException as e: client.close(); raise StoreError(f"no Qdrant server answers ({str(e).strip().splitlines()[0][:200]})", location, "Start it, or give a folder for the engine without a server") from e
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")      # said in this chapter
+        client = qdrant_client.QdrantClient(url=location, api_key=api_key, timeout=timeout, check_compatibility=False)
+    try:
+        with answering(location): client.get_collections()
+    except StoreError: client.close(); raise
     return client
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #6e48da65
@@ -74,33 +87,44 @@ class ClientBackend:
     def client(self) -> Any:
         if not self.finalizer.alive: raise ConfigError("the index is closed", self.name, "Build or open it again")
         return self._client
+    def ask(self, call: str, *args: Any, **more: Any) -> Any:
+        "One call of the client."
+        with answering(self.index.location): return getattr(self.client, call)(*args, **more)
     @property
     def next_row(self) -> int: return self.head["next_row"]
     @property
     def disk_bytes(self) -> int: return self.count() * (4 * self.head["space"]["dim"] + (0 if self.local else 8 * self.index.m))
-    def count(self) -> int: return self.client.count(self.name, exact=True).count
+    def count(self) -> int: return self.ask("count", self.name, exact=True).count
     def close(self) -> None: self.finalizer()
 
     def put(self, rows, array, metadata, step: int = 500) -> None:
         for i in range(0, len(rows), step):
             part = slice(i, i + step)
-            self.client.upsert(self.name, self.m.Batch(ids=rows[part].tolist(), vectors=array[part].tolist(), payloads=[dict(m) for m in metadata[part]]), wait=True)
+            self.ask("upsert", self.name, self.m.Batch(ids=rows[part].tolist(), vectors=array[part].tolist(), payloads=[dict(m) for m in metadata[part]]), wait=True)
         if int(rows.max()) >= self.next_row:
             self.head["next_row"] = int(rows.max()) + 1
-            self.client.update_collection(behind(self.client, self.name) or self.name, metadata={"ragbench": self.head})
+            self.ask("update_collection", behind(self.client, self.name) or self.name, metadata={"ragbench": self.head})
 
     def remove(self, rows) -> int:
-        there = [p.id for p in self.client.retrieve(self.name, rows.tolist(), with_payload=False)]
-        if there: self.client.delete(self.name, self.m.PointIdsList(points=there), wait=True)
+        there = [p.id for p in self.ask("retrieve", self.name, rows.tolist(), with_payload=False)]
+        if there: self.ask("delete", self.name, self.m.PointIdsList(points=there), wait=True)
         return len(there)
 
     def find(self, array, k, clauses: Sequence[Clause], rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         filter = qdrant_filter(self.words, clauses, rows)
-        def ask(queries: np.ndarray, exact: bool) -> list:
+        def nearest(queries: np.ndarray, exact: bool) -> list:
             params = None if self.local else self.m.SearchParams(hnsw_ef=settings.ef_search, exact=exact)
             asked = [self.m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
-            return [g.points for g in self.client.query_batch_points(self.name, asked)]
-        return qdrant_answers(ask, array, k, settings.metric)
+            return [g.points for g in self.ask("query_batch_points", self.name, asked)]
+        return qdrant_answers(nearest, array, k, settings.metric)
+
+# %% ../../nbs/05_index/34_qdrant_index.ipynb #65b489e7
+def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = .2) -> None:
+    "Wait for the optimiser; raises `StoreError` when it does not finish."
+    end = time.monotonic() + seconds
+    while (status := client.get_collection(name).status.value) != "green":
+        if status == "red" or time.monotonic() > end: raise StoreError(f"the collection is {status}", name, "Look at the server's log")
+        time.sleep(pause)
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #cc303316
 def client_build(index: QdrantIndex, client: Any, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> ClientBackend:
@@ -112,22 +136,16 @@ def client_build(index: QdrantIndex, client: Any, head: Mapping[str, Any], array
                              optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)), metadata={"ragbench": {**head, "next_row": len(array)}})
     backend = ClientBackend(client, name, {**head, "next_row": len(array)}, index, own=True)
     try:
-        kinds = {"text": m.PayloadSchemaType.KEYWORD, "number": m.PayloadSchemaType.FLOAT, "bool": m.PayloadSchemaType.BOOL}
-        for f, what in field_kinds(metadata).items() if not backend.local else (): client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
-        backend.put(np.arange(len(array)), array, metadata)
-        wait_until_indexed(client, name)
-        if index.collection is None: return backend
-        switch_alias(client, index.collection, name)
+        with answering(index.location):
+            kinds = {"text": m.PayloadSchemaType.KEYWORD, "number": m.PayloadSchemaType.FLOAT, "bool": m.PayloadSchemaType.BOOL}
+            for f, what in field_kinds(metadata).items() if not backend.local else (): client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
+            backend.put(np.arange(len(array)), array, metadata)
+            wait_until_indexed(client, name)
+            if index.collection is None: return backend
+            switch_alias(client, index.collection, name)
     except BaseException: backend.close(); raise         # nothing half made stays on the server
     backend.finalizer.detach()
     return ClientBackend(client, index.collection, backend.head, index, own=False)
-
-def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = .2) -> None:
-    "Wait for the optimiser; raises `StoreError` when it does not finish."
-    end = time.monotonic() + seconds
-    while (status := client.get_collection(name).status.value) != "green":
-        if status == "red" or time.monotonic() > end: raise StoreError(f"the collection is {status}", name, "Look at the server's log")
-        time.sleep(pause)
 
 def switch_alias(client: Any, alias: str, name: str) -> None:
     "Point `alias` at the collection `name` and delete the one that it pointed at; raises `ConfigError` where a collection has that name."
@@ -138,12 +156,14 @@ def switch_alias(client: Any, alias: str, name: str) -> None:
     client.update_collection_aliases([*steps, m.CreateAliasOperation(create_alias=m.CreateAlias(collection_name=name, alias_name=alias))])
     if before: client.delete_collection(before)
 
+# %% ../../nbs/05_index/34_qdrant_index.ipynb #303703cf
 def client_open(index: QdrantIndex) -> ClientBackend:
     "The collection behind an alias of a server."
     client = qdrant_client(index.location, index.api_key)
     try:
-        if not client.collection_exists(index.collection): raise StoreError(f"there is no collection {index.collection!r}", index.location, "Build it first")
-        head = (client.get_collection(index.collection).config.metadata or {}).get("ragbench")
+        with answering(index.location):
+            if not client.collection_exists(index.collection): raise StoreError(f"there is no collection {index.collection!r}", index.location, "Build it first")
+            head = (client.get_collection(index.collection).config.metadata or {}).get("ragbench")
         if head is None: raise ConfigError("the collection was not made by ragbench", index.collection, "Choose another name")
         return ClientBackend(client, index.collection, head, index, own=False)
     except BaseException: client.close(); raise
