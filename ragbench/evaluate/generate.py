@@ -188,6 +188,7 @@ def _sort_out(found: Iterable[tuple[str, str, Candidate | Rejected]], kept: dict
         elif repeats(doc_id, got, kept.values(), *max_alike): rejected.append(Rejected("like another question", where, got.question))
         else: kept[text_hash(got.question)[:12]] = (doc_id, got)
 
+# %% ../../nbs/08_evaluate/31_generate.ipynb #f8782c51
 def generate_questions(
     corpus: Corpus,
     n: int,

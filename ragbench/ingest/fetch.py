@@ -124,6 +124,7 @@ class Answer(NamedTuple):
     charset: str | None
     body: bytes
 
+# %% ../../nbs/02_ingest/12a_fetch.ipynb #6805dda8
 class Web:
     "A client with the limits of one visit; `check(url)` is asked before every station and may raise `Refused`."
     def __init__(self, limits: Limits = WEB_LIMITS, max_redirects: int = 5, allow_private: bool = False, user_agent: str = "ragbench"):

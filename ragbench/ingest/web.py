@@ -104,6 +104,7 @@ def _or_none(url: str, base: str) -> str | None:
     try: return normal_url(url, base) if url else None
     except Refused: return None
 
+# %% ../../nbs/02_ingest/13_web.ipynb #33be533a
 class Visit:
     "The state of one crawl: documents and errors so far, and under which names a page is known."
     def __init__(self, web: Web, robots: Robots, same_host: bool, delay: float, max_depth: int, files: FileReader | None = None):

@@ -159,6 +159,7 @@ class FTS5:
         if self.bm25 is not None: raise ConfigError("a column is left out, which FTS5 itself has to do, and it has one formula", table, "Leave bm25 out, or give both columns a weight")
         return FTS5Searcher(con, self, table, store, weights, tuple(n for n, w in zip(names, weights) if w))
 
+# %% ../../nbs/06_search/00_fts5.ipynb #f29248da
 def texts_of(chunks: Chunks | Sequence[str], owner: str) -> list[str]:
     "The texts to index; raises `DataError` where there are none, or where one string was given for many."
     if isinstance(chunks, str): raise DataError("the passages are one string", owner, "Give a list of strings, or chunks")
