@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
+KILLS ?= 200
 
 # `make demo PYTHON=/path/to/python3.12` overrides; otherwise the first of these that is 3.11 to 3.13
 SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
@@ -55,8 +56,10 @@ test-all: test ## test, then findings, benchmarks and what is slow (installs the
 		$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --path nbs/$$folder --ignore_fname none --n_workers 1 --timing; done
 	$(call step,slow notebooks)
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --flags slow --n_workers $(WORKERS) --timing
-	$(call step,slow tests)
+	$(call step,slow tests and every extra in its own environment)
 	@$(TEST_ENV) $(BIN)/python -m pytest -m "slow and not system"
+	$(call step,the long fault harness: $(KILLS) kills)
+	@$(TEST_ENV) RAGBENCH_KILLS=$(KILLS) $(BIN)/python -m pytest -m faults tests/test_kill.py
 
 # command:package, for Debian and its like
 SYSTEM := chromium:chromium chromedriver:chromium-driver tesseract:tesseract-ocr

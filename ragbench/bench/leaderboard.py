@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .results import Results, calls_needed, one_of
+from .costs import calls_needed
+from .results import Results, one_of
 from ..core.errors import ConfigError
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from .leaderboard import Leaderboard, leaderboard, ms_text, number
-from .results import Results, calls_needed
+from .costs import calls_needed
+from .results import Results
 from ..core.documents import Document, pages_of, section_path
 from ..core.errors import ConfigError, at_least
 from ..core.gold import evidence_classes

@@ -9,7 +9,6 @@ import ast
 import csv
 import functools
 import io
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .costs import efficiency_frame, latency_frame, step_frame
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
 from ..core.errors import ConfigError, DataError
@@ -25,8 +25,8 @@ from ..core.runs import Run
 from ..core.spans import overlap
 
 # %% auto #0
-__all__ = ['SystemResult', 'parts', 'one_of', 'Results', 'waterfall_of', 'efficiency_frame', 'quality_frame', 'quality_text',
-           'calls_needed', 'percentile', 'latency_frame', 'step_frame', 'toy_corpus', 'toy_results']
+__all__ = ['SystemResult', 'parts', 'one_of', 'Results', 'waterfall_of', 'quality_frame', 'quality_text', 'toy_corpus',
+           'toy_results']
 
 # %% ../../nbs/09_bench/03_results.ipynb #526bebc0
 @dataclass(frozen=True, eq=False)
@@ -90,9 +90,9 @@ def one_of(
     if given not in known: raise ConfigError(f"there is no {what} {given!r}", "Results", f"There is: {', '.join(known)}")
     return given
 
-# %% ../../nbs/09_bench/03_results.ipynb #a6ac9728
-class _Views:
-    "What can be asked of results and is answered elsewhere."
+# %% ../../nbs/09_bench/03_results.ipynb #7c8de3f9
+class _Tables:
+    "What can be asked of results and answered with a table."
     def quality(self):
         "Mean of each metric over the answerable questions, rounded to 1e-6, as a DataFrame; no timings."
         return quality_frame(self)
@@ -110,6 +110,10 @@ class _Views:
     def efficiency(self, depth: int = 5):
         "What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index bytes, latency (ms), money spent on embedding: a DataFrame."
         return efficiency_frame(self, depth)
+
+# %% ../../nbs/09_bench/03_results.ipynb #a6ac9728
+class _Views:
+    "What can be asked of results and is answered in later chapters."
     def leaderboard(self, metric: str | None = None, baseline: str | None = None, correction: str | None = None):
         "Systems from best to worst, with intervals and corrected tests: a `Leaderboard`."
         from ragbench.bench.leaderboard import leaderboard
@@ -144,7 +148,7 @@ class _Views:
 
 # %% ../../nbs/09_bench/03_results.ipynb #14a37b13
 @dataclass(frozen=True, eq=False)
-class Results(_Views):
+class Results(_Tables, _Views):
     "The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies, and the manifest."
     corpus: Corpus
     gold: Gold
@@ -190,15 +194,6 @@ def waterfall_of(results: Results, system: str | None, budget: int):
     s = results[name]
     return waterfall(results.gold, results.corpus, s.stages or [Stage("search", s.chunks, s.run)], budget, results.tokenizer)
 
-def efficiency_frame(results: Results, depth: int = 5):
-    "What can be counted of each system's cost; NaN where it is not known."
-    import pandas as pd
-    from ragbench.evaluate.scores import tokens_handed
-    speed, facts = results.latency(), lambda s, k: s.facts.get(k, math.nan)
-    rows = [{"chunks": facts(s, "chunks"), "tokens a chunk": facts(s, "mean_tokens"), f"tokens@{depth}": tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean(),
-             "index_bytes": facts(s, "index_bytes"), "latency_p50": speed.loc[s.name, "latency_p50"], "latency_p95": speed.loc[s.name, "latency_p95"], "cost": facts(s, "cost")} for s in results.systems]
-    return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))
-
 # %% ../../nbs/09_bench/03_results.ipynb #fb3e0669
 def quality_frame(results: Results):
     "Metrics by system in the order of the plan, and `n`."
@@ -213,50 +208,6 @@ def quality_text(results: Results) -> str:
     rows.writerow(["system", *results.metrics, "n"])
     for name, row in quality_frame(results).iterrows(): rows.writerow([name, *(f"{row[m]:.6f}" for m in results.metrics), results.n])
     return out.getvalue()
-
-# %% ../../nbs/09_bench/03_results.ipynb #cb7d8342
-def calls_needed(
-    q: float,             # 0.95 for p95
-    level: float = 0.95,  # of the interval
-) -> int:
-    "How many calls it takes before a percentile can be bounded from above."
-    return math.ceil(math.log((1 - level) / 2) / math.log(q))
-
-# %% ../../nbs/09_bench/03_results.ipynb #b5abbac3
-def percentile(
-    ms: np.ndarray,           # (rounds, queries) milliseconds
-    q: float,                 # 0.95 for p95
-    resamples: int = 1000,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    "A percentile of latency and its 95 % bootstrap interval over questions, in the unit of `ms`; three NaN where calls are too few."
-    ms = np.asarray(ms, np.float64)
-    if ms.size < calls_needed(q): return math.nan, math.nan, math.nan
-    at = math.ceil(q * ms.size) - 1
-    rng = np.random.default_rng(seed)
-    draws = [np.partition(ms[:, rng.integers(ms.shape[1], size=ms.shape[1])], at, axis=None)[at] for _ in range(resamples)]
-    low, high = np.quantile(draws, [.025, .975])
-    return float(np.partition(ms, at, axis=None)[at]), float(low), float(high)
-
-# %% ../../nbs/09_bench/03_results.ipynb #322b64bc
-def latency_frame(results: Results):
-    "`latency_p50`, `latency_p95`, `latency_p99` with `_low` and `_high` (ms) and `calls`, by system; NaN where unknown."
-    import pandas as pd
-    rows = []
-    for name in results.names:
-        ms = np.asarray(results.latency_ms.get(name, np.empty((0, 0))))
-        found = {f"latency_p{round(q * 100)}": percentile(ms, q) for q in (.5, .95, .99)}
-        rows.append({f"{k}{end}": v for k, three in found.items() for end, v in zip(("", "_low", "_high"), three)} | {"calls": ms.size})
-    return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))
-
-# %% ../../nbs/09_bench/03_results.ipynb #8a416194
-def step_frame(results: Results):
-    "Median milliseconds by system and step, steps in the order in which they happen; only systems that have steps."
-    import pandas as pd
-    there = {step for parts in results.step_ms.values() for step in parts}
-    known = [s for s in ("query", "retrieve", "boosts", "rerank", "min_score", "per_document", "mmr", "expand") if s in there]
-    rows = {name: {step: float(np.median(ms)) for step, ms in parts.items()} for name, parts in results.step_ms.items()}
-    return pd.DataFrame([rows[n] for n in results.names if n in rows], index=pd.Index([n for n in results.names if n in rows], name="system"), columns=[*known, *sorted(there - set(known))])
 
 # %% ../../nbs/09_bench/03_results.ipynb #48d68ae6
 _PARTS = "pump compressor furnace boiler separator condenser crane flare reactor dryer blower filter turbine absorber stripper mixer".split()

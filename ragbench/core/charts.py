@@ -18,7 +18,7 @@ from .fingerprint import text_hash
 from .store import write_atomic
 
 # %% auto #0
-__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'Chart']
+__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart']
 
 # %% ../../nbs/00_core/13_charts.ipynb #c862c70d
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -49,6 +49,10 @@ def _finish(svg: str, title: str, alt: str) -> str:
 
 # %% ../../nbs/00_core/13_charts.ipynb #b91f0e6f
 _ALONE = "<style>svg{color:#1f2328}@media (prefers-color-scheme:dark){svg{color:#e6edf3}}</style>"
+
+def standalone(svg: str) -> str:
+    "An inline chart as a file of its own, with a colour for each theme."
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + re.sub(r"(<svg [^>]*>)", lambda m: m[1] + _ALONE, svg, count=1)
 
 @dataclass(frozen=True, eq=False)
 class Chart:
@@ -81,7 +85,7 @@ class Chart:
         "Write svg, png or pdf, by the ending of `path`; returns the path."
         kind = Path(path).suffix.lstrip(".").lower()
         if kind not in ("svg", "png", "pdf"): raise ConfigError(f"there is no picture format {kind!r}", str(path), "End the name in .svg, .png or .pdf")
-        if kind == "svg": return write_atomic(path, '<?xml version="1.0" encoding="utf-8"?>\n' + re.sub(r"(<svg [^>]*>)", lambda m: m[1] + _ALONE, self.svg(), count=1))
+        if kind == "svg": return write_atomic(path, standalone(self.svg()))
         out = io.BytesIO()
         self.figure().savefig(out, format=kind, dpi=200, facecolor="white", metadata={"CreationDate": None} if kind == "pdf" else None)
         return write_atomic(path, out.getvalue())

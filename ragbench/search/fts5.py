@@ -96,8 +96,9 @@ def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     if searcher.engine.match != "or" or searcher.only: return False
     if searcher.engine.bm25 is not None: return True
     if searcher.con.in_transaction: return False
-    worth = len(queries) >= BATCH or max(map(len, searcher.kept["words"](list(queries))), default=0) > LONG
-    return worth or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
+    long = max(map(len, searcher.kept["words"](list(queries))), default=0) > LONG
+    if searcher.engine.tokenize.split()[:1] == ["trigram"]: return long
+    return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
 
 def stamp(con: sqlite3.Connection, table: str) -> list:
     "What changes whenever an FTS5 table does: its records of its totals and of its structure."

@@ -5,6 +5,7 @@
 # %% ../../nbs/06_search/01_fusion.ipynb #c7043643
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -62,9 +63,10 @@ def blocks(q: int, width: int) -> list[slice]:
     step = max(1, CELLS // max(width, 1))
     return [slice(i, i + step) for i in range(0, max(q, 1), step)]
 
-class ArrayFusion:
-    "What fusions share: a subclass has `fused(table, kinds)`, which gives `(q, m)` numbers, higher is better."
-    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: raise NotImplementedError
+class ArrayFusion(ABC):
+    "What fusions share: a subclass says how a table of candidates becomes numbers."
+    @abstractmethod
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: "One number for each candidate, `(q, m)`, higher is better."
 
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
         "Fused scores and rows of one query, not ordered."
