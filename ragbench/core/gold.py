@@ -22,8 +22,8 @@ from .quotes import find_quote
 log = logging.getLogger("ragbench.core.gold")
 
 # %% auto #0
-__all__ = ['log', 'Query', 'Evidence', 'Gold', 'gold_from_spans', 'load_gold', 'QuoteMatch', 'match_quotes', 'gold_from_quotes',
-           'check_gold', 'EvidenceClass', 'evidence_classes']
+__all__ = ['log', 'MISSING', 'Query', 'Evidence', 'Gold', 'gold_from_spans', 'load_gold', 'QuoteMatch', 'match_quotes',
+           'gold_from_quotes', 'check_gold', 'EvidenceClass', 'evidence_classes']
 
 # %% ../../nbs/00_core/09_gold.ipynb #9538bd95
 class Query(NamedTuple):
@@ -42,6 +42,8 @@ class Evidence(NamedTuple):
     grade: int = 1
 
 # %% ../../nbs/00_core/09_gold.ipynb #5e58fb9f
+MISSING = "evidence-missing"   # the tag of a query some of whose evidence is not in the corpus
+
 @dataclass(frozen=True)
 class Gold:
     "Queries and the evidence that answers them."
@@ -59,7 +61,8 @@ class Gold:
 
     def __len__(self) -> int: return len(self.query_list)
     def __repr__(self) -> str:
-        return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {len(self.unanswerable)} unanswerable, judged by {self.unit})"
+        lost = f", {len(self.not_judgeable)} not judgeable" if self.not_judgeable else ""
+        return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {len(self.unanswerable)} unanswerable{lost}, judged by {self.unit})"
 
     @functools.cached_property
     def fingerprint(self) -> str: return fingerprint(self.query_list, self.evidence_list, self.unit, *([] if self.copies == "all" else [self.copies]), *([self.nonrelevant] if self.nonrelevant else []))
@@ -75,7 +78,14 @@ class Gold:
     def answerable(self) -> tuple[Query, ...]: return tuple(q for q in self.query_list if self.by_query[q.query_id])
 
     @functools.cached_property
-    def unanswerable(self) -> tuple[Query, ...]: return tuple(q for q in self.query_list if not self.by_query[q.query_id])
+    def unanswerable(self) -> tuple[Query, ...]:
+        "Queries that nothing answers."
+        return tuple(q for q in self.query_list if not self.by_query[q.query_id] and MISSING not in q.tags)
+
+    @functools.cached_property
+    def not_judgeable(self) -> tuple[Query, ...]:
+        "Queries whose evidence is known and in no document of the corpus."
+        return tuple(q for q in self.query_list if not self.by_query[q.query_id] and MISSING in q.tags)
 
     @property
     def queries(self):

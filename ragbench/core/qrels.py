@@ -18,13 +18,13 @@ import numpy as np
 from .chunks import Chunks
 from .documents import Corpus, Refusal
 from .errors import ConfigError, DataError
-from .gold import Evidence, Gold, Query, evidence_classes
+from .gold import MISSING, Evidence, Gold, Query, evidence_classes
 from .store import write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
 
 # %% auto #0
-__all__ = ['log', 'MISSING', 'Judgement', 'Qrels', 'read_qrels', 'as_judgements', 'write_qrels', 'gold_from_qrels', 'logged_gold',
+__all__ = ['log', 'Judgement', 'Qrels', 'read_qrels', 'as_judgements', 'write_qrels', 'gold_from_qrels', 'logged_gold',
            'grade_rule', 'chunk_grades', 'to_qrels']
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #cbb2b679
@@ -103,8 +103,6 @@ def write_qrels(qrels: Qrels, path: str | Path) -> Path:
 Qrels.save = write_qrels
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #d5b23749
-MISSING = "evidence-missing"
-
 def gold_from_qrels(queries: Mapping[str, str], judgements: Iterable[Judgement], corpus: Corpus) -> tuple[Gold, tuple[Refusal, ...]]:
     "Gold over whole documents for the judged queries, and a `Refusal` for every id that is judged but not there."
     reports, judged, best = [], {}, {}

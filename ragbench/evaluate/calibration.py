@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import ConfigError
-from .corrections import correct, max_t_p
+from .corrections import correct, doubted, max_t_p
 from .statistics import bootstrap_interval, sign_flip_p
 
 # %% auto #0
@@ -70,8 +70,12 @@ def coverage(
     return 1 - (below + above) / studies, below / studies, above / studies
 
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #7933a076
+def _holm(d: np.ndarray, seed: int) -> np.ndarray:
+    p = sign_flip_p(d.reshape(len(d), -1), seed).reshape(d.shape[1:])
+    return np.stack([doubted(correct(p[i], "holm"), np.ascontiguousarray(d[:, i]), seed + i) for i in range(len(p))])
+
 TESTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {   # ((n, studies, m) differences, seed) -> (studies, m) corrected p
-    "holm": lambda d, seed: np.stack([correct(p, "holm") for p in sign_flip_p(d.reshape(len(d), -1), seed).reshape(d.shape[1:])]),
+    "holm": _holm,
     "max-T": lambda d, seed: np.stack([max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])]),
 }
 

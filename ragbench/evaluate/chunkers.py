@@ -152,6 +152,7 @@ class ChunkerComparison:
         note = f"<p>{open_ends} ceilings are upper bounds: the search for the best choice was not finished.</p>" if open_ends else ""
         return f"<p>{escape(repr(self))}</p>{self.to_frame().round(3).to_html()}{note}{self.chart()._repr_html_()}"
 
+# %% ../../nbs/08_evaluate/11_chunkers.ipynb #e8c4d65e
 def compare_chunkers(
     corpus: Corpus,
     gold: Gold,

@@ -10,10 +10,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ..core.errors import ConfigError, DataError
-from .statistics import FLIPS, TIE, Comparison, _table, compare_columns, grouped, sign_flip_p, untailed
+from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, compare_columns, grouped, sign_flip_p, untailed
 
 # %% auto #0
-__all__ = ['CORRECTIONS', 'holm', 'benjamini_hochberg', 'correct', 'compare_to', 'max_t_p', 'all_pairs_p']
+__all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to',
+           'max_t_p', 'all_pairs_p']
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #b85cbeab
 def _p_values(p_values, owner: str) -> np.ndarray:
@@ -58,6 +59,57 @@ def correct(
     return CORRECTIONS[correction][0](p_values)
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #bdcf4422
+RESAMPLES = 2_000   # of the studentised bootstrap
+
+def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
+    "The largest |t| of all columns of `u` `(g, m)`, centred, in each bootstrap resample of its rows: sorted, infinite where a resample has no spread."
+    z, seen, rows = u - u.mean(axis=0), [], max(1, 4_000_000 // u.shape[1])
+    z /= np.sqrt((z**2).mean(axis=0))
+    squares = z**2
+    for counts in _draws(len(u), RESAMPLES, seed):
+        for block in (counts[i:i + rows] / len(u) for i in range(0, len(counts), rows)):
+            mean = block @ z
+            np.square(mean, out=mean)
+            spread = block @ squares
+            spread -= mean
+            spread[spread < 1e-9] = 0.0
+            with np.errstate(divide="ignore", invalid="ignore"): mean /= spread
+            seen.append(np.sqrt(np.fmax.reduce(mean, axis=1)))
+    return np.sort(np.concatenate(seen))
+
+# %% ../../nbs/08_evaluate/04a_corrections.ipynb #c5ce0f82
+def doubted(
+    p: np.ndarray,   # (m,) corrected p by sign flips
+    u: np.ndarray,   # (g, m) what each group adds to each of the m sums, in any unit
+    seed: int = 0,
+) -> np.ndarray:
+    "The same p, where a mean points away from its long tail raised to that of the studentised bootstrap's largest |t|: `(m,)`."
+    many = (u != 0).sum(axis=0) > EXACT
+    away = many & (untailed(u) < 1)
+    if len(p) < 2 or not away.any(): return p
+    mean, sd, out = u.mean(axis=0), u.std(axis=0), np.array(p)
+    largest = _largest_t(u[:, many & (sd > 1e-9 * np.abs(u).max(axis=0))], seed)
+    fewer = np.searchsorted(largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9))      # what differs in the last bits is equal
+    out[away] = np.maximum(p[away], 1 - fewer / RESAMPLES)
+    return out
+
+# %% ../../nbs/08_evaluate/04a_corrections.ipynb #6b8bda15
+def compare_family(
+    d: np.ndarray,            # (n, m) differences, a column a comparison
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
+    clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
+    correction: str = "holm",            # or bh, none
+) -> list[Comparison]:
+    "A comparison for each column of differences, `p` adjusted for all of them."
+    d = np.where(np.abs(d) < TIE, 0.0, _table(d, "compare_family"))
+    found = compare_columns(d, level, resamples, seed, clusters)
+    p = correct([c.p for c in found], correction)
+    if correction == "holm": p = doubted(p, grouped(d, clusters).sums, seed)
+    return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(found, p)]
+
+# %% ../../nbs/08_evaluate/04a_corrections.ipynb #0995c9ed
 def compare_to(
     scores: np.ndarray,       # (n, s): a row a query, a column a system
     baseline_index: int,      # the column that all others are held against
@@ -71,10 +123,11 @@ def compare_to(
     x = _table(scores, "compare_to")
     if not (isinstance(baseline_index, (int, np.integer)) and 0 <= baseline_index < x.shape[1]):
         raise ConfigError(f"baseline_index is {baseline_index!r}", "compare_to", f"Give a column from 0 to {x.shape[1] - 1}")
-    found = compare_columns(x - x[:, [baseline_index]], level, resamples, seed, clusters)
-    others = [j for j in range(x.shape[1]) if j != baseline_index]
-    adjusted = dict(zip(others, correct([found[j].p for j in others], correction).tolist()))
-    return [Comparison(**{**vars(c), "p": adjusted.get(j, 1.0)}) for j, c in enumerate(found)]
+    d = x - x[:, [baseline_index]]
+    itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
+    others = np.delete(d, baseline_index, axis=1)
+    found = compare_family(others, level, resamples, seed, clusters, correction) if others.size else []
+    return found[:baseline_index] + itself + found[baseline_index:]
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #85732887
 def _reached(groups: int, largest: Callable[[np.ndarray], np.ndarray], observed: np.ndarray, seed: int, width: int) -> np.ndarray:
@@ -90,7 +143,8 @@ def max_t_p(
     "Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over `FLIPS` random sign flips: `(m,)`."
     size = np.sqrt((u**2).sum(axis=0))
     scaled = np.divide(u, size, out=np.zeros_like(u), where=size > 0)
-    return _reached(len(u), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
+    p = _reached(len(u), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
+    return doubted(p, scaled, seed)
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #e7b65576
 def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -122,5 +176,5 @@ def all_pairs_p(
         size, weight = np.sqrt((u**2).sum(axis=0)), np.zeros(p.shape)
         weight[a, b] = np.divide(1, size, out=np.zeros(len(size)), where=size > 0)
         observed = np.abs(u.sum(axis=0)) * weight[a, b] * untailed(u)
-        p[a, b] = p[b, a] = _reached(len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1])
+        p[a, b] = p[b, a] = doubted(_reached(len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1]), u, seed)
     return p

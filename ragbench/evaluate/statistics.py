@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import ConfigError, DataError, at_least
 
 # %% auto #0
-__all__ = ['EXACT', 'FLIPS', 'TIE', 'Sample', 'grouped', 'resampled_means', 'standard_error', 'mean_interval',
+__all__ = ['EXACT', 'FLIPS', 'TIE', 'Sample', 'grouped', 'resampled_means', 'freedom', 'standard_error', 'mean_interval',
            'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison', 'compare_columns',
            'compare_pair']
 
@@ -94,18 +94,18 @@ def _bca(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z: flo
     return np.stack(ends, axis=1)
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #127e7ff9
-def _unusual(x: np.ndarray, clusters: np.ndarray | None) -> np.ndarray:
-    "How many groups hold a score other than the most common one of their column, `(s,)`."
-    ordered, row = np.sort(x, axis=0), np.arange(len(x))[:, None]
-    new = np.vstack([np.ones((1, x.shape[1]), bool), ordered[1:] != ordered[:-1]])
-    length = row - np.maximum.accumulate(np.where(new, row, 0), axis=0)
-    other = x != ordered[length.argmax(axis=0), np.arange(x.shape[1])]
-    return other.sum(axis=0) if clusters is None else (grouped(other.astype(np.float64), clusters).sums > 0).sum(axis=0)
-
 def _sum(x: np.ndarray) -> np.ndarray:
     "Column sums that do not depend on the order or the shape."
     whole, quantum = _on_grid(x)
     return whole.sum(axis=0) * quantum
+
+def freedom(
+    u: np.ndarray,   # (g, s) residuals of the groups
+) -> np.ndarray:
+    "Degrees of freedom that the variance estimate of each column is worth, from its kurtosis: `(s,)`, from 1 to g - 1 (Satterthwaite, 1946)."
+    groups, squares = len(u), _sum(u**2)
+    kurtosis = np.divide(groups * _sum(u**4), squares**2, out=np.full(u.shape[1], 3.0), where=squares > 0)
+    return np.clip(2 * groups / np.maximum(kurtosis - 1, 1e-9), 1, max(groups - 1, 1))
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #7e00e9a8
 def standard_error(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -123,7 +123,7 @@ def mean_interval(x: np.ndarray, level: float, resamples: int, seed: int, cluste
     groups = len(sample.sizes)
     if groups == 1: return np.full((x.shape[1], 2), np.nan)
     z, (mean, error, lean) = _widened(groups, level), standard_error(sample)
-    half = -t.ppf((1 - level) / 2, np.clip(2 * _unusual(x, clusters), 1, groups - 1)) * error
+    half = -t.ppf((1 - level) / 2, freedom(sample.sums - mean * sample.sizes[:, None])) * error
     cols = max(1, 20_000_000 // resamples)                      # columns at a time, to bound the memory
     parts = [slice(i, i + cols) for i in range(0, len(mean), cols)]
     boot = np.concatenate([_bca(resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z) for p in parts])

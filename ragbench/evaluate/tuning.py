@@ -21,11 +21,11 @@ from ..core.gold import Gold
 from ..core.runs import Run
 from .arrays import KERNELS, array_metrics
 from .clusters import grouping
-from .corrections import holm
+from .corrections import compare_family
 from .metrics import Metric
 from .scores import parse_name, score_run
 from .selection import Optimism, held_out_scores
-from .statistics import Comparison, bootstrap_interval, compare_columns
+from .statistics import Comparison, bootstrap_interval
 from .units import judge
 from ..search.fusion import RRF, MinMax, ZScore, rank_batch
 from ..search.ranx_fusion import RanxFusion
@@ -124,14 +124,9 @@ class FusionTuning:
         "Mean of the held-out scores and its 95 % interval."
         return (float(self.held.mean()), *map(float, bootstrap_interval(self.held, clusters=self.clusters)))
     @property
-    def optimism(self) -> Optimism:
-        top = float(self.scores.mean(axis=0)[self.row])
-        return Optimism(top, float(self.held.mean()), round(top - float(self.held.mean()), 12) + 0.0, float(self.chosen[self.row]))
+    def optimism(self) -> Optimism: return _optimism(self)
     @functools.cached_property
-    def against(self) -> dict[str, Comparison]:
-        "Held out, against plain RRF and each run alone; p corrected by Holm."
-        found = compare_columns(self.held[:, None] - np.stack(list(self.plain.values()), axis=1), 0.95, 10_000, 0, self.clusters)
-        return {name: Comparison(**{**vars(c), "p": float(p)}) for name, c, p in zip(self.plain, found, holm([c.p for c in found]))}
+    def against(self) -> dict[str, Comparison]: return _against(self)
     @property
     def verdict(self) -> str: return _verdict(self)
     def __str__(self) -> str: return self.verdict
@@ -139,6 +134,16 @@ class FusionTuning:
     def _repr_html_(self) -> str: return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().round(3).to_html(border=0, index=False)}{self.plot()._repr_html_()}"
     def to_frame(self): return _curve(self)
     def plot(self): return _plot(self)
+
+# %% ../../nbs/08_evaluate/20_tuning.ipynb #77d53df5
+def _optimism(t: FusionTuning) -> Optimism:
+    "What the best candidate promises, and what choosing it was worth on questions that did not choose."
+    top, held = float(t.scores.mean(axis=0)[t.row]), float(t.held.mean())
+    return Optimism(top, held, round(top - held, 12) + 0.0, float(t.chosen[t.row]))
+
+def _against(t: FusionTuning) -> dict[str, Comparison]:
+    "Held out, against plain RRF and each run alone; p corrected by Holm."
+    return dict(zip(t.plain, compare_family(t.held[:, None] - np.stack(list(t.plain.values()), axis=1), clusters=t.clusters)))
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #911eef65
 def _verdict(t: FusionTuning) -> str:
