@@ -17,7 +17,17 @@ from ragbench.index.advise import advise
 from ragbench.index.faiss_base import open_index, unit
 from ragbench.index.faiss_files import header_path, layers, read_header, verify_index
 from ragbench.index.faiss_shards import GPU_TOLERANCE, build_shards, gpu_count, lists_to_disk, to_gpu
-from ragbench.index.faiss_variants import FaissFactory, FaissHNSW, FaissIVF, FaissIVFPQ, FaissPQ, FaissRaBitQ, FaissSQ
+from ragbench.index.faiss_variants import (
+    FaissFactory,
+    FaissHNSW,
+    FaissIVF,
+    FaissIVFPQ,
+    FaissPQ,
+    FaissRaBitQ,
+    FaissSQ,
+    FaissVariant,
+    VariantConfig,
+)
 from ragbench.index.flat import FaissFlat
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*FAISS advises")
@@ -57,6 +67,13 @@ def _one_thread():
     faiss.omp_set_num_threads(1)
     yield
     faiss.omp_set_num_threads(before)
+
+
+@pytest.mark.parametrize("base", [VariantConfig, FaissVariant])
+def test_a_variant_says_what_it_is(base):
+    with pytest.raises(TypeError, match="abstract"): base()
+    mine = type("Mine", (FaissVariant,), {"spec": property(lambda self: "SQ8")})
+    assert isinstance(mine().build(X).index, faiss.IndexScalarQuantizer)
 
 
 def raw(spec: str, metric: str, told: dict, x: np.ndarray = X):

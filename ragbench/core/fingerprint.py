@@ -12,6 +12,7 @@ import json
 import math
 import sys
 import types
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from .errors import ConfigError
 
 # %% auto #0
-__all__ = ['digest', 'text_hash', 'hash64', 'code_hash', 'canonical', 'fingerprint']
+__all__ = ['digest', 'text_hash', 'hash64', 'code_hash', 'installed', 'canonical', 'fingerprint']
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #f5911e31
 def digest(data: bytes) -> str:
@@ -54,14 +55,25 @@ def code_hash(cls: type) -> str:
     return text_hash(json.dumps(parts))
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #0aa0fce0
+@functools.cache
+def installed(distribution: str) -> str | None:
+    "Its version, None where it is not installed; nothing is imported to find out."
+    try: return metadata.version(distribution)
+    except metadata.PackageNotFoundError: return None
+
+def _kind(cls: type) -> dict[str, Any]:
+    "What a class adds to the form of its instances: its name, its code, and its libraries."
+    code = [code_hash(c) for c in cls.__mro__ if c.__module__ not in ("builtins", "abc", "typing")]
+    named = getattr(cls, "libraries", ()) if "libraries" not in {f.name for f in dataclasses.fields(cls)} else ()
+    return {"class": f"{cls.__module__}.{cls.__qualname__}", "code": code} | ({"libraries": {n: installed(n) for n in named}} if named else {})
+
 def canonical(value: Any) -> Any:
     "`value` in the one JSON-ready form that its fingerprint is taken of."
     if value is None or isinstance(value, (bool, int, str)): return value
     if isinstance(value, float): return value if math.isfinite(value) else repr(value)
     if hasattr(value, "fingerprint") and not isinstance(value, type): return {"fingerprint": value.fingerprint}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: canonical(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}
-        return {"class": f"{type(value).__module__}.{type(value).__qualname__}", "code": code_hash(type(value)), "fields": fields}
+        return _kind(type(value)) | {"fields": {f.name: canonical(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare}}
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject: raise ConfigError("an array of Python objects has no fingerprint", "", "Give numbers or strings")
         return {"array": digest(np.ascontiguousarray(value).tobytes()), "dtype": value.dtype.str, "shape": list(value.shape)}

@@ -40,9 +40,9 @@ class EmbeddingCache:
         self.folder.mkdir(parents=True, exist_ok=True)
         con = sqlite3.connect(self.path(fingerprint), timeout=60, isolation_level=None)
         try:
+            con.execute("PRAGMA page_size=16384")   # of a new file
             con.execute("PRAGMA journal_mode=WAL")
-            con.execute("CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, "
-                        "PRIMARY KEY (role, text_hash)) WITHOUT ROWID")
+            con.execute("CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (role, text_hash))")
             yield con
         except sqlite3.DatabaseError as e: raise StoreError(f"the embedding cache cannot be used ({e})", str(self.path(fingerprint)), FIX) from e
         finally: con.close()

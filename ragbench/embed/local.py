@@ -19,7 +19,8 @@ from ..core.vectors import Space, Vectors, resized, resized_space
 PART = 64   # texts handed over at a time: what a kill can cost
 
 # %% auto #0
-__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'LocalEmbedder']
+__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'check_width', 'width_text', 'gathered',
+           'LocalEmbedder']
 
 # %% ../../nbs/04_embed/00b_local.ipynb #1a3f1d2c
 @functools.lru_cache(maxsize=8)
@@ -53,13 +54,28 @@ def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     if len(pair) == 2 and all(isinstance(p, str) for p in pair): return pair
     raise ConfigError(f"prompts is {prompts!r}", owner, "Give two strings: one before a query, one before a passage")
 
-# %% ../../nbs/04_embed/00b_local.ipynb #f898abe9
+# %% ../../nbs/04_embed/00b_local.ipynb #9233f4a5
+def check_width(owner: str, **given: int | None) -> None:
+    "Raise `ConfigError` for a width that is given and below 1."
+    for name, value in given.items():
+        if value is not None: at_least(name, value, 1, owner)
+
+def width_text(dim: int | None, pad_to: int | None) -> str:
+    "What a label says of the width; empty for the model's own."
+    return "".join(f" {n}={v}" for n, v in (("dim", dim), ("pad_to", pad_to)) if v is not None)
+
+def gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
+    "Vectors of `n` texts in their order, from parts that come in any."
+    out = np.empty((n, space.dim), np.float32)
+    for positions, vectors in parts: out[positions] = vectors.array
+    return Vectors(out, space)
+
+# %% ../../nbs/04_embed/00b_local.ipynb #88874c3f
 class LocalEmbedder:
     "Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to` and `normalize`."
     def check_fields(self) -> None:
         "Refuse values that cannot work; called by `__post_init__`."
-        for name in ("dim", "pad_to"):
-            if getattr(self, name) is not None: at_least(name, getattr(self, name), 1, type(self).__name__)
+        check_width(type(self).__name__, dim=self.dim, pad_to=self.pad_to)
         object.__setattr__(self, "prompts", two_prompts(self.prompts, type(self).__name__))
 
     @property
@@ -67,8 +83,7 @@ class LocalEmbedder:
     @property
     def label(self) -> str:
         "A short name for tables."
-        width = "".join(f" {n}={v}" for n, v in (("dim", self.dim), ("pad_to", self.pad_to)) if v is not None)
-        return self.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("all-") + width
+        return self.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("all-") + width_text(self.dim, self.pad_to)
 
     @functools.cached_property
     def space(self) -> Space:
@@ -95,10 +110,7 @@ class LocalEmbedder:
 
     def prompt_of(self, role: str) -> str: return self.prompts[0 if role == "query" else 1]
 
-    def _embed(self, texts: list[str], role: str) -> Vectors:
-        out = np.empty((len(texts), self.space.dim), np.float32)
-        for positions, vectors in self.embed_parts(texts, role): out[positions] = vectors.array
-        return Vectors(out, self.space)
+    def _embed(self, texts: list[str], role: str) -> Vectors: return gathered(self.embed_parts(texts, role), len(texts), self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the window, `(n,)` int64."

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import shutil
@@ -115,7 +116,9 @@ def least_cosine(encoder: Any, exported: OnnxEncoder, texts: Sequence[str] = PRO
 def _entry(path: Path) -> dict[str, Any]: return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
 
 def _export(folder: Path, revision: str, beside: Path) -> None:
-    "Export, prove and describe the model of `folder` in `beside`; raises `ConfigError` where it does not agree with torch."
+    "Export, prove and describe the model of `folder` in `beside`; raises `ConfigError` where it does not agree with torch, `MissingExtra` without onnx."
+    for module in ("onnx", "onnxruntime"):
+        if importlib.util.find_spec(module) is None: raise MissingExtra(module, "onnx")
     encoder = load_encoder(str(folder), "cpu")
     write_onnx(encoder, beside / "model.onnx")
     if not getattr(encoder.tokenizer, "is_fast", False): raise ConfigError("the model has no fast tokenizer, which the ONNX path needs", str(folder), "Use backend='torch'")

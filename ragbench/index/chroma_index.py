@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sqlite3
 import tempfile
 import uuid
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +24,12 @@ from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause, kind
-from .databases import DatabaseIndex, DatabaseSearcher, about, known
+from .databases import DatabaseIndex, DatabaseSearcher, Pointer, about, known, same_space, steady
 
 # %% auto #0
-__all__ = ['chroma_value', 'chroma_where', 'ChromaBackend', 'chroma_find', 'ChromaIndex', 'hnsw_settings', 'chroma_client']
+__all__ = ['NAMES', 'chroma_value', 'chroma_where', 'remove_collection', 'ChromaBackend', 'chroma_fill', 'chroma_remove',
+           'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep', 'replace_collection', 'ChromaIndex',
+           'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #55578968
 def chroma_value(v: Any) -> Any: return float(v) if kind(v) == "number" else v
@@ -40,67 +45,125 @@ def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     return None if not all_of else all_of[0] if len(all_of) == 1 else {"$and": all_of}
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #c6088ead
-class ChromaBackend:
-    "A collection; what it is stands in the collection's own metadata. `folder` is deleted at the end, `own` collections too."
-    def __init__(self, client: Any, collection: Any, root: Path, index: ChromaIndex, folder: Path | None, own: bool):
-        self.client, self.collection, self.root, self.index = client, collection, root, index
-        self.finalizer = weakref.finalize(self, _leave, client, collection.name if own else None, folder)
+def remove_collection(client: Any, root: Path, name: str) -> None:
+    "Delete a collection and the folder of its graph, if it is there."
+    if name not in {c.name for c in client.list_collections()}: return
+    with closing(sqlite3.connect(f"{(root / 'chroma.sqlite3').absolute().as_uri()}?mode=ro", uri=True)) as db:
+        folders = [i for i, in db.execute("SELECT s.id FROM segments s JOIN collections c ON c.id = s.collection WHERE c.name = ?", (name,))]
+    client.delete_collection(name)
+    for folder in folders: shutil.rmtree(root / folder, ignore_errors=True)
 
-    @property
-    def col(self) -> Any:
-        if not self.finalizer.alive: raise ConfigError("the index is closed", self.collection.name, "Build or open it again")
-        return self.collection
-    @property
-    def head(self) -> dict[str, Any]: return json.loads(self.col.metadata["ragbench"])
-    @property
-    def next_row(self) -> int: return self.head["next_row"]
-    @property
-    def disk_bytes(self) -> int: return sum(p.stat().st_size for p in self.root.rglob("*") if p.is_file())
-    def count(self) -> int: return self.col.count()
-    def close(self) -> None: self.finalizer()
-
-    def fill(self, rows, array, metadata) -> None:
-        step = self.client.get_max_batch_size()
-        for i in range(0, len(rows), step):
-            records = [{f: chroma_value(v) for f, v in m.items()} or None for m in metadata[i:i + step]]
-            self.col.add(ids=[str(r) for r in rows[i:i + step].tolist()], embeddings=array[i:i + step], metadatas=records if any(records) else None)
-
-    def put(self, rows, array, metadata) -> None:
-        self.remove(rows)
-        head = self.head
-        self.col.modify(metadata={"ragbench": json.dumps({**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})})
-        self.fill(rows, array, metadata)
-
-    def remove(self, rows) -> int:
-        there = self.col.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
-        if there: self.col.delete(ids=there)
-        return len(there)
-
-    def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]: return chroma_find(self, array, k, chroma_where(clauses), rows)
-
-def _leave(client: Any, collection: str | None, folder: Path | None) -> None:
+def _leave(client: Any, root: Path, collection: str | None, folder: Path | None) -> None:
     "Delete what was one's own, and let the folder go."
-    if collection is not None and folder is None: client.delete_collection(collection)
+    if collection is not None and folder is None: remove_collection(client, root, collection)
     client.close()
     if folder is not None: shutil.rmtree(folder)
 
+# %% ../../nbs/05_index/32_chroma_index.ipynb #d7d0487e
+class ChromaBackend:
+    "What `name` means in the folder `root`, or without a name a collection of one's own, deleted at the end; `folder`, if given, is deleted too."
+    def __init__(self, client: Any, collection: Any, root: Path, index: ChromaIndex, folder: Path | None = None):
+        self.client, self.collection, self.root, self.index, self.name = client, collection, root, index, index.collection
+        self.opened, self.lock = _ours(collection, str(root)), pointer_of(index).held() if self.name else nullcontext()
+        self.finalizer = weakref.finalize(self, _leave, client, root, None if self.name else collection.name, folder)
+
+    def now(self, failed: bool = False) -> str:
+        "The collection that the name means."
+        if not self.finalizer.alive: raise ConfigError("the index is closed", self.name or self.collection.name, "Build or open it again")
+        return behind(self.index) if self.name else self.collection.name
+    def at(self, name: str) -> Any:
+        "That collection; raises `VectorSpaceError` where it holds vectors of another space than this searcher was opened on."
+        if name != self.collection.name:
+            found = named(self.client, name, self.index)
+            same_space(self.index, self.opened, _ours(found, str(self.root)), self.name)
+            self.collection = found
+        return self.collection
+    def ask(self, question: Callable[[Any], Any]) -> Any:
+        "What `question(collection)` gives, asked of one whole collection."
+        return steady(self.now, lambda name: question(self.at(name)), (StoreError, *chroma_errors()))
+    def head(self, collection: Any) -> dict[str, Any]:
+        "What a collection says about itself at this moment: another searcher may have added rows."
+        return _ours(self.client.get_collection(collection.name, embedding_function=None), str(self.root))
+
+    @property
+    def next_row(self) -> int: return self.ask(self.head)["next_row"]
+    @property
+    def disk_bytes(self) -> int: return sum(p.stat().st_size for p in self.root.rglob("*") if p.is_file())
+    def count(self) -> int: return self.ask(lambda c: c.count())
+    def close(self) -> None: self.finalizer()
+
+    def put(self, rows, array, metadata) -> None:
+        with self.lock: chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
+    def remove(self, rows) -> int:
+        with self.lock: return chroma_remove(self.at(self.now()), rows)
+    def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
+        return self.ask(lambda c: chroma_find(c, array, k, self.index.metric, chroma_where(clauses), rows))
+
+# %% ../../nbs/05_index/32_chroma_index.ipynb #6c7ff650
+def chroma_fill(client: Any, collection: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+    "Add rows that are not there, in batches of the size that Chroma takes."
+    step = client.get_max_batch_size()
+    for i in range(0, len(rows), step):
+        records = [{f: chroma_value(v) for f, v in m.items()} or None for m in metadata[i:i + step]]
+        collection.add(ids=[str(r) for r in rows[i:i + step].tolist()], embeddings=array[i:i + step], metadatas=records if any(records) else None)
+
+def chroma_remove(collection: Any, rows: np.ndarray) -> int:
+    "Delete rows; returns how many were there."
+    held = collection.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
+    if held: collection.delete(ids=held)
+    return len(held)
+
+def chroma_put(client: Any, collection: Any, head: Mapping[str, Any], rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+    "Add rows, or replace those that are there."
+    chroma_remove(collection, rows)
+    collection.modify(metadata={"ragbench": json.dumps({**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})})
+    chroma_fill(client, collection, rows, array, metadata)
+
 # %% ../../nbs/05_index/32_chroma_index.ipynb #68293048
-def chroma_find(backend: ChromaBackend, array: np.ndarray, k: int, where: Mapping[str, Any] | None, rows: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray]]:
+def chroma_find(collection: Any, array: np.ndarray, k: int, metric: str, where: Mapping[str, Any] | None, rows: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query."
     given = {"where": where, "ids": None if rows is None else [str(r) for r in rows.tolist()]}
-    if rows is not None and not (there := backend.col.get(ids=given["ids"], include=[])["ids"]): return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
-    elif rows is not None: given["ids"] = there
-    got = backend.col.query(query_embeddings=array, n_results=k, include=["distances"], **given)
-    l2 = backend.index.metric == "l2"
+    if rows is not None and not (held := collection.get(ids=given["ids"], include=[])["ids"]): return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
+    elif rows is not None: given["ids"] = held
+    got, l2 = collection.query(query_embeddings=array, n_results=k, include=["distances"], **given), metric == "l2"
     out = [((-np.asarray(d, dtype=np.float64)) if l2 else 1 - np.asarray(d, dtype=np.float64), np.array([int(i) for i in ids], dtype=np.int64)) for ids, d in zip(got["ids"], got["distances"])]
-    short = [i for i, (_, r) in enumerate(out) if len(r) < min(k, backend.count())]
-    if short and len(matching := backend.col.get(include=[], **given)["ids"]) > min(len(out[i][1]) for i in short):
-        held = backend.col.get(ids=matching, include=["embeddings"])
-        names, v = np.array([int(i) for i in held["ids"]], dtype=np.int64), np.asarray(held["embeddings"], dtype=np.float32)
+    least = min(k, collection.count())
+    short = [i for i, (_, r) in enumerate(out) if len(r) < least]
+    if short and len(matching := collection.get(include=[], **given)["ids"]) > min(len(out[i][1]) for i in short):
+        found = collection.get(ids=matching, include=["embeddings"])
+        names, v = np.array([int(i) for i in found["ids"]], dtype=np.int64), np.asarray(found["embeddings"], dtype=np.float32)
         for i in short: out[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
     return out
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #e3d72d55
+def pointer_of(index: ChromaIndex) -> Pointer:
+    "The file that says which collection the index's name means."
+    return Pointer(Path(index.path) / f"{index.collection}.ragbench.json")
+
+def behind(index: ChromaIndex) -> str:
+    "The collection that the index's name means; without a pointer, the one that is called so."
+    said = pointer_of(index).read()
+    return index.collection if said is None else said["collection"]
+
+def sweep(client: Any, index: ChromaIndex) -> None:
+    "Remove the collections that the index's name meant before, or was to mean. Under the builder's lock."
+    ours, current = re.compile(re.escape(index.collection) + "(-[0-9a-f]{32})?"), behind(index)
+    for c in client.list_collections():
+        if ours.fullmatch(c.name) and c.name != current: remove_collection(client, Path(index.path), c.name)
+
+def replace_collection(client: Any, index: ChromaIndex, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> Any:
+    "Make a collection of these vectors and let the index's name mean it; raises `ConfigError` where that is someone else's."
+    with pointer_of(index).held():
+        if index.collection in {c.name for c in client.list_collections()}: _ours(client.get_collection(index.collection, embedding_function=None), index.path)
+        sweep(client, index)
+        made = new_collection(client, index, f"{index.collection}-{uuid.uuid4().hex}", head, array, metadata)
+        pointer_of(index).write({"collection": made.name})
+        sweep(client, index)
+    return made
+
+# %% ../../nbs/05_index/32_chroma_index.ipynb #8fd8f017
+NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
+
 @dataclass(frozen=True)
 class ChromaIndex(DatabaseIndex):
     "Chroma's HNSW in the folder `path`, or in a private one that is gone at close."
@@ -113,38 +176,34 @@ class ChromaIndex(DatabaseIndex):
     threshold: float | None = None      # leave out what scores less
     exact = False
     query_args = ("threshold",)
+    libraries = ("chromadb",)
 
     def __post_init__(self):
         if self.path is not None: object.__setattr__(self, "path", str(self.path))
         if self.collection is not None and self.path is None: raise ConfigError("a collection with a name needs a path to be kept in", "ChromaIndex", "Give path, or leave collection out")
+        if self.collection is not None and not NAMES.fullmatch(self.collection): raise ConfigError(f"{self.collection!r} is no name for a collection", "ChromaIndex", "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends")
         self.check_fields({"m": (2, 1000), "ef_construction": (1, 100_000), "ef_search": (1, 100_000)})
 
     def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
         "Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when the new one is complete."
         v, array, records = self.checked(vectors, metadata)
         folder = Path(tempfile.mkdtemp(prefix="ragbench-chroma-")) if self.path is None else None
-        client, name = chroma_client(folder or self.path), self.collection or f"ragbench-{uuid.uuid4().hex}"
-        new = f"{name}.new" if self.collection else name
-        if self.collection: _clear(client, new)
-        made = client.create_collection(new, embedding_function=None, configuration={"hnsw": hnsw_settings(self)}, metadata={"ragbench": json.dumps({**about(self, v.space), "next_row": len(v)})})
-        backend = ChromaBackend(client, made, Path(folder or self.path), self, folder, own=self.collection is None)
-        backend.fill(np.arange(len(v)), array, records)
-        if self.collection: _take_place(client, made, name)
-        return DatabaseSearcher(backend, self, v.space)
+        root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
+        client = chroma_client(root)
+        try: made = replace_collection(client, self, head, array, records) if self.collection else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
+        except BaseException: _leave(client, root, None, folder); raise
+        return DatabaseSearcher(ChromaBackend(client, made, root, self, folder), self, v.space)
 
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
         if self.collection is None: raise ConfigError("only a collection with a name can be opened again", repr(self))
         client = chroma_client(self.path)
-        names = {c.name for c in client.list_collections()}
-        if self.collection not in names and f"{self.collection}.old" in names and f"{self.collection}.new" in names:
-            _take_place(client, client.get_collection(f"{self.collection}.new", embedding_function=None), self.collection)
-        elif self.collection not in names: client.close(); raise StoreError(f"there is no collection {self.collection!r}", self.path, "Build it first")
-        found = client.get_collection(self.collection, embedding_function=None)
-        stored = _ours(found, self.path)
-        return DatabaseSearcher(ChromaBackend(client, found, Path(self.path), self, None, own=False), self, known(self, stored, self.path))
+        try:
+            found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
+            return DatabaseSearcher(ChromaBackend(client, found, Path(self.path), self), self, known(self, _ours(found, self.path), self.path))
+        except BaseException: client.close(); raise
 
-# %% ../../nbs/05_index/32_chroma_index.ipynb #6a2d644e
+# %% ../../nbs/05_index/32_chroma_index.ipynb #68a02ba4
 def hnsw_settings(index: ChromaIndex) -> dict[str, Any]:
     "The configuration under the names that Chroma gives it."
     return {"space": "l2" if index.metric == "l2" else "ip", "max_neighbors": index.m, "ef_construction": index.ef_construction, "ef_search": index.ef_search, "num_threads": threads()}
@@ -162,14 +221,18 @@ def _ours(collection: Any, path: str) -> dict[str, Any]:
     if "ragbench" not in (collection.metadata or {}): raise ConfigError(f"the collection {collection.name!r} was not made by ragbench", path, "Choose another name")
     return json.loads(collection.metadata["ragbench"])
 
-def _clear(client: Any, name: str) -> None:
-    if name in {c.name for c in client.list_collections()}: client.delete_collection(name)
+def chroma_errors() -> tuple[type[Exception], ...]:
+    "What Chroma raises when a collection is gone, or goes while it is asked."
+    from chromadb.errors import ChromaError
+    return (ChromaError,)
 
-def _take_place(client: Any, made: Any, name: str) -> None:
-    "Rename a complete collection into the place of another, and delete that."
-    there = {c.name: c for c in client.list_collections()}
-    if name in there:
-        _ours(there[name], name); _clear(client, f"{name}.old")
-        client.get_collection(name, embedding_function=None).modify(name=f"{name}.old")
-    made.modify(name=name)
-    _clear(client, f"{name}.old")
+def named(client: Any, name: str, index: ChromaIndex) -> Any:
+    "The collection `name`; raises `StoreError` where there is none."
+    try: return client.get_collection(name, embedding_function=None)
+    except chroma_errors() as e: raise StoreError(f"there is no collection {index.collection!r} ({e})", str(index.path), "Build it first") from e
+
+def new_collection(client: Any, index: ChromaIndex, name: str, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> Any:
+    "A complete new collection."
+    made = client.create_collection(name, embedding_function=None, configuration={"hnsw": hnsw_settings(index)}, metadata={"ragbench": json.dumps(head)})
+    chroma_fill(client, made, np.arange(len(array)), array, metadata)
+    return made

@@ -5,20 +5,24 @@
 # %% ../../nbs/05_index/21_databases.ipynb #bd092c45
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from filelock import FileLock
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, StoreError, at_least
+from ..core.store import write_atomic
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
 from .faiss_base import METRICS, nothing, prepared
 
 # %% auto #0
-__all__ = ['Backend', 'DatabaseSearcher', 'put_rows', 'remove_rows', 'in_order', 'DatabaseIndex', 'about', 'known',
-           'FaissBackend', 'WithMetadata']
+__all__ = ['Backend', 'DatabaseSearcher', 'search_rows', 'retuned', 'put_rows', 'remove_rows', 'in_order', 'DatabaseIndex',
+           'about', 'known', 'Pointer', 'steady', 'same_space', 'FaissBackend', 'WithMetadata']
 
 # %% ../../nbs/05_index/21_databases.ipynb #3c71fad9
 class Backend(Protocol):
@@ -49,11 +53,7 @@ class DatabaseSearcher:
 
     def search(self, queries: Vectors | np.ndarray, k: int, where: Any = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` float32 and rows `(q, k)` int64, best first, −1 where there are fewer; `where`: a condition on metadata, a mask over all rows, or row numbers."
-        at_least("k", k, 1, "search")
-        q = self.prepare(queries)
-        asked, rows = read_where(where, 0 if where is None else self.backend.next_row)
-        if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked): return nothing(len(q), k)
-        return in_order(self.backend.find(q, k, asked, rows, self.index), k, getattr(self.index, "threshold", None))
+        return search_rows(self, queries, k, where)
 
     def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
         "The query array as the database takes it, after its space has been checked."
@@ -71,14 +71,27 @@ class DatabaseSearcher:
 
     def tuned(self, **settings: Any) -> DatabaseSearcher:
         "The same data under other settings of a query, such as `ef_search=200`; nothing is copied."
-        if bad := [s for s in settings if s not in self.index.query_args]: raise ConfigError(f"{bad[0]} is no query argument of this index", repr(self.index), f"It has: {', '.join(self.index.query_args) or 'none'}")
-        return replace(self, index=replace(self.index, **settings))
+        return replace(self, index=retuned(self.index, settings))
 
     def close(self) -> None:
         "Give back what it holds; an index without a name of its own is deleted."
         self.backend.close()
     def __enter__(self) -> DatabaseSearcher: return self
     def __exit__(self, *error: Any) -> None: self.close()
+
+# %% ../../nbs/05_index/21_databases.ipynb #ac31f2d5
+def search_rows(db: DatabaseSearcher, queries: Vectors | np.ndarray, k: int, where: Any) -> tuple[np.ndarray, np.ndarray]:
+    "What `search` does: check `k`, space and filter, ask the database, put its answers in order."
+    at_least("k", k, 1, "search")
+    q = db.prepare(queries)
+    asked, rows = read_where(where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row)
+    if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked): return nothing(len(q), k)
+    return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "threshold", None))
+
+def retuned(index: Any, settings: Mapping[str, Any]) -> Any:
+    "The configuration with other `query_args`; raises `ConfigError` for a field that a search cannot set."
+    if bad := [s for s in settings if s not in index.query_args]: raise ConfigError(f"{bad[0]} is no query argument of this index", repr(index), f"It has: {', '.join(index.query_args) or 'none'}")
+    return replace(index, **settings)
 
 # %% ../../nbs/05_index/21_databases.ipynb #8f064911
 def _placed(rows: Sequence[int] | None, n: int, next_row: int) -> np.ndarray:
@@ -118,6 +131,8 @@ def in_order(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, threshold: 
 class DatabaseIndex:
     "What the configurations of databases have in common: checks of fields that all of them have."
     query_args: tuple[str, ...] = ()      # fields that a search may set anew, without building
+    libraries: tuple[str, ...] = ()       # distributions whose versions decide what is found
+
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
         "Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number outside its limits; lists of choices are left to `grid`."
         name = type(self).__name__
@@ -135,6 +150,7 @@ class DatabaseIndex:
         if not len(v): raise DataError("there are no vectors to index", type(self).__name__)
         return v, prepared(v, self.metric), check_metadata(metadata, len(v))
 
+# %% ../../nbs/05_index/21_databases.ipynb #c9138fb2
 def about(index: Any, space: Space) -> dict[str, Any]:
     "What a stored index says about itself: space and metric, as plain values."
     return {"space": {**vars(space), "prompts": list(space.prompts)}, "metric": index.metric}
@@ -143,6 +159,45 @@ def known(index: Any, stored: Mapping[str, Any], where: str) -> Space:
     "The space of a stored index; raises `ConfigError` where it was built with another metric."
     if stored["metric"] != index.metric: raise ConfigError(f"it was built with metric={stored['metric']!r}, not {index.metric!r}", where, "Give the metric it was built with")
     return Space(**{**stored["space"], "prompts": tuple(stored["space"]["prompts"])})
+
+# %% ../../nbs/05_index/21_databases.ipynb #fef86d8b
+@dataclass(frozen=True)
+class Pointer:
+    "The file that says which collection a name means."
+    path: Path
+
+    def read(self) -> dict[str, Any] | None:
+        "What it says; None where there is none; raises `StoreError` where it is damaged."
+        try: return json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError: return None
+        except ValueError as e: raise StoreError(f"it is damaged ({e})", str(self.path), "Remove it and build the collection again") from e
+
+    def write(self, said: Mapping[str, Any]) -> None:
+        "Let it say something else, in one step; under `held`, so what lies beside it unfinished is nobody's any more."
+        for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp"): rubbish.unlink()
+        write_atomic(self.path, json.dumps(said))
+
+    def held(self) -> FileLock:
+        "The right to build or change: `with pointer.held():`."
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.path.with_name(f".{self.path.name}.lock"))
+
+# %% ../../nbs/05_index/21_databases.ipynb #30a5b6d5
+def steady(read: Callable[[bool], Any], ask: Callable[[Any], Any], failures: tuple[type[Exception], ...]) -> Any:
+    "What `ask(target)` gives while the name means `target` all along; `read(failed)` says what it means now, `failures` are what asking a removed collection may raise."
+    target = read(False)
+    while True:
+        try: got = ask(target)
+        except failures:
+            if (now := read(True)) == target: raise
+        else:
+            if (now := read(False)) == target: return got
+        target = now
+
+# %% ../../nbs/05_index/21_databases.ipynb #e4343143
+def same_space(index: Any, opened: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
+    "Raise `VectorSpaceError`, or `ConfigError` for another metric, where a name has come to mean a collection that cannot be compared with the one that was `opened`."
+    if now["space"] != opened["space"] or now["metric"] != opened["metric"]: known(index, opened, where).check(known(index, now, where), f"rebuilt {where!r}: its")
 
 # %% ../../nbs/05_index/21_databases.ipynb #92ff0a9a
 class FaissBackend:
@@ -176,11 +231,13 @@ class FaissBackend:
 
     def close(self) -> None: self.searcher, self.metadata = None, []
 
+# %% ../../nbs/05_index/21_databases.ipynb #88a0f357
 @dataclass(frozen=True)
 class WithMetadata(DatabaseIndex):
     "A FAISS index with metadata, as a vector database in memory; `index` is a `FaissFlat` or one of its relatives."
     index: Any
     threshold: float | None = None
+    libraries = ("faiss-cpu",)
 
     @property
     def metric(self) -> str: return self.index.metric

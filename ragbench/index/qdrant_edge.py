@@ -5,7 +5,6 @@
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #a7d0b484
 from __future__ import annotations
 
-import json
 import shutil
 import uuid
 import weakref
@@ -17,12 +16,12 @@ import numpy as np
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.starts import threads
-from ..core.store import write_atomic
 from .conditions import Clause, kind
+from .databases import Pointer, same_space, steady
 
 # %% auto #0
 __all__ = ['qdrant_filter', 'field_kinds', 'qdrant_score', 'edge', 'EdgeWords', 'payload', 'read_about', 'qdrant_answers',
-           'upsert', 'EdgeBackend', 'edge_build', 'edge_open']
+           'upsert', 'EdgeBackend', 'edge_put', 'edge_remove', 'edge_find', 'new_shard', 'edge_build', 'edge_open']
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #216b2179
 def qdrant_filter(
@@ -76,8 +75,9 @@ def payload(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_about(folder: Path) -> dict[str, Any]:
     "What a folder says about itself; raises `StoreError` where there is nothing of ours."
-    try: return json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    except FileNotFoundError as e: raise StoreError("there is no collection here", str(folder), "Build it first") from e
+    said = Pointer(folder / "about.json").read()
+    if said is None: raise StoreError("there is no collection here", str(folder), "Build it first")
+    return said
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #ec551db7
 def qdrant_answers(ask: Callable[[np.ndarray, bool], list], array: np.ndarray, k: int, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -101,8 +101,9 @@ def _leave(shard: Any, folder: Path | None) -> None:
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #97b8025f
 class EdgeBackend:
     "A shard in a folder; with `own`, the folder is deleted at the end."
-    def __init__(self, shard: Any, folder: Path, own: bool):
-        self.q, self._shard, self.folder, self.head = edge(), shard, folder, read_about(folder)
+    def __init__(self, shard: Any, folder: Path, head: Mapping[str, Any], index: Any, own: bool):
+        self.q, self._shard, self.folder, self.index, self.pointer = edge(), shard, folder, index, Pointer(folder / "about.json")
+        self.opened = self.head = dict(head)
         self.words, self.finalizer = EdgeWords(self.q), weakref.finalize(self, _leave, shard, folder if own else None)
 
     @property
@@ -118,43 +119,82 @@ class EdgeBackend:
     def count(self) -> int: return self.shard.count(self.q.CountRequest(exact=True))
     def close(self) -> None: self.finalizer()
 
-    def put(self, rows, array, metadata) -> None:
-        upsert(self.shard, rows, array, metadata)
-        self.shard.flush()
-        self.head["next_row"] = max(self.head["next_row"], int(rows.max()) + 1)
-        write_atomic(self.folder / "about.json", json.dumps(self.head))
+    def current(self, to_change: bool = False) -> None:
+        "Raise `VectorSpaceError` where the folder has come to hold vectors of another space, `StoreError` where a replaced shard is to be changed."
+        now = read_about(self.folder)
+        if now["shard"] == self.head["shard"]: return
+        same_space(self.index, self.head, now, self.folder.name)
+        if to_change: raise StoreError("the collection was replaced since it was opened", str(self.folder), "Open it again, then change it")
 
-    def remove(self, rows) -> int:
-        there = [r.id for r in self.shard.retrieve(rows.tolist(), with_payload=False, with_vector=False)]
-        if there: self.shard.update(self.q.UpdateOperation.delete_points(there)); self.shard.flush()
-        return len(there)
-
+    def put(self, rows, array, metadata) -> None: edge_put(self, self.shard, rows, array, metadata)
+    def remove(self, rows) -> int: return edge_remove(self, self.shard, rows)
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
-        q, filter = self.q, qdrant_filter(self.words, clauses, rows)
-        def ask(queries: np.ndarray, exact: bool) -> list:
-            rest = {"limit": k, "filter": filter, "params": q.SearchParams(hnsw_ef=settings.ef_search, exact=exact), "with_payload": False, "with_vector": False}
-            return self.shard.query_batch(q.QueryBatchRequest([q.QueryRequest(query=q.Query.Nearest(a.tolist()), **rest) for a in queries]))
-        return qdrant_answers(ask, array, k, settings.metric)
+        return edge_find(self, self.shard, array, k, qdrant_filter(self.words, clauses, rows), settings)
+
+# %% ../../nbs/05_index/33_qdrant_edge.ipynb #fdfa845e
+def edge_put(backend: EdgeBackend, shard: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+    "Insert points, or replace those that are there."
+    with backend.pointer.held():
+        backend.current(to_change=True)
+        upsert(shard, rows, array, metadata)
+        shard.flush()
+        backend.head["next_row"] = max(backend.head["next_row"], int(rows.max()) + 1)
+        backend.pointer.write(backend.head)
+
+def edge_remove(backend: EdgeBackend, shard: Any, rows: np.ndarray) -> int:
+    "Delete points; returns how many were there."
+    with backend.pointer.held():
+        backend.current(to_change=True)
+        held = [r.id for r in shard.retrieve(rows.tolist(), with_payload=False, with_vector=False)]
+        if held: shard.update(backend.q.UpdateOperation.delete_points(held)); shard.flush()
+        return len(held)
+
+def edge_find(backend: EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+    "The nearest rows of each query."
+    backend.current()
+    q = backend.q
+    def ask(queries: np.ndarray, exact: bool) -> list:
+        rest = {"limit": k, "filter": filter, "params": q.SearchParams(hnsw_ef=settings.ef_search, exact=exact), "with_payload": False, "with_vector": False}
+        return shard.query_batch(q.QueryBatchRequest([q.QueryRequest(query=q.Query.Nearest(a.tolist()), **rest) for a in queries]))
+    return qdrant_answers(ask, array, k, settings.metric)
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #1610c954
-def edge_build(index: Any, folder: Path, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]], own: bool) -> EdgeBackend:
-    "A new shard of these vectors in `folder`, indexed, in the place of one that was there."
-    q, name = edge(), f"shard-{uuid.uuid4().hex[:12]}"
-    before = read_about(folder)["shard"] if (folder / "about.json").exists() else None
-    folder.mkdir(parents=True, exist_ok=True)
+def new_shard(index: Any, folder: Path, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> Any:
+    "A shard of these vectors in `folder`, indexed."
+    q, small = edge(), max(1, index.full_scan_threshold)
     distance = q.Distance.Euclid if index.metric == "l2" else q.Distance.Dot
-    small = max(1, index.full_scan_threshold)
     graph = q.HnswIndexConfig(m=index.m, ef_construct=index.ef_construct, full_scan_threshold=small, max_indexing_threads=threads())
-    shard = q.EdgeShard.create(str(folder / name), q.EdgeConfig(vectors=q.EdgeVectorParams(size=array.shape[1], distance=distance), hnsw_config=graph, max_search_threads=threads(),
-                                                                optimizers=q.EdgeOptimizersConfig(indexing_threshold=small, default_segment_number=1)))
+    shard = q.EdgeShard.create(str(folder), q.EdgeConfig(vectors=q.EdgeVectorParams(size=array.shape[1], distance=distance), hnsw_config=graph, max_search_threads=threads(),
+                                                         optimizers=q.EdgeOptimizersConfig(indexing_threshold=small, default_segment_number=1)))
     kinds = {"text": q.PayloadSchemaType.Keyword, "number": q.PayloadSchemaType.Float}
     for field, what in field_kinds([payload(m) for m in metadata]).items(): shard.update(q.UpdateOperation.create_field_index(field, kinds[what]))
     upsert(shard, np.arange(len(array)), array, metadata)
     shard.optimize(); shard.flush()
-    write_atomic(folder / "about.json", json.dumps({**head, "next_row": len(array), "shard": name}))
-    if before is not None: shutil.rmtree(folder / before)
-    return EdgeBackend(shard, folder, own)
+    return shard
 
-def edge_open(folder: Path) -> EdgeBackend:
-    "The shard in a folder."
-    return EdgeBackend(edge().EdgeShard.load(str(folder / read_about(folder)["shard"])), folder, own=False)
+# %% ../../nbs/05_index/33_qdrant_edge.ipynb #be34bc0f
+def _sweep(folder: Path, shard: str | None) -> None:
+    for old in folder.glob("shard-*"):
+        if old.name != shard: shutil.rmtree(old)
+
+def edge_build(index: Any, folder: Path, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]], own: bool) -> EdgeBackend:
+    "A new shard of these vectors in `folder`, in the place of one that was there."
+    pointer, name = Pointer(folder / "about.json"), f"shard-{uuid.uuid4().hex[:12]}"
+    with pointer.held():
+        _sweep(folder, (pointer.read() or {}).get("shard"))
+        shard = new_shard(index, folder / name, array, metadata)
+        pointer.write(head := {**head, "next_row": len(array), "shard": name})
+        _sweep(folder, name)
+    return EdgeBackend(shard, folder, head, index, own)
+
+def _load(path: Path) -> Any:
+    try: return edge().EdgeShard.load(str(path))
+    except MissingExtra: raise
+    except Exception as e:          # the engine's only type
+        why = "it is open already, here or in another process" if "WouldBlock" in str(e) else str(e)
+        raise StoreError(f"the collection cannot be opened: {why}", str(path.parent), "Close it there first, or use a server for several at once" if "WouldBlock" in str(e) else "Build it again") from e
+
+def edge_open(index: Any, folder: Path) -> EdgeBackend:
+    "The shard in a folder; raises `StoreError` where there is none, or where it is open already."
+    head, shard = steady(lambda failed: read_about(folder), lambda head: (head, _load(folder / head["shard"])), (StoreError,))
+    return EdgeBackend(shard, folder, head, index, own=False)

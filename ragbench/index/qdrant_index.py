@@ -5,12 +5,13 @@
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #95aeae50
 from __future__ import annotations
 
+import re
 import tempfile
 import time
 import uuid
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +22,13 @@ import numpy as np
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.vectors import Vectors
 from .conditions import Clause
-from .databases import DatabaseIndex, DatabaseSearcher, about, known
+from .databases import DatabaseIndex, DatabaseSearcher, about, known, same_space, steady
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
 # %% auto #0
-__all__ = ['ClientWords', 'answering', 'qdrant_client', 'behind', 'ClientBackend', 'wait_until_indexed', 'client_build',
-           'switch_alias', 'client_open', 'QdrantIndex']
+__all__ = ['KILLED_AFTER', 'ClientWords', 'Gone', 'answering', 'qdrant_client', 'behind', 'target', 'ClientBackend', 'head_of',
+           'client_put', 'client_remove', 'client_find', 'wait_until_indexed', 'client_build', 'sweep', 'switch_alias',
+           'client_open', 'QdrantIndex']
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #3167b840
 class ClientWords:
@@ -39,6 +41,9 @@ class ClientWords:
     def every(self, parts: list) -> Any: return self.m.Filter(must=parts)
     def some(self, parts: list) -> Any: return self.m.Filter(should=parts)
 
+class Gone(StoreError):
+    "The server has no such collection, or has it no more."
+
 @contextmanager
 def answering(location: str | None) -> Iterator[None]:
     "In the block, what a server refuses or fails to answer is a `StoreError` with its words."
@@ -46,7 +51,7 @@ def answering(location: str | None) -> Iterator[None]:
     try: yield
     except ApiException as e:
         said = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
-        raise StoreError(f"the Qdrant server does not answer as it should ({said})", str(location), "Check the address and the API key, and look at the server's log") from e
+        raise (Gone if getattr(e, "status_code", None) == 404 else StoreError)(f"the Qdrant server does not answer as it should ({said})", str(location), "Check the address and the API key, and look at the server's log") from e
 
 def qdrant_client(location: str, api_key: str | None = None, timeout: int = 60) -> Any:
     "A client for a server or for memory; raises `MissingExtra` without the package, `StoreError` where no server answers or the key is refused."
@@ -66,6 +71,13 @@ def behind(client: Any, alias: str) -> str | None:
     "The collection that an alias points at; None where there is no such alias."
     return {a.alias_name: a.collection_name for a in client.get_aliases().aliases}.get(alias)
 
+def target(client: Any, index: QdrantIndex) -> str:
+    "The collection that the index's name means; raises `Gone` where it means none."
+    with answering(index.location):
+        name = behind(client, index.collection) or (index.collection if client.collection_exists(index.collection) else None)
+    if name is None: raise Gone(f"there is no collection {index.collection!r}", index.location, "Build it first")
+    return name
+
 def _leave(client: Any, own: str | None) -> None:
     "Delete what was one's own; a server that is gone keeps it."
     from qdrant_client.http.exceptions import ApiException
@@ -74,49 +86,76 @@ def _leave(client: Any, own: str | None) -> None:
     except ApiException: return
     finally: client.close()
 
-# %% ../../nbs/05_index/34_qdrant_index.ipynb #8f3fc8e7
+# %% ../../nbs/05_index/34_qdrant_index.ipynb #27996a8a
 class ClientBackend:
-    "A collection of a server or in memory, under its own name or behind an alias; an `own` one is deleted at the end."
+    "A collection of a server or in memory, which an alias points at unless it is its `own`, deleted at the end."
     def __init__(self, client: Any, name: str, head: Mapping[str, Any], index: QdrantIndex, own: bool):
         from qdrant_client import models
-        self.m, self._client, self.name, self.index, self.head = models, client, name, index, dict(head)
-        self.words, self.local = ClientWords(models), index.location == ":memory:"
+        self.m, self._client, self.name, self.index, self.opened = models, client, name, index, dict(head)
+        self.words, self.local, self.alias = ClientWords(models), index.location == ":memory:", None if own else index.collection
         self.finalizer = weakref.finalize(self, _leave, client, name if own else None)
 
     @property
     def client(self) -> Any:
         if not self.finalizer.alive: raise ConfigError("the index is closed", self.name, "Build or open it again")
         return self._client
-    def ask(self, call: str, *args: Any, **more: Any) -> Any:
+    def call(self, call: str, *args: Any, **more: Any) -> Any:
         "One call of the client."
         with answering(self.index.location): return getattr(self.client, call)(*args, **more)
+    def now(self, looking: bool = False) -> str:
+        "The collection that is asked; `looking`: that the alias points at."
+        return self.name if not looking or self.alias is None else target(self.client, self.index)
+    def at(self, name: str) -> str:
+        "That collection from here on; raises `VectorSpaceError` where its vectors are of another space than this searcher was opened on."
+        if name != self.name: same_space(self.index, self.opened, self.head(name), self.alias); self.name = name
+        return name
+    def ask(self, question: Callable[[str], Any]) -> Any: return steady(self.now, lambda name: question(self.at(name)), (Gone,))
+    def head(self, name: str) -> dict[str, Any]:
+        "What a collection says about itself at this moment."
+        return head_of(self.client, name, self.index)
+
     @property
-    def next_row(self) -> int: return self.head["next_row"]
+    def next_row(self) -> int: return self.ask(self.head)["next_row"]
     @property
-    def disk_bytes(self) -> int: return self.count() * (4 * self.head["space"]["dim"] + (0 if self.local else 8 * self.index.m))
-    def count(self) -> int: return self.ask("count", self.name, exact=True).count
+    def disk_bytes(self) -> int: return self.count() * (4 * self.opened["space"]["dim"] + (0 if self.local else 8 * self.index.m))
+    def count(self) -> int: return self.ask(lambda name: self.call("count", name, exact=True)).count
     def close(self) -> None: self.finalizer()
 
-    def put(self, rows, array, metadata, step: int = 500) -> None:
-        for i in range(0, len(rows), step):
-            part = slice(i, i + step)
-            self.ask("upsert", self.name, self.m.Batch(ids=rows[part].tolist(), vectors=array[part].tolist(), payloads=[dict(m) for m in metadata[part]]), wait=True)
-        if int(rows.max()) >= self.next_row:
-            self.head["next_row"] = int(rows.max()) + 1
-            self.ask("update_collection", behind(self.client, self.name) or self.name, metadata={"ragbench": self.head})
-
-    def remove(self, rows) -> int:
-        there = [p.id for p in self.ask("retrieve", self.name, rows.tolist(), with_payload=False)]
-        if there: self.ask("delete", self.name, self.m.PointIdsList(points=there), wait=True)
-        return len(there)
-
+    def put(self, rows, array, metadata) -> None: client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
+    def remove(self, rows) -> int: return client_remove(self, self.at(self.now(looking=True)), rows)
     def find(self, array, k, clauses: Sequence[Clause], rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         filter = qdrant_filter(self.words, clauses, rows)
-        def nearest(queries: np.ndarray, exact: bool) -> list:
-            params = None if self.local else self.m.SearchParams(hnsw_ef=settings.ef_search, exact=exact)
-            asked = [self.m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
-            return [g.points for g in self.ask("query_batch_points", self.name, asked)]
-        return qdrant_answers(nearest, array, k, settings.metric)
+        return self.ask(lambda name: client_find(self, name, array, k, filter, settings))
+
+# %% ../../nbs/05_index/34_qdrant_index.ipynb #38a62b14
+def head_of(client: Any, name: str, index: QdrantIndex) -> dict[str, Any]:
+    "What a collection says about itself; raises `ConfigError` for someone else's."
+    with answering(index.location): head = (client.get_collection(name).config.metadata or {}).get("ragbench")
+    if head is None: raise ConfigError("the collection was not made by ragbench", name, "Choose another name")
+    return head
+
+def client_put(backend: ClientBackend, name: str, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]], step: int = 500) -> None:
+    "Insert points of the collection `name`, or replace those that are there."
+    for i in range(0, len(rows), step):
+        part = slice(i, i + step)
+        backend.call("upsert", name, backend.m.Batch(ids=rows[part].tolist(), vectors=array[part].tolist(), payloads=[dict(m) for m in metadata[part]]), wait=True)
+    head = backend.head(name)
+    if int(rows.max()) >= head["next_row"]: backend.call("update_collection", name, metadata={"ragbench": {**head, "next_row": int(rows.max()) + 1}})
+
+def client_remove(backend: ClientBackend, name: str, rows: np.ndarray) -> int:
+    "Delete points of the collection `name`; returns how many were there."
+    held = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
+    if held: backend.call("delete", name, backend.m.PointIdsList(points=held), wait=True)
+    return len(held)
+
+def client_find(backend: ClientBackend, name: str, array: np.ndarray, k: int, filter: Any, settings: QdrantIndex) -> list[tuple[np.ndarray, np.ndarray]]:
+    "The nearest rows of each query in the collection `name`."
+    m = backend.m
+    def nearest(queries: np.ndarray, exact: bool) -> list:
+        params = None if backend.local else m.SearchParams(hnsw_ef=settings.ef_search, exact=exact)
+        asked = [m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
+        return [g.points for g in backend.call("query_batch_points", name, asked)]
+    return qdrant_answers(nearest, array, k, settings.metric)
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #65b489e7
 def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = .2) -> None:
@@ -130,22 +169,34 @@ def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: flo
 def client_build(index: QdrantIndex, client: Any, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> ClientBackend:
     "A new collection of these vectors, indexed; one behind the same alias is replaced by it."
     from qdrant_client import models as m
-    name = f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}"
+    name, head = f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}", {**head, "next_row": len(array), "began": int(time.time())}
     client.create_collection(name, vectors_config=m.VectorParams(size=array.shape[1], distance=m.Distance.EUCLID if index.metric == "l2" else m.Distance.DOT),
                              hnsw_config=m.HnswConfigDiff(m=index.m, ef_construct=index.ef_construct, full_scan_threshold=max(10, index.full_scan_threshold)),
-                             optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)), metadata={"ragbench": {**head, "next_row": len(array)}})
-    backend = ClientBackend(client, name, {**head, "next_row": len(array)}, index, own=True)
+                             optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)), metadata={"ragbench": head})
+    backend = ClientBackend(client, name, head, index, own=True)
     try:
         with answering(index.location):
             kinds = {"text": m.PayloadSchemaType.KEYWORD, "number": m.PayloadSchemaType.FLOAT, "bool": m.PayloadSchemaType.BOOL}
             for f, what in field_kinds(metadata).items() if not backend.local else (): client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
-            backend.put(np.arange(len(array)), array, metadata)
+            client_put(backend, name, np.arange(len(array)), array, metadata)
             wait_until_indexed(client, name)
             if index.collection is None: return backend
             switch_alias(client, index.collection, name)
+            sweep(client, index)
     except BaseException: backend.close(); raise         # nothing half made stays on the server
     backend.finalizer.detach()
-    return ClientBackend(client, index.collection, backend.head, index, own=False)
+    return ClientBackend(client, name, head, index, own=False)
+
+KILLED_AFTER = 86_400     # seconds after which a collection that no alias points at is taken for the work of a builder that died
+
+def sweep(client: Any, index: QdrantIndex) -> None:
+    "Remove what killed builders of the index's name left on the server."
+    ours, shown = re.compile(re.escape(index.collection) + "-[0-9a-f]{32}"), {a.collection_name for a in client.get_aliases().aliases}
+    for c in client.get_collections().collections:
+        if c.name in shown or not ours.fullmatch(c.name): continue
+        try:
+            if head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER: client.delete_collection(c.name)
+        except Gone: continue       # another builder was quicker
 
 def switch_alias(client: Any, alias: str, name: str) -> None:
     "Point `alias` at the collection `name` and delete the one that it pointed at; raises `ConfigError` where a collection has that name."
@@ -161,11 +212,8 @@ def client_open(index: QdrantIndex) -> ClientBackend:
     "The collection behind an alias of a server."
     client = qdrant_client(index.location, index.api_key)
     try:
-        with answering(index.location):
-            if not client.collection_exists(index.collection): raise StoreError(f"there is no collection {index.collection!r}", index.location, "Build it first")
-            head = (client.get_collection(index.collection).config.metadata or {}).get("ragbench")
-        if head is None: raise ConfigError("the collection was not made by ragbench", index.collection, "Choose another name")
-        return ClientBackend(client, index.collection, head, index, own=False)
+        name, head = steady(lambda failed: target(client, index), lambda name: (name, head_of(client, name, index)), (Gone,))
+        return ClientBackend(client, name, head, index, own=False)
     except BaseException: client.close(); raise
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #cb03aac3
@@ -182,6 +230,7 @@ class QdrantIndex(DatabaseIndex):
     threshold: float | None = None          # leave out what scores less
     api_key: str | None = field(default=None, repr=False, compare=False)
     query_args = ("ef_search", "threshold")
+    libraries = ("qdrant-client", "qdrant-edge-py")
 
     def __post_init__(self):
         if self.location is not None: object.__setattr__(self, "location", str(self.location))
@@ -208,5 +257,5 @@ class QdrantIndex(DatabaseIndex):
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
         if self.collection is None: raise ConfigError("only a collection with a name can be opened again", repr(self))
-        backend = client_open(self) if self.by_client else edge_open(Path(self.location) / self.collection)
-        return DatabaseSearcher(backend, self, known(self, backend.head, self.location))
+        backend = client_open(self) if self.by_client else edge_open(self, Path(self.location) / self.collection)
+        return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))

@@ -83,6 +83,7 @@ class BM25S:
     stopwords: str | tuple[str, ...] | None = "en"
     delta: float = 0.5                    # bm25l and bm25+ only
     exact = True
+    libraries = ("bm25s", "PyStemmer")
 
     def __post_init__(self):
         BM25(k1=self.k1, b=self.b, delta=self.delta)      # the same limits

