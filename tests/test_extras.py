@@ -49,7 +49,7 @@ class Page(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page); threading.Thread(target=server.serve_forever, daemon=True).start()
 from ragbench import load_corpus
-corpus = load_corpus(f"http://127.0.0.1:{server.server_port}/")
+corpus = load_corpus(f"http://127.0.0.1:{server.server_port}/", allow_private=True)
 assert "lifts water" in corpus[0].text, corpus.errors
 """,
     "ocr": """

@@ -109,6 +109,55 @@ def test_seconds_that_were_asked_for_bind_in_a_small_folder_too(tmp_path):
     assert corpus.errors == (("rows.csv", "it took longer than 1 seconds"),)
 
 
+ENGINES = """
+import os, signal, time
+class Crash:
+    def read(self, page): os.kill(os.getpid(), signal.SIGSEGV)
+class Hang:
+    def read(self, page): time.sleep(600)
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("engine", "limits", "reason"), [
+    ("Crash", Limits(), "the process that read it died (SIGSEGV)"),
+    ("Hang", Limits(seconds=3), "it took longer than 3 seconds")])
+def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(tmp_path, monkeypatch, engine, limits, reason):
+    (tmp_path / "engines_that_fail.py").write_text(ENGINES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import engines_that_fail
+
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.pdf").write_bytes(make_pdf(1))
+    (folder / "c.md").write_text("# Oil\n\nCheck the level.")
+    scan = pymupdf.open()
+    scan.new_page().insert_image((72, 72, 200, 200), pixmap=pymupdf.Pixmap(pymupdf.csGRAY, (0, 0, 20, 20)))
+    scan.save(folder / "b.pdf")
+    corpus = load_corpus(folder, ocr=getattr(engines_that_fail, engine)(), limits=limits)
+    assert [d.id for d in corpus] == ["a.pdf", "c.md"]
+    assert corpus.errors == (("b.pdf", reason),)
+
+
+def test_a_folder_with_a_pdf_is_parsed_in_another_process_and_a_single_file_in_this_one(tmp_path):
+    (tmp_path / "a.pdf").write_bytes(make_pdf(1))
+    code = "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1]); print('pymupdf' in sys.modules)"
+    parsed_here = [subprocess.run([sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True).stdout.strip()
+                   for source in (tmp_path / "*.pdf", tmp_path / "a.pdf")]
+    assert parsed_here == ["False", "True"]
+
+
+def test_the_worker_that_stays_sees_what_changed_since(tmp_path, monkeypatch):
+    for n, name in enumerate(("one", "two")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.pdf").write_bytes(make_pdf(n + 1))
+    pages = []
+    for name in ("one", "two"):
+        monkeypatch.chdir(tmp_path / name)
+        pages.append(len(load_corpus("*.pdf")[0].pages))
+    assert pages == [1, 2]
+
+
 def test_many_files_keep_their_order(tmp_path):
     for n in range(40):
         (tmp_path / f"{n:02}.md").write_text(f"# Number {n}\n" + "word " * (40 - n))

@@ -194,3 +194,22 @@ def test_text_in_a_code_page_of_the_east_is_no_windows_1252(tmp_path):
     first, second = load_corpus(tmp_path)
     assert (first.text, first.metadata["encoding"]) == (said, "cp932")
     assert (second.text, second.metadata["encoding"]) == ("¿Por qué? Mañana, a 45 °C.", "cp1252")
+
+
+@pytest.mark.parametrize(("encoding", "text"), [
+    ("cp1251", "Насос включён до пуска машины, а остановлен после неё."),
+    ("cp1253", "Η αντλία ξεκινά πριν από τη μηχανή."),
+    ("cp1250", "Błąd zapisu: sprawdź, czy dysk jest włączony."),
+    ("cp1252", "¿Por qué? «Mañana», dijo el señor, según cada matriz m×n del corazón. Así será, mañana más, qué más, está allí, él también sí."),
+    ("cp1252", "La col·lecció és aquí.")])
+def test_one_rule_for_old_code_pages_whatever_the_format(tmp_path, encoding, text):
+    files = {"a.txt": text, "b.md": text, "c.csv": f"n;text\n1;{text}\n", "d.jsonl": json.dumps({"text": text}, ensure_ascii=False) + "\n",
+             "e.vtt": f"WEBVTT\n\n00:00:01.000 --> 00:00:04.000\n<v Ana>{text}\n"}
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content.encode(encoding))
+    corpus = load_corpus(tmp_path)
+    assert not corpus.errors
+    assert len(corpus) == 5
+    for doc in corpus:
+        assert text in doc.text, doc.id
+        assert doc.metadata["encoding"] == encoding, doc.id

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
-from .base import LIMITS, Limits, Refused, TextBuilder, kind_of, read_bytes, tidy
+from .base import LIMITS, Limits, Refused, TextBuilder, kind_of, no_collection, read_bytes, tidy
 from .word_styles import Numbering, Styles, properties, read_numbering
 
 # %% auto #0
-__all__ = ['load_docx']
+__all__ = ['paragraph_styles', 'load_docx']
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #43045a97
 def _open(data: bytes, where: str) -> zipfile.ZipFile:
@@ -39,8 +39,8 @@ def _parser() -> Any:
     from lxml import etree
     return etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True, collect_ids=False)
 
-def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits) -> Any:
-    "The root element of one part, or None if there is no such part; entities are not resolved."
+def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits, cut: Callable[[bytes], bytes] = bytes) -> Any:
+    "The root element of one part, or None if there is no such part; entities are not resolved. `cut` takes out what nobody reads."
     from lxml import etree
     try:
         with package.open(name) as part: data = part.read(limits.bytes + 1)
@@ -48,10 +48,25 @@ def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits) -> Any
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as e:
         raise Refused(f"the file is damaged: {name} cannot be unpacked", where) from e
     if len(data) > limits.bytes: raise Refused(f"{name} unpacks to more than {limits.bytes:,} bytes", where, "Raise Limits(bytes=…)")
-    try: root = etree.fromstring(data, _parser())
+    try: root = etree.fromstring(cut(data), _parser())
     except (etree.XMLSyntaxError, ValueError) as e: raise Refused(f"the file is damaged: {name} is not well-formed XML", where) from e
     if root.getroottree().docinfo.doctype: raise Refused(f"{name} declares a document type, which no Word file does", where)
     return root
+
+# %% ../../nbs/02_ingest/04_docx.ipynb #38c4f0f9
+_OTHER_STYLE = re.compile(rb"""\btype=["'](?:table|character|numbering)["']""")
+
+def paragraph_styles(data: bytes) -> bytes:
+    "A style part without its table, character and list styles; as it is where that cannot be seen from the bytes."
+    last = re.search(rb"</((?:[\w.-]+:)?style)s\s*>\s*\Z", data)
+    if last is None: return data
+    opening, closing, out = b"<" + last[1] + b" ", b"</" + last[1] + b">", []
+    *styles, rest = data.split(closing)
+    for style in styles:
+        at = style.rfind(opening)
+        other = at >= 0 and _OTHER_STYLE.search(style, at, style.find(b">", at))
+        out += (style[:at],) if other else (style, closing)
+    return b"".join([*out, rest])
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #f4596af8
 def _targets(package: zipfile.ZipFile, part: str, where: str, limits: Limits) -> dict[str, str]:
@@ -210,12 +225,13 @@ _CORE = {"title": "title", "creator": "author", "subject": "subject", "keywords"
          "language": "language", "created": "created", "modified": "modified", "lastModifiedBy": "modified_by"}
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #d54dbf4b
+@no_collection()
 def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Document:
     "A Word file: paragraphs, headings, lists and tables in the order of the body; pages where it says where they end."
     path = Path(path)
     where = path.name
     with _open(read_bytes(path, limits), where) as package:
-        part = lambda name: _xml(package, name, where, limits) if name else None
+        part = lambda name, cut=bytes: _xml(package, name, where, limits, cut) if name else None
         top = _targets(package, "", where, limits)
         root = part(top.get("officeDocument"))
         if root is None: raise Refused("it is a ZIP archive without a Word document in it", where)
@@ -225,7 +241,7 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
         body = root.find(w + "body")
         if body is None: raise Refused("the file is damaged: the document has no body", where)
         _prune(root, w)
-        styles = Styles(part(near.get("styles")))
+        styles = Styles(part(near.get("styles"), paragraph_styles))
         notes = _read_notes([part(near.get("footnotes")), part(near.get("endnotes"))])
         reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
         _read_body(reader, body)

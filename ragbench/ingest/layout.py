@@ -170,10 +170,10 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
     if len(pages) < 2: return set()
     by_text: dict[str, list[tuple[float, int, int]]] = {}
     for p, (height, lines) in enumerate(pages):
-        for i, l in enumerate(lines):
-            if l.y1 < height / 9 or l.y0 > height * 8 / 9:
-                text = re.sub(r"\d+", "#", l.text)
-                by_text.setdefault("#" if re.fullmatch("[ivxlc]{1,6}", text) else text, []).append((l.y0, p, i))
+        top, foot = height / 9, height * 8 / 9
+        for i, l in [(i, l) for i, l in enumerate(lines) if l[3] < top or l[1] > foot]:
+            text = re.sub(r"\d+", "#", l.text)
+            by_text.setdefault("#" if re.fullmatch("[ivxlc]{1,6}", text) else text, []).append((l.y0, p, i))
     places = Counter(y for spots in by_text.values() for y in {round(y / 4) for y, _, _ in spots} for _ in {p for z, p, _ in spots if round(z / 4) == y})
     out = set()
     for spots in by_text.values():
@@ -185,11 +185,11 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
 
 def _without_headings(found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]) -> set[tuple[int, int]]:
     "Those of the lines found that are no headings: at the foot, no larger than the body, the same on another page, or a mere page number."
-    sizes, texts = Counter(), Counter()
+    sizes, exact, texts = Counter(), Counter(), Counter(pages[p][1][i].text for p, i in found)
     for p, (_, lines) in enumerate(pages):
         for i, l in enumerate(lines):
-            if (p, i) in found: texts[l.text] += 1
-            else: sizes[round(2 * l.size) / 2] += len(l.text)
+            if (p, i) not in found: exact[l[5]] += len(l[4])
+    for size, n in exact.items(): sizes[round(2 * size) / 2] += n
     body = sizes.most_common(1)[0][0] if sizes else float("inf")
     numbered = lambda l: texts[l.text] == 1 and re.search(r"\d", l.text) and re.search(r"[^\W\d_]{3}", l.text) and not re.match("page|seite|página", l.text, re.I)
     return {(p, i) for p, i in found if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))}

@@ -50,7 +50,7 @@ class Piece:
 def around(lines: Sequence) -> tuple[float, float, float, float]:
     "The box around lines or boxes, in points."
     if len(lines) == 1: return lines[0][:4]
-    x0, y0, x1, y1 = zip(*[l[:4] for l in lines])
+    x0, y0, x1, y1, *_ = zip(*lines)
     return min(x0), min(y0), max(x1), max(y1)
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #8d0c1dcb
@@ -68,7 +68,7 @@ def _distinct(values: Iterable[float], apart: float = 3.0) -> list[float]:
     return out
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #fa59705b
-def _rules(boxes: Iterable[Sequence[float]]) -> tuple[list, list]:
+def _rules(boxes: Sequence[Sequence[float]]) -> tuple[list, list]:
     "Horizontal (y, x0, x1) and vertical (x, y0, y1) ruling lines of thin boxes and of the edges of stroked ones."
     across, down = [], []
     for x0, y0, x1, y1, stroked in boxes:
@@ -95,7 +95,7 @@ def _meeting(across: list, down: list, near: float) -> list[tuple[list[int], lis
     return [([r for r in range(len(across)) if rows >> r & 1], cols) for rows, cols in sets]
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #9bf3331e
-def grids(boxes: Iterable[Sequence[float]], near: float = 2.5) -> list[Grid]:
+def grids(boxes: Sequence[Sequence[float]], near: float = 2.5) -> list[Grid]:
     "The ruled tables that `boxes` (x0, y0, x1, y1, stroked) draw; at least two columns each."
     across, down = _rules(boxes)
     if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000: return []
@@ -130,7 +130,7 @@ def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
     rows: list[list[Line]] = []
     before = None
     for line in lines:
-        if before is not None and line.y0 < before.y1 and line.x0 >= before.x1 - 1.5:
+        if before is not None and line[1] < before[3] and line[0] >= before[2] - 1.5:              # by number: this runs for every line
             shared = min(before.y1, line.y1) - max(before.y0, line.y0)
             if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0): rows[-1].append(line); before = line; continue
         rows.append([line]); before = line

@@ -33,7 +33,7 @@ from .workers import Lost, Worker, in_workers
 logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'type_of', 'dataset_info', 'find_files', 'load_corpus', 'dataset_settings',
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'IN_C', 'type_of', 'dataset_info', 'find_files', 'load_corpus', 'dataset_settings',
            'load_dataset']
 
 # %% ../../nbs/02_ingest/07_load.ipynb #853ca37c
@@ -119,7 +119,7 @@ def load_corpus(
     source: str | Path,               # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", or a URL
     type: str = "auto",               # or a key of `LOADERS`, for all files; "web" for a URL
     *,
-    workers: int | None = None,       # processes; 0: none; None: as many as there are cores where there is enough to do
+    workers: int | None = None,       # processes; 0: none; None: one for a folder with files parsed in C, as many as there are cores where there is enough to do
     progress: bool | None = None,     # None: where someone is looking
     **options: Any,                   # for the loaders: password=, text_columns=, array_path=, max_depth=, limits=, …
 ) -> Corpus:
@@ -130,17 +130,18 @@ def load_corpus(
     base, files = find_files(source)
     settings = dataset_settings(source)
     jobs = [(str(f), os.fsencode(f.relative_to(base).as_posix()).decode("utf-8", "backslashreplace"), type, options, settings) for f in files]
-    n = _workers(files, options.get("limits", LIMITS)) if workers is None else workers
+    n = _workers(source, files, type, options) if workers is None else workers
     watch = watched() and len(jobs) >= 32 if progress is None else progress
     bar = (lambda it, total: progress_bar("loading", total, "file", True, it)) if watch else (lambda it, total: it)
-    done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar)
+    modules = ("ragbench.ingest.load", *(["pymupdf"] if any(f.suffix.lower() == ".pdf" for f in files) else []))
+    done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar, modules, stay=isinstance(options.get("ocr"), str | None))
     out = [one for job, r in zip(jobs, done) for one in ([Refusal(job[1], r.reason)] if isinstance(r, Lost) else r)]
     return Corpus([r for r in out if isinstance(r, Document)], [r for r in out if isinstance(r, Refusal)])
 
 # %% ../../nbs/02_ingest/07_load.ipynb #33dca95f
 def _visit(url: str, options: dict[str, Any], workers: int | None) -> Corpus:
     "The corpus at a URL; files that are found there are read in a process of their own, unless `workers` is 0."
-    limits, worker = options.get("limits", WEB_LIMITS), Worker()
+    limits, worker = options.get("limits", WEB_LIMITS), Worker(("ragbench.ingest.load", "pymupdf"))
     mine = options | {"limits": Limits(bytes=limits.bytes, seconds=limits.seconds)}     # its pages are those of the visit
     def files(path: Path, doc_id: str) -> list[Document | Refusal]:
         job = (str(path), doc_id, "auto", mine)
@@ -169,10 +170,17 @@ def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     return found
 
 # %% ../../nbs/02_ingest/07_load.ipynb #bd58c9c3
-def _workers(files: list[Path], limits: Limits = LIMITS) -> int:
-    "Processes for these files: none unless there are at least 32 of them, or 20 MB; one for seconds that were asked for, which bind nothing in this process."
-    if len(files) < 32 and sum(f.stat().st_size for f in files if f.exists()) < 20_000_000: return int(limits.seconds != LIMITS.seconds)
-    return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(files))
+IN_C = ("pdf", "docx", "html")        # types whose parsers are written in C
+
+def _workers(source: str | Path, files: list[Path], type: str, options: dict[str, Any]) -> int:
+    "Processes for these files of `source`."
+    kinds = [ENDINGS.get(f.suffix.lower(), "pdf") if type == "auto" else type for f in files]      # without an ending it may be a PDF
+    sizes = [f.stat().st_size if f.exists() else 0 for f in files]
+    if any(value.__class__.__module__ == "__main__" for value in options.values()): return 0       # a worker cannot find it
+    if len(files) >= 32 or sum(sizes) >= 20_000_000 or (len(files) > 1 and sum(n for n, kind in zip(sizes, kinds) if kind == "pdf") >= 1_000_000):
+        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(files))
+    found = not Path(source).expanduser().is_file()
+    return int(options.get("limits", LIMITS).seconds != LIMITS.seconds or (found and any(kind in IN_C for kind in kinds)))
 
 # %% ../../nbs/02_ingest/07_load.ipynb #5c7838bb
 def load_dataset(folder: str | Path, **options: Any) -> tuple[Corpus, Gold]:

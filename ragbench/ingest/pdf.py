@@ -61,20 +61,18 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
 _STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}                    # by the bits 2 and 16 of MuPDF's flags
 
 def _lines(page: dict) -> tuple[list[Line], list[tuple]]:
-    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked)."
-    lines, boxes, n = [], [], -1
-    for block in page["blocks"]:
-        if block["type"] == 3: boxes.append((*block["bbox"], block["stroked"]))
-        if block["type"] != 0: continue
-        n += 1
+    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked); none if none stands upright."
+    blocks, lines = page["blocks"], []
+    for n, block in enumerate([b for b in blocks if b["type"] == 0]):
         for line in block["lines"]:
             spans = line["spans"]
-            if len(spans) == 1: text, size, flags = spans[0]["text"], spans[0]["size"], spans[0]["flags"]      # most lines
+            if len(spans) == 1: span = spans[0]; text, size, flags = span["text"], span["size"], span["flags"]      # most lines
             else: text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
-            if text := " ".join(text.split()): lines.append(_line((*line["bbox"], text, size, _STYLES[flags & 18], n)))
-    return lines, boxes
+            if text := " ".join(text.split()): lines.append(_line(Line, (*line["bbox"], text, size, _STYLES[flags & 18], n)))
+    upright = any([b["bbox"][3] - b["bbox"][1] >= 5 and (b["stroked"] or b["bbox"][2] - b["bbox"][0] <= 3) for b in blocks if b["type"] == 3])
+    return lines, [(*b["bbox"], b["stroked"]) for b in blocks if b["type"] == 3] if upright else []
 
-_line = Line._make
+_line = tuple.__new__                                                      # what `Line(...)` comes to, without the way there
 
 def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
     "The text of some spans (text, size, flags), the size of the longest, and the flags that all of them have."
@@ -243,6 +241,7 @@ def _labels(pdf: Any, failures: tuple) -> list[str]:
     return [] if labels == [str(n + 1) for n in range(len(labels))] or not any(labels) else labels
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #22d936d4
+@no_collection()
 def load_pdf(
     path: str | Path,
     *,
@@ -255,7 +254,7 @@ def load_pdf(
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
     path = Path(path)
     data, engine = read_bytes(path, limits), ocr_engine(ocr) if ocr is not None else None
-    with _quiet() as pymupdf, no_collection():
+    with _quiet() as pymupdf:
         pdf = _open(pymupdf, data, path.name, password, limits)
         with pdf:
             metadata = _about(pdf)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
 from .base import LIMITS, Limits, Refused, TextBuilder, clean, kind_of
-from .text import decode, guess_encoding
+from .text import byte_order_mark, decode
 
 # %% auto #0
 __all__ = ['record_document', 'Ids', 'find_encoding', 'find_delimiter', 'Row', 'table_rows', 'Table', 'open_table', 'check_file',
@@ -48,26 +47,14 @@ class Ids:
         return f"{self.file}#{value}"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #3e90b082
-_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
-
 def find_encoding(path: Path, block: int = 1 << 20) -> str:
-    "The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by `charset-normalizer`; raises `Refused` for binary data."
+    "The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by the rule of `decode`; raises `Refused` for binary data."
     with open(path, "rb") as f:
         head = f.read(block)
-        marked = next((name for mark, name in _MARKS if head.startswith(mark)), None)
-        if marked: return marked
+        if marked := byte_order_mark(head): return marked
         decode(head)                                               # refuses what is no text
         bad = _first_not_utf8(head, iter(lambda: f.read(block), b""))
-    doubtful = head if bad == head else head + bad
-    if not bad or "encoding_errors" in decode(doubtful)[1]: return "utf-8"
-    guess = guess_encoding(doubtful)
-    return "cp1252" if guess.startswith(("cp125", "iso8859", "latin", "mac_")) and _western(doubtful) else guess
-
-def _western(data: bytes) -> bool:
-    "Whether bytes read well as cp1252: letters in place of letters, no sign between two of them, no word of accents only."
-    try: text = data.decode("cp1252")
-    except UnicodeDecodeError: return False
-    return not re.search(r"[^\W\d_][¡-¿×÷][^\W\d_]|[À-ÿŒœŠšŽžŸƒ]{4}", text)
+    return decode(head if bad == head else head + bad)[1]["encoding"] if bad else "utf-8"
 
 def _first_not_utf8(head: bytes, blocks: Iterator[bytes]) -> bytes:
     "The first block that does not go on as UTF-8; empty if all do."

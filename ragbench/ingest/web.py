@@ -125,7 +125,7 @@ class Visit:
         if answer.status != 200: raise Refused(f"the server answered with status {answer.status}")
         if answer.url in self.names: raise Refused(f"it redirects to {answer.url}, which is loaded")
         if not depth: self.hosts.add(_host(answer.url))
-        if answer.type not in ("text/html", "application/xhtml+xml"): return self._file(answer, depth)
+        if answer.type not in ("text/html", "application/xhtml+xml"): return _load_file(self, answer, depth)
         try: page = read_html(answer.body, answer.url, answer.charset)
         except RecursionError as e: raise Refused("it nests too deep") from e
         base = _or_none(page.base, answer.url) or answer.url
@@ -136,18 +136,19 @@ class Visit:
         self.documents.append(html_document(answer.url, page, answer.url, url=answer.url, depth=depth, **({"canonical_url": canonical} if canonical else {})))
         return [link for href in page.links if (link := _or_none(href, base))]
 
-    def _file(self, answer: Answer, depth: int) -> list[str]:
-        "Load what is not a page but a file that a loader reads; it has no links."
-        ending = file_ending(answer)
-        if ending is None or self.files is None: raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
-        self.names[answer.url] = answer.url
-        with TemporaryDirectory(prefix="ragbench-") as folder:
-            path = Path(folder, f"file{ending}")
-            path.write_bytes(answer.body)
-            found = list(self.files(path, answer.url))
-        self.errors += [one for one in found if isinstance(one, Refusal)]
-        self.documents += [replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth}) for one in found if isinstance(one, Document)]
-        return []
+# %% ../../nbs/02_ingest/13_web.ipynb #f0869560
+def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
+    "Load what is not a page but a file that a loader reads; it has no links."
+    ending = file_ending(answer)
+    if ending is None or visit.files is None: raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
+    visit.names[answer.url] = answer.url
+    with TemporaryDirectory(prefix="ragbench-") as folder:
+        path = Path(folder, f"file{ending}")
+        path.write_bytes(answer.body)
+        found = list(visit.files(path, answer.url))
+    visit.errors += [one for one in found if isinstance(one, Refusal)]
+    visit.documents += [replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth}) for one in found if isinstance(one, Document)]
+    return []
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c0fb414
 def _run(visit: Visit, start: str) -> Corpus:

@@ -5,6 +5,7 @@
 # %% ../../nbs/02_ingest/06_workers.ipynb #604eb83f
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import pickle
@@ -12,21 +13,25 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, RagbenchError
 
 # %% auto #0
-__all__ = ['serve', 'Lost', 'Worker', 'in_workers']
+__all__ = ['RESERVE', 'serve', 'Lost', 'Worker', 'circumstances', 'Reserve', 'in_workers']
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #d63a62bc
-def serve() -> None:
-    "Run jobs from standard input until it closes; the main loop of a worker process."
+def serve(modules: Iterable[str] = ()) -> None:
+    "Import `modules`, say so, and run jobs from standard input until it closes; the main loop of a worker process."
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)                           # Ctrl-C is the parent's to handle
+    for name in modules: import_module(name)
+    pickle.dump("ready", answers); answers.flush()
     while True:
         try: job = pickle.load(jobs)                                       # bytes, so that a job that cannot be unpickled leaves the pipe in step
         except EOFError: return
@@ -45,25 +50,26 @@ class Lost(NamedTuple):
 # %% ../../nbs/02_ingest/06_workers.ipynb #4710245f
 class Worker:
     "A process that runs one job at a time; it is started when it is first needed, and again after it was lost."
-    process: subprocess.Popen | None = None
+    def __init__(self, modules: Sequence[str] = ()): self.modules, self.process = tuple(modules), None     # modules: imported at the start
 
     def _start(self) -> subprocess.Popen:
-        code = f"import sys; sys.path[:] = {json.dumps(sys.path)}; from ragbench.ingest.workers import serve; serve()"
-        return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        code = f"import sys; sys.path[:] = {json.dumps(sys.path)}; from ragbench.ingest.workers import serve; serve({json.dumps(self.modules)})"
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        with _killed(self.process, 120): pickle.load(self.process.stdout)
+        return self.process
 
     def run(self, function: Callable, args: Sequence[Any], seconds: float) -> Any:
         "The result of `function(*args)`, or `Lost` if the process died or took longer than `seconds`; raises what the function raised."
-        p = self.process = self.process or self._start()
         late = threading.Event()
-        timer = threading.Timer(seconds, lambda: (late.set(), p.kill()))
-        timer.start()
         try:
-            pickle.dump(pickle.dumps((function, tuple(args))), p.stdin); p.stdin.flush()
-            ok, answer = pickle.loads(pickle.load(p.stdout))
+            p = self.process or self._start()
+            with _killed(p, seconds) as late:
+                pickle.dump(pickle.dumps((function, tuple(args))), p.stdin); p.stdin.flush()
+                ok, answer = pickle.loads(pickle.load(p.stdout))
         except (EOFError, OSError, pickle.UnpicklingError):
+            p = self.process
             self.close()
             return Lost(f"it took longer than {seconds:g} seconds" if late.is_set() else f"the process that read it died ({_ending(p.returncode)})")
-        finally: timer.cancel()
         if ok: return answer
         raise answer
 
@@ -78,25 +84,77 @@ class Worker:
         except subprocess.TimeoutExpired: p.kill(); p.wait()
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #3acc05b2
+@contextmanager
+def _killed(process: subprocess.Popen, seconds: float) -> Iterator[threading.Event]:
+    "Inside, the process has so many seconds; the event tells whether it was killed for taking longer."
+    late = threading.Event()
+    timer = threading.Timer(seconds, lambda: (late.set(), process.kill()))
+    timer.start()
+    try: yield late
+    finally: timer.cancel()
+
 def _ending(code: int) -> str:
     if code >= 0: return f"exit status {code}"
     try: return signal.Signals(-code).name
     except ValueError: return f"signal {-code}"
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #784a6430
+def circumstances() -> tuple:
+    "What a process inherits when it starts: its parent, folder, import path and environment."
+    try: folder = os.getcwd()
+    except OSError: folder = ""                                            # it was removed
+    return os.getpid(), folder, tuple(sys.path), tuple(os.environ.items())
+
+class Reserve:
+    "At most `most` idle workers, kept for `seconds`."
+    def __init__(self, most: int = 2, seconds: float = 30):
+        self.most, self.seconds, self.kept, self.lock = most, seconds, [], threading.Lock()       # kept: (circumstances, worker)
+
+    def take(self, count: int, modules: Sequence[str] = ()) -> list[Worker]:
+        "So many workers, among them those that were kept and would start the same today."
+        with self.lock: kept, self.kept = self.kept, []
+        fit = [w for at, w in kept if at == circumstances() and w.process and w.process.poll() is None]
+        for worker in [w for _, w in kept if w not in fit] + fit[count:]: worker.close()
+        return fit[:count] + [Worker(modules) for _ in range(count - len(fit))]
+
+    def give(self, workers: Iterable[Worker], at: tuple) -> None:
+        "Take back workers that were started in the circumstances `at`: some stay, the others end."
+        for worker in workers:
+            with self.lock:
+                stays = worker.process is not None and len(self.kept) < self.most
+                if stays: self.kept.append((at, worker))
+            if not stays: worker.close(); continue
+            timer = threading.Timer(self.seconds, self.close, [worker])
+            timer.daemon = True
+            timer.start()
+
+    def close(self, *workers: Worker) -> None:
+        "End those of these workers that are kept; all of them if none is named."
+        with self.lock:
+            going = [w for _, w in self.kept if w in workers or not workers]
+            self.kept = [(at, w) for at, w in self.kept if w not in going]
+        for worker in going: worker.close()
+
+RESERVE = Reserve()
+atexit.register(RESERVE.close)
+
+# %% ../../nbs/02_ingest/06_workers.ipynb #e7fe8a73
 def in_workers(
     function: Callable,                          # importable by name, so not defined in a script or notebook
     jobs: Sequence[Sequence[Any]],               # the arguments of each call
     workers: int = 0,                            # processes; 0: run in this one
     seconds: float = 120,                        # a job that takes longer is lost
     bar: Callable[..., Iterable] = lambda it, total: it,
+    modules: Sequence[str] = (),                 # what a worker imports before its first job's seconds begin
+    stay: bool = False,                          # keep processes for the next call; not for functions that are still being written
 ) -> list[Any]:
     "The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised."
     if workers > 0 and function.__module__ == "__main__":
         raise ConfigError(f"{function.__name__} is defined in a script or notebook, where a worker cannot find it",
                           "in_workers", "Put it in a module, or give workers=0")
     if workers < 1: return [function(*job) for job in bar(jobs, total=len(jobs))]
-    idle = [Worker() for _ in range(min(workers, len(jobs)))]
+    at, count = circumstances(), min(workers, len(jobs))
+    idle = RESERVE.take(count, modules) if stay else [Worker(modules) for _ in range(count)]
     def run(job):
         worker = idle.pop()
         try: return worker.run(function, job, seconds)
@@ -105,11 +163,13 @@ def in_workers(
     try:
         with ThreadPoolExecutor(len(everyone) or 1) as threads:
             futures = [threads.submit(run, job) for job in jobs]
-            try: return [f.result() for f in bar(futures, total=len(futures))]
+            try: results = [f.result() for f in bar(futures, total=len(futures))]
             except BaseException:                                          # an error or Ctrl-C: whoever still works is stopped
                 for f in futures: f.cancel()
                 for worker in everyone:
                     if worker.process: worker.process.kill()
                 raise
+        if stay: RESERVE.give(everyone, at); everyone = []
+        return results
     finally:
         for worker in everyone: worker.close()
