@@ -149,8 +149,9 @@ def test_snapped_windows_keep_size_and_overlap(text, size, snap, tokenizer, data
     overlap = data.draw(st.integers(0, size - 1))
     table = token_table(get_tokenizer(tokenizer), text)
     spans = TokenChunker(size, overlap, tokenizer, snap, data.draw(st.integers(0, size)))(Document("d", text)).spans
-    seen = np.unique(table.starts[table.ends > table.starts])  # tokens that own a character
-    tokens = lambda s, e: int(np.searchsorted(seen, e) - np.searchsorted(seen, s, side="right")) + 1 if e > s else 0
+    own = table.ends > table.starts  # tokens that own a character; a window may begin in white space, which belongs to none
+    starts, ends = table.starts[own], table.ends[own]
+    tokens = lambda s, e: int(np.searchsorted(starts, e) - np.searchsorted(ends, s, side="right")) if e > s else 0
     assert all(tokens(s, e) <= size for s, e in spans.tolist())
     assert all(tokens(t, e) <= overlap for (_, e), (t, _) in zip(spans.tolist(), spans[1:].tolist()))
 
@@ -167,6 +168,57 @@ def test_snapped_edges_never_move_beyond_the_bound(text, size, data):
         tokens = int(table.before(e) - table.before(s))
         assert size - chunker.bound - 3 <= tokens <= size + 3 or text[e:t].isspace() or not text[s:e].strip()
         if chunker.bound >= 1 and tokens < size - 3 and 0 < e < len(text): assert text[e].isspace() or text[e - 1].isspace()
+
+
+PROSE = st.lists(st.sampled_from([*PIECES, "Dr. Who came. ", "Is it? ", "(See A. B.) ", "\u00a0", "\u2028", "\u3000", "A", ".", "e.g. ", "\u201cStop!\u201d "]), max_size=60).map("".join)
+
+
+@settings(max_examples=100, deadline=None)
+@given(PROSE, st.sampled_from(["en", "es", "zh"]))
+def test_both_functions_of_sentencex_find_the_same_sentences(text, language):
+    """`segment` is asked first because it is faster; its strings must lie where `get_sentence_boundaries` says."""
+    from ragbench.core.sentences import ODD_SPACE, _starts, sentence_ends
+    text = ODD_SPACE.sub(" ", text)
+    assert sentence_ends(text, language).tolist() == ([*_starts(text, language)[1:], len(text)] if text else [])
+
+
+def test_white_space_before_a_full_stop_does_not_panic():
+    """sentencex panics at `A\u00a0.`, and a panic passes by every `except Exception`."""
+    for space in (chr(c) for c in range(0x80, 0x3001) if chr(c).isspace()):
+        text = f"By A{space}. And by B {space}{space}. Then C."
+        assert SentenceChunker(50)(Document("d", text)).texts == [text]
+        assert "".join(SentenceChunker(4)(Document("d", text)).texts).replace(" ", "").endswith("ThenC.")
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, st.sampled_from(["cl100k_base", "all-MiniLM-L6-v2"]), st.data())
+def test_one_number_and_many_are_the_same_question(text, name, data):
+    """`first`, `within` and `into_one` are `before`, `count` and `into` of one offset."""
+    table = token_table(get_tokenizer(name), text)
+    edges = data.draw(st.lists(st.integers(0, len(text)), min_size=2, max_size=10).map(sorted))
+    spans = np.array(list(zip(edges, edges[1:])))
+    assert [table.first(e) for e in edges] == table.before(edges).tolist()
+    assert [table.within(s, e) for s, e in spans.tolist()] == table.count(spans).tolist()
+    assert [table.into_one(s, e) for s, e in spans.tolist()] == table.into(spans).tolist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS)
+def test_lines_are_found_as_a_search_at_every_character_finds_them(text):
+    from ragbench.chunk.structure import NUMBERED, STEP, at_lines
+    for pattern in (NUMBERED, STEP):
+        assert [(m.span(), m.groups()) for m in at_lines(pattern, text)] == [(m.span(), m.groups()) for m in pattern.finditer(text)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(TEXTS, WINDOWS)
+def test_a_document_that_fits_is_cut_as_any_other(text, window):
+    """The short way for documents within the size gives what the long way gives."""
+    from ragbench.chunk.recursive import recursive_spans, trim
+    size, overlap = window
+    table = token_table(get_tokenizer("cl100k_base"), text)
+    long = recursive_spans(text, 0, len(text), table.before, size, overlap) if text else []
+    assert RecursiveChunker(size, overlap)(Document("d", text)).spans.tolist() == trim(text, long).tolist()
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
 from ..core.errors import ConfigError, at_least
-from ..core.sentences import gaps
+from ..core.sentences import gaps, sentence_gaps
 from ..core.starts import TokenTable
 
-Level = Callable[[int, int], np.ndarray]  # boundaries b with low < b <= high, rising
+Level = Callable[[int, int, bool], Iterable[int]]  # (low, high, last) -> boundaries b with low < b <= high, from the last or from the first
 LINE, WHITE = re.compile(r"\n"), re.compile(r"\s+")
 
 # %% auto #0
@@ -32,36 +34,39 @@ def check_range(low: int, high: int, overlap: int, owner: str) -> None:
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #1b6343f8
 class Boundaries:
-    "The boundaries of one text, at token starts where there is one; each method gives those in `(low, high]`."
+    "The boundaries of one text, at token starts where there is one; each method gives those in `(low, high]`, from the last or from the first."
     def __init__(self, text: str, table: TokenTable, language: str = "en"):
         self.text, self.table, self.language, self._sentences = text, table, language, {}
-        self._paragraphs = table.into(gaps(text, "paragraph"))
-        self._blocks = np.unique(np.r_[0, self._paragraphs, len(text)])
+        self._paragraphs = table.into(gaps(text, "paragraph")).tolist()
+        self._blocks = sorted({0, *self._paragraphs, len(text)})
 
-    def paragraphs(self, low: int, high: int) -> np.ndarray: return between(self._paragraphs, low, high)
+    def paragraphs(self, low: int, high: int, last: bool) -> Iterable[int]: return between(self._paragraphs, low, high, last)
 
-    def sentences(self, low: int, high: int) -> np.ndarray:
-        i, j = int(self._blocks.searchsorted(low, "right")) - 1, int(self._blocks.searchsorted(high, "left"))
-        parts = [self._of_block(k) for k in range(max(i, 0), j)]
-        return between(parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts]), low, high)
+    def sentences(self, low: int, high: int, last: bool) -> Iterator[int]:
+        blocks = range(max(bisect_right(self._blocks, low) - 1, 0), bisect_left(self._blocks, high))
+        for i in reversed(blocks) if last else blocks: yield from self._into(self._of_block(i), low, high, last)
 
-    def _of_block(self, i: int) -> np.ndarray:
+    def _of_block(self, i: int) -> list[tuple[int, int]]:
         if i not in self._sentences:                                        # few are remembered: packing only moves on
-            a, b = self._blocks[i:i + 2].tolist()
+            a, b = self._blocks[i:i + 2]
             if len(self._sentences) > 64: self._sentences.clear()
-            self._sentences[i] = self.table.into(a + gaps(self.text[a:b], "sentence", self.language))
+            self._sentences[i] = [(a + s, a + e) for s, e in sentence_gaps(self.text[a:b], self.language)]
         return self._sentences[i]
 
-    def lines(self, low: int, high: int) -> np.ndarray: return self._gaps(LINE, low, high)
-    def words(self, low: int, high: int) -> np.ndarray: return self._gaps(WHITE, low, high)
+    def lines(self, low: int, high: int, last: bool) -> Iterator[int]: return self._into(self._spans(LINE, low, high), low, high, last)
+    def words(self, low: int, high: int, last: bool) -> Iterator[int]: return self._into(self._spans(WHITE, low, high), low, high, last)
+    def _spans(self, gap: re.Pattern, low: int, high: int) -> list[tuple[int, int]]: return [m.span() for m in gap.finditer(self.text, max(low, 0), high)]
 
-    def _gaps(self, pattern: re.Pattern, low: int, high: int) -> np.ndarray:
-        found = [m.span() for m in pattern.finditer(self.text, max(low, 0), high)]
-        return between(self.table.into(np.array(found, dtype=np.int64)), low, high) if found else np.empty(0, np.int64)
+    def _into(self, gaps: list[tuple[int, int]], low: int, high: int, last: bool) -> Iterator[int]:
+        near = gaps[bisect_right(gaps, low, key=itemgetter(1)):bisect_right(gaps, high, key=itemgetter(0))]
+        for a, b in reversed(near) if last else near:
+            if low < (at := self.table.into_one(a, b)) <= high: yield at
 
-def between(at: np.ndarray, low: int, high: int) -> np.ndarray:
-    "Those of a rising array that lie in `(low, high]`."
-    return at[at.searchsorted(low, "right"):at.searchsorted(high, "right")]
+def between(at: Sequence[int], low: int, high: int, last: bool) -> Iterable[int]:
+    "Those of a rising list that lie in `(low, high]`, from the last or from the first."
+    i = bisect_right(at, low)
+    if i == len(at) or at[i] > high: return ()
+    return reversed(at[i:bisect_right(at, high, i)]) if last else at[i:bisect_right(at, high, i)]
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #5aa0d6bf
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
@@ -69,35 +74,33 @@ FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
 def fences(text: str) -> np.ndarray:
     "Spans of the code fences of `text`, both fence lines included: `(n, 2)` int64."
     out, start, mark = [], None, ""
-    for m in FENCE.finditer(text):
+    for m in FENCE.finditer(text) if "```" in text or "~~~" in text else ():  # most texts have none, and this is the fast way to know
         if start is None: start, mark = m.start(), m[1]
         elif m[1].startswith(mark) and not m[2].strip(): out.append((start, m.end())); start = None
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
-def inside(at: np.ndarray, blocks: np.ndarray) -> np.ndarray:
-    "Which offsets lie strictly inside one of the disjoint, rising `blocks` `(k, 2)`: `(n,)` bool."
-    if not len(blocks): return np.zeros(len(at), bool)
-    i = np.searchsorted(blocks[:, 0], at, side="left") - 1
-    return (i >= 0) & (at < blocks[np.maximum(i, 0), 1])
+def inside(at: int, blocks: Sequence[tuple[int, int]]) -> bool:
+    "Whether an offset lies strictly inside one of the disjoint, rising `blocks`."
+    i = bisect_left(blocks, (at,)) - 1
+    return i >= 0 and at < blocks[i][1]
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #153e08d3
-def best_boundary(levels: Sequence[Level], whole: np.ndarray, low: int, high: int, last: bool = True) -> int | None:
+def best_boundary(levels: Sequence[Level], whole: Sequence[tuple[int, int]], low: int, high: int, last: bool = True) -> int | None:
     "The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or `None`."
     for level in levels if high > low else ():
-        at = level(low, high)
-        if len(at) and len(whole): at = at[~inside(at, whole)]
-        if len(at): return int(at[-1 if last else 0])
+        for at in level(low, high, last):
+            if not inside(at, whole): return at
     return None
 
-def end_by_count(table: TokenTable, whole: np.ndarray, here: int, reach: int, high: int, stop: int) -> int:
+def end_by_count(table: TokenTable, whole: Sequence[tuple[int, int]], here: int, reach: int, high: int, stop: int) -> int:
     "An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further than `here`."
-    i = int(whole[:, 0].searchsorted(reach)) - 1
-    if i >= 0 and reach < whole[i, 1]:                                      # inside a whole block: after it if it fits, else before it
-        if whole[i, 1] <= high: return int(whole[i, 1])
-        if whole[i, 0] > here: return int(whole[i, 0])
+    if inside(reach, whole):                                                # after it if it fits, else before it
+        first, last = whole[bisect_left(whole, (reach,)) - 1]
+        if last <= high: return last
+        if first > here: return first
     if reach > here: return reach
-    i = int(table.before(here + 1))                                         # one character of more than `high` tokens
-    return min(int(table.starts[i]), stop) if i < len(table) else stop
+    i = table.first(here + 1)                                               # one character of more than `high` tokens
+    return min(table.at[i], stop) if i < len(table) else stop
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #4a2797c8
 @dataclass(frozen=True, eq=False)
@@ -108,42 +111,44 @@ class Packer:
     high: int
     overlap: int
     levels: Sequence[Level]
-    whole: np.ndarray = field(default_factory=lambda: np.empty((0, 2), np.int64))
+    whole: Sequence[tuple[int, int]] = ()
 
     def __post_init__(self):
-        blocks = np.asarray(self.whole, np.int64).reshape(-1, 2)
-        object.__setattr__(self, "whole", blocks[self.table.count(blocks) <= self.high])
+        blocks = ((int(s), int(e)) for s, e in self.whole)
+        object.__setattr__(self, "whole", [b for b in blocks if self.table.within(*b) <= self.high])
 
-    def at(self, token: int) -> int: return int(self.table.starts[token])
-
-    def end(self, here: int, stop: int) -> int:
-        "Where a chunk that begins at `here` ends, at most `stop`."
-        first, n = int(self.table.before(here)), int(self.table.before(stop))
+    def end(self, here: int, first: int, n: int, stop: int) -> int:
+        "Where a chunk that begins at `here`, with the token `first`, ends: at most at `stop`, before the token `n`."
+        at = self.table.at
         if n - first <= self.high: return stop
-        reach = min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high   # leave enough for the last one
-        floor = max(here, self.at(first + self.low - 1)) if self.low else here
-        best = best_boundary(self.levels, self.whole, floor, self.at(reach))
-        return best if best is not None else end_by_count(self.table, self.whole, here, self.at(reach), self.at(first + self.high), stop)
+        reach = at[min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high]   # leave enough for the last one
+        floor = max(here, at[first + self.low - 1]) if self.low else here
+        best = best_boundary(self.levels, self.whole, floor, reach)
+        return best if best is not None else end_by_count(self.table, self.whole, here, reach, at[first + self.high], stop)
 
-    def next(self, here: int, end: int) -> int:
+    def next(self, here: int, first: int, end: int) -> int:
         "Where the chunk after `[here, end)` begins: at the best boundary within `overlap` tokens before `end`."
-        first = max(int(self.table.before(end)) - self.overlap, int(self.table.before(here)) + 1)
-        if not self.overlap or first >= len(self.table): return end
-        back = best_boundary(self.levels, self.whole, self.at(first) - 1, end - 1, last=False)
-        if back is None: back = end if inside(np.array([self.at(first)]), self.whole)[0] else self.at(first)
+        if not self.overlap: return end
+        first = max(self.table.first(end) - self.overlap, first + 1)
+        if first >= len(self.table): return end
+        at = self.table.at[first]
+        back = best_boundary(self.levels, self.whole, at - 1, end - 1, last=False)
+        if back is None: back = end if inside(at, self.whole) else at
         return back if here < back <= end else end
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #51314294
 def pack(packer: Packer, start: int, stop: int) -> list[tuple[int, int]]:
     "Chunks of `text[start:stop]`, in order, each beginning and ending later than the one before."
     out: list[tuple[int, int]] = []
-    here = start
+    here, n = start, packer.table.first(stop)
     while here < stop:
-        end = packer.end(here, stop)
+        first = packer.table.first(here)
+        end = packer.end(here, first, n, stop)
         if out and end <= out[-1][1]:                                        # the overlap left no room for what comes: begin after it
             here = out[-1][1]
-            end = packer.end(here, stop)
+            first = packer.table.first(here)
+            end = packer.end(here, first, n, stop)
         out.append((here, end))
         if end >= stop: break
-        here = packer.next(here, end)
+        here = packer.next(here, first, end)
     return out

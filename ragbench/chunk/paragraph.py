@@ -35,6 +35,7 @@ class ParagraphChunker:
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "ParagraphChunker"))
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
+        if len(table) <= self.max: return trim(doc.text, [(0, len(doc.text))])
         b = Boundaries(doc.text, table, self.language)
         packer = Packer(table, self.min, self.max, self.overlap, (b.paragraphs, b.sentences, b.lines, b.words), fences(doc.text))
         return trim(doc.text, pack(packer, 0, len(doc.text)))

@@ -16,6 +16,7 @@ import numpy as np
 from .token import check_window, chunk_tables, tokenizer_name
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
+from ..core.starts import TokenTable
 
 SEPARATORS = ("\n\n", "\n", " ", "")
 
@@ -31,7 +32,7 @@ def places(text: str, start: int, end: int, character: str) -> np.ndarray:
     out = []
     for at in range(start, end, BLOCK):
         block = np.frombuffer(text[at:min(at + BLOCK, end)].encode("utf-32-le"), np.uint32)
-        out.append(at + np.flatnonzero(block == ord(character)))
+        out.append(at + (block == ord(character)).nonzero()[0])
     return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
 
 def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
@@ -73,7 +74,7 @@ def recursive_spans(
     if found is None: return [(start, end)]
     bounds, separator, rest = found[1], separators[found[0]], separators[found[0] + 1:]
     total = before(bounds)
-    large = np.flatnonzero(total[1:] - total[:-1] >= size).tolist() if separator else []
+    large = (total[1:] - total[:-1] >= size).nonzero()[0].tolist() if separator else []
     out, lo, at = [], 0, memoryview(bounds)
     for hi in [*large, len(bounds) - 1]:
         if hi > lo: out += [(at[lo + a], at[lo + b]) for a, b in merge(total[lo:hi + 1], size, overlap)]
@@ -142,7 +143,13 @@ class RecursiveChunker:
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "RecursiveChunker"))
         object.__setattr__(self, "separators", tuple(self.separators))
 
+    def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
+        if len(table) < self.size: return trim(doc.text, [(0, len(doc.text))])
+        return trim(doc.text, recursive_spans(doc.text, 0, len(doc.text), table.before, self.size, self.overlap, self.separators))
+
+    def _cut_characters(self, doc: Document) -> np.ndarray:
+        return trim(doc.text, character_spans(doc.text, 0, len(doc.text), self.size, self.overlap, self.separators))
+
     def __call__(self, source: Corpus | Document) -> Chunks:
-        how = self.size, self.overlap, self.separators
-        if self.tokenizer == "characters": return chunk_corpus(source, lambda d: trim(d.text, character_spans(d.text, 0, len(d.text), *how)), repr(self))
-        return chunk_tables(source, self.tokenizer, lambda d, table: trim(d.text, recursive_spans(d.text, 0, len(d.text), table.before, *how)), repr(self))
+        if self.tokenizer == "characters": return chunk_corpus(source, self._cut_characters, repr(self))
+        return chunk_tables(source, self.tokenizer, self._cut, repr(self))

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .packing import Boundaries, Packer, check_range, fences, pack
+from .packing import Boundaries, Packer, between, check_range, fences, pack
 from .recursive import trim
 from .structure import Run, Section, path_of, runs, sections, steps_path
 from .token import chunk_tables, tokenizer_name
@@ -33,7 +34,7 @@ def join_short(
 ) -> list[list[Section]]:
     "Groups of neighbouring sections: `low` tokens at least where `high` allows it."
     groups: list[list[Section]] = []
-    size = lambda first, last: int(table.count([(first.start, last.end)])[0])
+    size = lambda first, last: table.within(first.start, last.end)
     for i, s in enumerate(found):
         parent = i + 1 < len(found) and found[i + 1].level > s.level        # a heading of its own subsections waits for them
         g = groups[-1] if groups else None
@@ -64,7 +65,9 @@ def common_path(group: Sequence[Section], text: str) -> str:
 # %% ../../nbs/03_chunk/07_section.ipynb #23e67d0c
 def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
     "The section path of one chunk: the path of its sections, and the steps that begin in it."
-    numbers = [n for r in steps if r.start < span[1] and span[0] < r.end for at, n in r.steps if span[0] <= at < span[1]]
+    start, end = span
+    near = steps[bisect_right(steps, start, key=lambda r: r.end):bisect_left(steps, end, key=lambda r: r.start)]
+    numbers = [n for r in near for at, n in r.steps if start <= at < end]
     return "/".join(filter(None, (path, steps_path(numbers))))
 
 # %% ../../nbs/03_chunk/07_section.ipynb #a31b924f
@@ -89,11 +92,11 @@ class SectionChunker:
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
         found = sections(doc)
-        steps = runs(doc.text, np.array([s.start for s in found[1:]], dtype=np.int64))
+        steps = runs(doc.text, [s.start for s in found[1:]])
         spans, paths, long = [], [], None
         for group in join_short(found, table, self.min, self.max) if doc.text else ():
             start, end = group[0].start, group[-1].end
-            if table.count([(start, end)])[0] <= self.max: parts = trim(doc.text, [(start, end)])
+            if table.within(start, end) <= self.max: parts = trim(doc.text, [(start, end)])
             else:
                 long = long or self._long(doc, table, steps)
                 parts = long(start, end)
@@ -107,8 +110,8 @@ class SectionChunker:
         if self.fallback is not None: return lambda start, end: start + self.fallback(Document(doc.id, doc.text[start:end])).spans
         b = Boundaries(doc.text, table, self.language)
         whole = union(np.r_[fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)])
-        starts = table.into(np.array([(s, s) for r in steps for s, _ in r.steps], dtype=np.int64).reshape(-1, 2))
-        levels = (b.paragraphs, lambda low, high: starts[(starts > low) & (starts <= high)], b.sentences, b.lines, b.words)
+        starts = [table.into_one(s, s) for r in steps for s, _ in r.steps]
+        levels = (b.paragraphs, lambda low, high, last: between(starts, low, high, last), b.sentences, b.lines, b.words)
         low = max(self.min, 2 * self.max // 3)
         packer = Packer(table, low, self.max, min(self.overlap, max(low - 1, 0)), levels, whole)
         return lambda start, end: trim(doc.text, pack(packer, start, end))

@@ -27,7 +27,8 @@ def split_long(
 ) -> np.ndarray:
     "The same boundaries and, inside every piece of more than `size` tokens, one every `size` tokens."
     before = table.before(bounds)
-    more = [table.starts[a + size:b:size] for a, b in zip(before, before[1:]) if b - a > size]
+    long = (before[1:] - before[:-1] > size).nonzero()[0]
+    more = [table.starts[before[i] + size:before[i + 1]:size] for i in long.tolist()]
     return np.unique(np.concatenate([bounds, *more])).astype(np.int64)
 
 # %% ../../nbs/03_chunk/03_sentence.ipynb #4cb1c913
@@ -44,8 +45,8 @@ class SentenceChunker:
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SentenceChunker"))
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
-        if not doc.text: return np.empty((0, 2), np.int64)
-        bounds = split_long(np.r_[0, table.into(gaps(doc.text, "sentence", self.language))], table, self.size)
+        if len(table) <= self.size: return trim(doc.text, [(0, len(doc.text))])
+        bounds = split_long(np.concatenate(((0,), table.into(gaps(doc.text, "sentence", self.language)))), table, self.size)
         return trim(doc.text, [(int(bounds[a]), int(bounds[b])) for a, b in merge(table.before(bounds), self.size, self.overlap)])
 
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))

@@ -5,11 +5,12 @@
 # %% ../../nbs/03_chunk/06_structure.ipynb #741e826b
 from __future__ import annotations
 
+import functools
 import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-
-import numpy as np
 
 from ..core.documents import Document
 
@@ -21,8 +22,20 @@ class Mark(NamedTuple):
     title: str
 
 # %% auto #0
-__all__ = ['NUMBER', 'NUMBERED', 'LEADERS', 'STEP', 'BREAK', 'Mark', 'follows', 'numbered_lines', 'marks', 'Section', 'path_of',
-           'sections', 'Run', 'runs', 'steps_path']
+__all__ = ['NUMBER', 'NUMBERED', 'LEADERS', 'STEP', 'BREAKS', 'Mark', 'at_lines', 'follows', 'numbered_lines', 'marks', 'Section',
+           'path_of', 'sections', 'Run', 'runs', 'steps_path']
+
+# %% ../../nbs/03_chunk/06_structure.ipynb #114bca36
+@functools.cache
+def _behind_break(pattern: re.Pattern) -> re.Pattern: return re.compile("\n" + pattern.pattern, pattern.flags)
+
+def at_lines(
+    pattern: re.Pattern,  # multi-line, begins with `^`, matches no line break
+    text: str,
+) -> Iterator[re.Match]:
+    "`pattern.finditer(text)`, several times as fast."
+    if first := pattern.match(text): yield first
+    for m in _behind_break(pattern).finditer(text): yield pattern.match(text, m.start() + 1)
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #b2616cce
 NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+(\S.*)")
@@ -46,7 +59,7 @@ def _alone(text: str, start: int, end: int) -> bool:
 def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
     "Lines of `text` that open a numbered section: (offset of the line, number, title)."
     out, before = [], ()
-    for m in NUMBERED.finditer(text):
+    for m in at_lines(NUMBERED, text):
         number, title = tuple(map(int, m[1].split("."))), m[2].strip()
         if title[0].islower() or title[-1] in ".;,。；，" or LEADERS.search(title): continue
         if len(number) == 1 and not _alone(text, m.start(), m.end()): continue
@@ -55,7 +68,7 @@ def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #eb820418
 STEP = re.compile(r"^(?:[ \t>*#-]|\*\*)*(?:Step|STEP|Schritt|SCHRITT|Étape|ÉTAPE|Paso|PASO|Passo|PASSO|步骤|ステップ)[ \t]*(\d{1,3})\b[ \t]*([^\n]*)", re.M)
-BREAK = re.compile(r"\f|(?<=\n\n)[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n(?=[ \t]*\n)")
+BREAKS = (re.compile(r"\f"), re.compile(r"\n\n(?=[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n[ \t]*\n)"))  # a section begins where a match ends
 
 def _line_start(text: str, at: int) -> int:
     "The start of the line of a heading, where nothing but marks stands before its title."
@@ -67,7 +80,7 @@ def marks(doc: Document) -> list[Mark]:
     heads = [(_line_start(doc.text, h.start), h.level, h.title) for h in doc.headings if not STEP.match(h.title)]
     taken = {s for s, _, _ in heads}
     rest = [(s, n, t) for s, n, t in numbered_lines(doc.text) if s not in taken]
-    rest += [(m.end() if m[0] == "\f" else m.start(), None, "") for m in BREAK.finditer(doc.text)]
+    rest += [(m.end(), None, "") for pattern in BREAKS for m in pattern.finditer(doc.text)]
     out, anchor, above = [], None, 0
     for start, key, title in sorted([*heads, *rest], key=lambda x: x[0]):
         if key is None: out.append(Mark(start, 99, (), "")); continue            # a break: below everything
@@ -118,18 +131,18 @@ class Run(NamedTuple):
 
 def runs(
     text: str,
-    cuts: np.ndarray,  # offsets at which sections begin: no run goes over one
+    cuts: Sequence[int],  # offsets at which sections begin, rising: no run goes over one
 ) -> list[Run]:
     "The runs of steps in `text`, in order."
     groups: list[list[re.Match]] = []
-    for m in STEP.finditer(text):
+    cuts = [*cuts, len(text)]
+    limit = lambda m: cuts[bisect_right(cuts, m.start())]                     # where the section of a step ends
+    for m in at_lines(STEP, text):
         last = groups[-1][-1] if groups else None
-        joined = last is not None and int(m[1]) == int(last[1]) + 1 and np.searchsorted(cuts, last.start(), "right") == np.searchsorted(cuts, m.start(), "right")
-        if joined: groups[-1].append(m)
+        if last is not None and int(m[1]) == int(last[1]) + 1 and limit(last) == limit(m): groups[-1].append(m)
         else: groups.append([m])
     stops = [*(g[0].start() for g in groups[1:]), len(text)]
-    return [Run(g[0].start(), _run_end(text, g[-1], min(stop, int(np.r_[cuts, len(text)][np.searchsorted(cuts, g[-1].start(), "right")]))),
-                tuple((m.start(), int(m[1])) for m in g)) for g, stop in zip(groups, stops)]
+    return [Run(g[0].start(), _run_end(text, g[-1], min(stop, limit(g[-1]))), tuple((m.start(), int(m[1])) for m in g)) for g, stop in zip(groups, stops)]
 
 def _run_end(text: str, last: re.Match, stop: int) -> int:
     "The end of the last step's paragraph, at most `stop`."

@@ -40,8 +40,9 @@ def windows(
     "Windows of `size` tokens as code-point spans `(m, 2)`, each starting `size - overlap` tokens after the one before."
     n = len(table)
     if not n: return np.empty((0, 2), np.int64)
-    first = np.arange(0, max(n - overlap, 1), size - overlap)
-    out = np.c_[table.starts[first], table.ends[np.minimum(first + size, n) - 1]].astype(np.int64)
+    starts, ends = table.starts[:max(n - overlap, 1):size - overlap], table.ends[size - 1::size - overlap]
+    out = np.full((len(starts), 2), table.ends[-1], np.int64)               # windows that are not full end with the text
+    out[:, 0], out[:len(ends), 1] = starts, ends
     return out[out[:, 1] > out[:, 0]]
 
 # %% ../../nbs/03_chunk/00_token.ipynb #0d1f7deb

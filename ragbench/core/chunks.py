@@ -16,7 +16,6 @@ import numpy as np
 from .documents import Corpus, Document, pages_of, section_path
 from .errors import DataError
 from .fingerprint import fingerprint, hash64
-from .spans import as_spans
 from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
 
@@ -86,8 +85,8 @@ def _check(c: Chunks) -> None:
         i = bad[0]
         raise DataError(f"chunk {i} is [{c.start[i]}, {c.end[i]}) of a text of {lengths[i]} characters",
                         c.made_by or c.corpus[int(c.doc_row[i])].id, "A chunk is a non-empty span inside its document")
-    same = np.diff(c.doc_row) == 0
-    if (np.diff(c.doc_row) < 0).any() or (np.diff(c.start)[same] < 0).any(): raise DataError("chunks are not in corpus order", c.made_by)
+    back = (c.doc_row[1:] < c.doc_row[:-1]) | ((c.start[1:] < c.start[:-1]) & (c.doc_row[1:] == c.doc_row[:-1]))
+    if back.any(): raise DataError("chunks are not in corpus order", c.made_by)
 
 # %% ../../nbs/00_core/06_chunks.ipynb #4e00bdf6
 class Labelled(NamedTuple):
@@ -107,8 +106,8 @@ def chunk_corpus(
     parts, labels = [], []
     for doc in corpus:
         got = spans_of(doc)
-        spans = as_spans(got.spans if isinstance(got, Labelled) else got)
-        text, names = doc.text, list(got.sections) if isinstance(got, Labelled) else None
+        spans, names = (got.spans, list(got.sections)) if isinstance(got, Labelled) else (got, None)
+        spans, text = np.asarray(spans, dtype=np.int64).reshape(-1, 2), doc.text
         blank = [i for i, (s, e) in enumerate(spans.tolist()) if text[s:s + 1].isspace() and text[s:e].isspace()]
         parts.append(np.delete(spans, blank, axis=0) if blank else spans)
         labels.append(names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist())

@@ -5,8 +5,10 @@
 # %% ../../nbs/00_core/05a_starts.ipynb #5a51c544
 from __future__ import annotations
 
+import functools
 import os
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -69,12 +71,28 @@ class TokenTable:
         if past.any(): out[past] = gaps[past, 1]
         return out
 
+    @functools.cached_property
+    def at(self) -> memoryview:
+        "The starts as plain integers, without a copy."
+        return memoryview(np.ascontiguousarray(self.starts))
+
+    def first(self, offset: int) -> int:
+        "`before` of one offset: the first token that begins at or after it, as an index."
+        return bisect_left(self.at, offset)
+
+    def within(self, start: int, end: int) -> int:
+        "`count` of one span."
+        return max(bisect_left(self.at, end) - bisect_right(memoryview(self.ends), start), 0)
+
+    def into_one(self, a: int, b: int) -> int:
+        "`into` for one gap."
+        i = bisect_left(self.at, a)
+        return b if i == len(self.at) else self.at[i] if self.at[i] <= b else a
+
 # %% ../../nbs/00_core/05a_starts.ipynb #986d584c
 def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
     "A function from a piece to (lengths of its tokens, gaps before them), in characters."
-    encoding, table = tokenizer.encoding, _starts_table(tokenizer.encoding).astype(np.uint8)
-    if _starts_table(encoding).max() > 255: table = _starts_table(encoding)
-    none = np.empty(0, np.uint8)
+    encoding, table, none = tokenizer.encoding, _starts_table(tokenizer.encoding), np.empty(0, np.uint8)
     return lambda text: (table[encoding.encode_to_numpy(text, disallowed_special=())], none)
 
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
