@@ -21,7 +21,7 @@ from ..core.starts import TokenTable
 SEPARATORS = ("\n\n", "\n", " ", "")
 
 # %% auto #0
-__all__ = ['SEPARATORS', 'BLOCK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'Places', 'character_spans',
+__all__ = ['SEPARATORS', 'BLOCK', 'INK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'searches', 'character_spans',
            'RecursiveChunker']
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #cd42f949
@@ -83,50 +83,51 @@ def recursive_spans(
     return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #38083417
+INK = re.compile(r"\S")
+
 def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     "The spans without white space at their ends, empty ones left out: `(m, 2)` int64."
     out: list[int] = []
     for s, e in spans:
-        if text[s:s + 1].isspace(): s = e - len(text[s:e].lstrip())         # nothing is copied where there is nothing to take off
+        if s < e and text[s].isspace(): s = found.start() if (found := INK.search(text, s, e)) else e     # nothing is copied
         if s < e and text[e - 1].isspace(): e = s + len(text[s:e].rstrip())
         if s < e: out += (s, e)
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #034e25b9
-class Places:
-    "Where a separator stands in `text[start:end]`, read from the left."
-    def __init__(self, text: str, start: int, end: int, separator: str):
-        self.text, self.end, self.separator, self.k, self.at = text, end, separator, len(separator), None
-        if any(separator.endswith(separator[:i]) for i in range(1, self.k)):
-            self.at = array("q", (m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)))
-
-    def last(self, low: int, high: int) -> int:
-        "The last place in `[low, high]`, or -1."
-        if self.at is None: return self.text.rfind(self.separator, low, min(high + self.k, self.end))
-        i = bisect_right(self.at, high) - 1
-        return self.at[i] if i >= 0 and self.at[i] >= low else -1
-
-    def first(self, low: int) -> int:
-        "The first place at or after `low`, or the end of the stretch."
-        if self.at is not None: return self.at[i] if (i := bisect_left(self.at, low)) < len(self.at) else self.end
-        return at if (at := self.text.find(self.separator, low, self.end)) >= 0 else self.end
+def searches(text: str, start: int, end: int, separator: str) -> tuple[Callable[[int, int], int], Callable[[int], int]]:
+    "Two functions: the last place of a separator in `[low, high]`, or -1; the first at or after `low`, or `end`."
+    k, rfind, find = len(separator), text.rfind, text.find
+    if not any(separator.endswith(separator[:i]) for i in range(1, k)):
+        def first(low: int) -> int: return at if (at := find(separator, low, end)) >= 0 else end
+        return lambda low, high: rfind(separator, low, high + k if high + k < end else end), first
+    places = array("q", (m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)))
+    n = len(places)
+    def last(low: int, high: int) -> int: return at if (i := bisect_right(places, high)) and (at := places[i - 1]) >= low else -1
+    return last, lambda low: places[i] if (i := bisect_left(places, low)) < n else end
 
 def character_spans(text: str, start: int, end: int, size: int, overlap: int, separators: Sequence[str] = SEPARATORS) -> list[tuple[int, int]]:
     "`recursive_spans` with `size` and `overlap` in characters."
     i = next((i for i, s in enumerate(separators) if not s or text.find(s, start, end) >= 0), None)
     if i is None: return [(start, end)]
     if not separators[i]: return [(j, min(j + size, end)) for j in range(start, max(end - overlap, start + 1), size - overlap)]
-    places, rest, out, j = Places(text, start, end, separators[i]), separators[i + 1:], [], start
-    first, last = places.first, places.last
-    while j < end:
-        to = end if end - j <= size else last(j + 1, j + size)
+    last, first = searches(text, start, end, separators[i])
+    rest, out, j, to = separators[i + 1:], [], start, None
+    while end - j > size:
+        if to is None: to = last(j + 1, j + size)
         if to < 0:                                                          # the piece that begins here is too large
             to = first(j + 1)
             out += character_spans(text, j, to, size, overlap, rest) if rest else [(j, to)]
-            j = to; continue
+            j, to = to, None; continue
         out.append((j, to))
-        room = size - first(to + 1) + to if overlap and to < end else 0     # what the next piece leaves
-        j = first(max(to - min(room, overlap), j + 1)) if room > 0 else to
+        if not overlap: j, to = to, None; continue
+        back = first(to - overlap if to - overlap > j else j + 1)
+        beyond = last(back + 1, back + size) if end - back > size else end
+        if beyond <= to:                                                    # the next piece leaves less room
+            room = size - first(to + 1) + to
+            back, beyond = first(max(to - room, j + 1)) if room > 0 else to, None
+        j, to = back, beyond
+    if j < end: out.append((j, end))
     return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #c5896685
