@@ -134,7 +134,8 @@ def load_corpus(
     watch = watched() and len(jobs) >= 32 if progress is None else progress
     bar = (lambda it, total: progress_bar("loading", total, "file", True, it)) if watch else (lambda it, total: it)
     modules = ("ragbench.ingest.load", *(["pymupdf"] if any(f.suffix.lower() == ".pdf" for f in files) else []))
-    done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar, modules, stay=isinstance(options.get("ocr"), str | None))
+    done = in_workers(_load_one, jobs, n, options.get("limits", LIMITS).seconds, bar, modules,
+                      stay=isinstance(options.get("ocr"), str | None), cost=[f.stat().st_size if f.exists() else 0 for f in files])
     out = [one for job, r in zip(jobs, done) for one in ([Refusal(job[1], r.reason)] if isinstance(r, Lost) else r)]
     return Corpus([r for r in out if isinstance(r, Document)], [r for r in out if isinstance(r, Refusal)])
 

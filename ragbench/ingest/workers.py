@@ -147,6 +147,7 @@ def in_workers(
     bar: Callable[..., Iterable] = lambda it, total: it,
     modules: Sequence[str] = (),                 # what a worker imports before its first job's seconds begin
     stay: bool = False,                          # keep processes for the next call; not for functions that are still being written
+    cost: Sequence[float] = (),                  # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
 ) -> list[Any]:
     "The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised."
     if workers > 0 and function.__module__ == "__main__":
@@ -162,10 +163,11 @@ def in_workers(
     everyone = list(idle)
     try:
         with ThreadPoolExecutor(len(everyone) or 1) as threads:
-            futures = [threads.submit(run, job) for job in jobs]
-            try: results = [f.result() for f in bar(futures, total=len(futures))]
+            order = sorted(range(len(jobs)), key=lambda i: -cost[i]) if len(cost) else range(len(jobs))
+            futures = {i: threads.submit(run, jobs[i]) for i in order}
+            try: results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
             except BaseException:                                          # an error or Ctrl-C: whoever still works is stopped
-                for f in futures: f.cancel()
+                for f in futures.values(): f.cancel()
                 for worker in everyone:
                     if worker.process: worker.process.kill()
                 raise
