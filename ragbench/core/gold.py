@@ -26,6 +26,8 @@ __all__ = ['log', 'MISSING', 'Query', 'Evidence', 'Gold', 'gold_from_spans', 'lo
            'gold_from_quotes', 'check_gold', 'EvidenceClass', 'evidence_classes']
 
 # %% ../../nbs/00_core/09_gold.ipynb #9538bd95
+MISSING = "evidence-missing"   # the tag of a query some of whose evidence is not in the corpus
+
 class Query(NamedTuple):
     "A question; `answer` is a short string where one is known."
     query_id: str
@@ -42,8 +44,6 @@ class Evidence(NamedTuple):
     grade: int = 1
 
 # %% ../../nbs/00_core/09_gold.ipynb #5e58fb9f
-MISSING = "evidence-missing"   # the tag of a query some of whose evidence is not in the corpus
-
 @dataclass(frozen=True)
 class Gold:
     "Queries and the evidence that answers them."
@@ -54,15 +54,13 @@ class Gold:
     nonrelevant: tuple[tuple[str, str], ...] = ()      # (query_id, doc_id) of documents that were judged and found wanting
 
     def __post_init__(self):
-        problems = _problems(self)
-        if problems:
+        if problems := _problems(self):
             said = problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} problems", *problems[:50], *(["…"] if len(problems) > 50 else [])])
             raise DataError(said, "Gold", "Every query needs its own id and a text, every piece of evidence a query and a grade")
 
     def __len__(self) -> int: return len(self.query_list)
     def __repr__(self) -> str:
-        lost = f", {len(self.not_judgeable)} not judgeable" if self.not_judgeable else ""
-        return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {len(self.unanswerable)} unanswerable{lost}, judged by {self.unit})"
+        return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {_unjudged(self)}, judged by {self.unit})"
 
     @functools.cached_property
     def fingerprint(self) -> str: return fingerprint(self.query_list, self.evidence_list, self.unit, *([] if self.copies == "all" else [self.copies]), *([self.nonrelevant] if self.nonrelevant else []))
@@ -78,14 +76,10 @@ class Gold:
     def answerable(self) -> tuple[Query, ...]: return tuple(q for q in self.query_list if self.by_query[q.query_id])
 
     @functools.cached_property
-    def unanswerable(self) -> tuple[Query, ...]:
-        "Queries that nothing answers."
-        return tuple(q for q in self.query_list if not self.by_query[q.query_id] and MISSING not in q.tags)
+    def unanswerable(self) -> tuple[Query, ...]: return _without_evidence(self, lost=False)
 
     @functools.cached_property
-    def not_judgeable(self) -> tuple[Query, ...]:
-        "Queries whose evidence is known and in no document of the corpus."
-        return tuple(q for q in self.query_list if not self.by_query[q.query_id] and MISSING in q.tags)
+    def not_judgeable(self) -> tuple[Query, ...]: return _without_evidence(self, lost=True)
 
     @property
     def queries(self):
@@ -98,6 +92,16 @@ class Gold:
         "The evidence as a DataFrame."
         import pandas as pd
         return pd.DataFrame(self.evidence_list, columns=Evidence._fields)
+
+# %% ../../nbs/00_core/09_gold.ipynb #b1886ffc
+def _without_evidence(gold: Gold, lost: bool) -> tuple[Query, ...]:
+    "Queries that nothing answers, or (`lost`) whose evidence is known and in no document of the corpus."
+    return tuple(q for q in gold.query_list if not gold.by_query[q.query_id] and (MISSING in q.tags) == lost)
+
+def _unjudged(gold: Gold) -> str:
+    "How many queries have no evidence, in words."
+    lost = f", {len(gold.not_judgeable)} not judgeable" if gold.not_judgeable else ""
+    return f"{len(gold.unanswerable)} unanswerable{lost}"
 
 # %% ../../nbs/00_core/09_gold.ipynb #7173ab10
 def _problems(gold: Gold) -> list[str]:
