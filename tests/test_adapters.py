@@ -125,7 +125,7 @@ def test_offsets_that_hold_are_used_and_others_are_not():
 
 def test_half_characters():
     """Every cut of a text at token borders, decoded as the token splitters do it."""
-    from ragbench.core.tokenizers import load_encoding
+    from ragbench.core.encoders import load_encoding
     encoding = load_encoding("cl100k_base")
     text = "go 🙂 离心泵 🙂🙂 and ปั๊มน้ำ"
     ids = encoding.encode_ordinary(text)
@@ -174,7 +174,7 @@ def test_linear_in_the_worst_case():
 
 def peers():
     """Real splitters, each with the adapter meant for it, made twice so that fingerprints can be compared."""
-    from ragbench.core.tokenizers import load_encoding
+    from ragbench.core.encoders import load_encoding
     encoding = load_encoding("cl100k_base")
     def langchain(size):
         lc = pytest.importorskip("langchain_text_splitters")

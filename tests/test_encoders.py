@@ -1,0 +1,105 @@
+"""gigatoken against tiktoken: the same ids for every text that it is given, and the same chunks of every corpus."""
+
+import multiprocessing
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_laws_chunk import chunkers
+
+from ragbench.core.documents import Corpus, Document
+from ragbench.core.encoders import SCHEMES, WORTH, Encoder, encoder, settled
+from ragbench.core.starts import token_tables
+from ragbench.core.tokenizers import get_tokenizer
+from ragbench.ingest.load import load_dataset
+
+BITS = ["'s", "'S", "'ſ", "'re", "'LL", "'d", "n't", " ", "  ", "   ", "\n", "\n\n", "\r", "\r\n", " \n", "\n ", "\t", "\x0b", "\x1c", "\u0085", "\u00a0", "\u2003", "\u3000", "\u200b", "\ufeff",
+        "a", "Zz", "é", "e\u0301", "\u0301", "ǅ", "ʰ", "й", "ß", "İ", "ı", "漢字", "ポンプ", "한글", "ع", "שלום", "ไทย", "क्ष", "0", "12", "123", "1234", "٣", "½", "Ⅷ", "²", ".", "...", "!?", "/", "//", "_", "-", "“", "…",
+        "🙂", "👩\u200d🔧", "🇩🇪", "<|endoftext|>", "<|endofprompt|>", "\U00032aef", "\U000e2aa4", "\U0001fbf0", "\u0378", "\ud463", "\x00", "\u0295"]
+TEXTS = st.one_of(st.lists(st.sampled_from(BITS), max_size=60).map("".join), st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
+                  st.text(st.characters(categories=["L", "N", "Z", "P", "M"]), max_size=80))
+
+
+@pytest.fixture(scope="module", params=sorted(SCHEMES))
+def both(request):
+    made = Encoder(request.param)
+    assert made.expect(WORTH)
+    return made
+
+
+@settings(max_examples=1500, deadline=None)
+@given(text=TEXTS)
+def test_both_libraries_give_the_same_ids(both, text):
+    np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+
+
+def test_every_settled_character_between_others(both):
+    "Each one between a letter, a digit, a space and itself, in lines of a thousand."
+    known = [c for c in map(chr, range(0x1FB00)) if not 0xD800 <= ord(c) < 0xE000 and settled(c)]
+    assert len(known) > 50_000
+    for at in range(0, len(known), 1000):
+        for pattern in ("a{0}b {0}1{0}{0} ", "{0}\n{0}'s"):
+            text = "".join(pattern.format(c) for c in known[at:at + 1000])
+            assert settled(text)
+            np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+
+
+@pytest.mark.parametrize("text", ["a" * 20_000, " " * 20_000 + "b", "\n" * 20_000, "漢" * 20_000, "1" * 20_000, "ab1 " * 5_000, "\ud800 a", "\U00032aef\U000e2aa4\ud463", ""], ids=ascii)
+def test_long_runs_and_what_is_not_settled(both, text):
+    np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+
+
+def test_many_threads_share_one_encoder(both):
+    texts = ["".join(np.random.default_rng(seed).choice(BITS, 3_000)) for seed in range(8)]
+    expected = [both.encode(t, False) for t in texts]
+    with ThreadPoolExecutor(4) as pool: found = list(pool.map(lambda t: both.encode(t, True), texts * 4))
+    for i, ids in enumerate(found): np.testing.assert_array_equal(ids, expected[i % 8])
+
+
+def test_token_tables_are_the_same_before_and_after_it_loads():
+    text = "".join(np.random.default_rng(1).choice(BITS, 100_000))
+    while len(text) < WORTH: text += text
+    tokenizer = get_tokenizer("cl100k_base")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGBENCH_ENCODER", "tiktoken")
+        slow = next(token_tables(tokenizer, [text]))
+    quick = next(token_tables(tokenizer, [text]))
+    assert tokenizer.encoder._fast is not None
+    np.testing.assert_array_equal(slow.starts, quick.starts)
+    np.testing.assert_array_equal(slow.ends, quick.ends)
+
+
+@pytest.mark.parametrize("name", ["procedures", "materials", "textbook", "coaching", "speakers"])
+def test_every_chunker_cuts_a_corpus_alike_with_either(name, monkeypatch):
+    corpus, _ = load_dataset(name)
+    corpus = Corpus([*list(corpus)[:12], Document("odd", "".join(np.random.default_rng(2).choice(BITS, 2_000)))])
+    assert encoder("cl100k_base").expect(WORTH)
+    quick = [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)]
+    monkeypatch.setenv("RAGBENCH_ENCODER", "tiktoken")
+    for a, b in zip(quick, [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)], strict=True):
+        np.testing.assert_array_equal(a.spans, b.spans), np.testing.assert_array_equal(a.doc_row, b.doc_row)
+
+
+def test_without_a_file_of_ranks_tiktoken_does_it_all(monkeypatch, tmp_path):
+    made = Encoder("cl100k_base")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))                 # tiktoken holds its ranks, the folder has none
+    assert not made.expect(10 * WORTH)
+    assert made("Open the valve.").tolist() == made.encoding.encode_ordinary("Open the valve.")
+
+
+def _count(text, results): results.put(len(encoder("cl100k_base")(text)))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
+def test_a_forked_child_encodes():
+    made, text = encoder("cl100k_base"), "Open the valve slowly. " * 10_000
+    assert made.expect(WORTH)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    child = context.Process(target=_count, args=(text, results))
+    child.start()
+    assert results.get(timeout=60) == len(made(text))
+    child.join()
