@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_laws_chunk import chunkers
 
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.encoders import SCHEMES, WORTH, Encoder, encoder, settled
+from ragbench.core.encoders import SCHEMES, Encoder, encoder, rank_file, settled
 from ragbench.core.starts import token_tables
 from ragbench.core.tokenizers import get_tokenizer
 from ragbench.ingest.load import load_dataset
@@ -23,20 +23,27 @@ TEXTS = st.one_of(st.lists(st.sampled_from(BITS), max_size=60).map("".join), st.
                   st.text(st.characters(categories=["L", "N", "Z", "P", "M"]), max_size=80))
 
 
+def same(name: str, text: str) -> None:
+    "Whether both libraries, each asked for itself, give the same ids."
+    e = encoder(name)
+    quick = e(text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGBENCH_ENCODER", "tiktoken")
+        np.testing.assert_array_equal(quick, e(text))
+
+
 @pytest.fixture(scope="module", params=sorted(SCHEMES))
-def both(request):
-    made = Encoder(request.param)
-    assert made.expect(WORTH)
-    return made
+def name(request):
+    assert encoder(request.param).fast is not None
+    return request.param
 
 
 @settings(max_examples=1500, deadline=None)
 @given(text=TEXTS)
-def test_both_libraries_give_the_same_ids(both, text):
-    np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+def test_both_libraries_give_the_same_ids(name, text): same(name, text)
 
 
-def test_every_settled_character_between_others(both):
+def test_every_settled_character_between_others(name):
     "Each one between a letter, a digit, a space and itself, in lines of a thousand."
     known = [c for c in map(chr, range(0x1FB00)) if not 0xD800 <= ord(c) < 0xE000 and settled(c)]
     assert len(known) > 50_000
@@ -44,39 +51,36 @@ def test_every_settled_character_between_others(both):
         for pattern in ("a{0}b {0}1{0}{0} ", "{0}\n{0}'s"):
             text = "".join(pattern.format(c) for c in known[at:at + 1000])
             assert settled(text)
-            np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+            same(name, text)
 
 
 @pytest.mark.parametrize("text", ["a" * 20_000, " " * 20_000 + "b", "\n" * 20_000, "漢" * 20_000, "1" * 20_000, "ab1 " * 5_000, "\ud800 a", "\U00032aef\U000e2aa4\ud463", ""], ids=ascii)
-def test_long_runs_and_what_is_not_settled(both, text):
-    np.testing.assert_array_equal(both.encode(text, True), both.encode(text, False))
+def test_long_runs_and_what_is_not_settled(name, text): same(name, text)
 
 
-def test_many_threads_share_one_encoder(both):
+def test_many_threads_share_one_encoder(name):
+    e = encoder(name)
     texts = ["".join(np.random.default_rng(seed).choice(BITS, 3_000)) for seed in range(8)]
-    expected = [both.encode(t, False) for t in texts]
-    with ThreadPoolExecutor(4) as pool: found = list(pool.map(lambda t: both.encode(t, True), texts * 4))
+    expected = [e.encoding.encode_ordinary(t) for t in texts]
+    with ThreadPoolExecutor(4) as pool: found = list(pool.map(e, texts * 4))
     for i, ids in enumerate(found): np.testing.assert_array_equal(ids, expected[i % 8])
 
 
-def test_token_tables_are_the_same_before_and_after_it_loads():
+def test_token_tables_are_the_same_with_either():
     text = "".join(np.random.default_rng(1).choice(BITS, 100_000))
-    while len(text) < WORTH: text += text
     tokenizer = get_tokenizer("cl100k_base")
+    quick = next(token_tables(tokenizer, [text], 2))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAGBENCH_ENCODER", "tiktoken")
-        slow = next(token_tables(tokenizer, [text]))
-    quick = next(token_tables(tokenizer, [text]))
-    assert tokenizer.encoder._fast is not None
+        slow = next(token_tables(tokenizer, [text], 2))
     np.testing.assert_array_equal(slow.starts, quick.starts)
     np.testing.assert_array_equal(slow.ends, quick.ends)
 
 
-@pytest.mark.parametrize("name", ["procedures", "materials", "textbook", "coaching", "speakers"])
-def test_every_chunker_cuts_a_corpus_alike_with_either(name, monkeypatch):
-    corpus, _ = load_dataset(name)
+@pytest.mark.parametrize("dataset", ["procedures", "materials", "textbook", "coaching", "speakers"])
+def test_every_chunker_cuts_a_corpus_alike_with_either(dataset, monkeypatch):
+    corpus, _ = load_dataset(dataset)
     corpus = Corpus([*list(corpus)[:12], Document("odd", "".join(np.random.default_rng(2).choice(BITS, 2_000)))])
-    assert encoder("cl100k_base").expect(WORTH)
     quick = [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)]
     monkeypatch.setenv("RAGBENCH_ENCODER", "tiktoken")
     for a, b in zip(quick, [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)], strict=True):
@@ -84,10 +88,34 @@ def test_every_chunker_cuts_a_corpus_alike_with_either(name, monkeypatch):
 
 
 def test_without_a_file_of_ranks_tiktoken_does_it_all(monkeypatch, tmp_path):
+    table = encoder("cl100k_base").characters
+    assert encoder("cl100k_base").encoding                                  # tiktoken holds its ranks now
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))                 # and looks into a folder that has none
+    monkeypatch.setattr("ragbench.core.encoders._carried", lambda file: [])
     made = Encoder("cl100k_base")
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))                 # tiktoken holds its ranks, the folder has none
-    assert not made.expect(10 * WORTH)
+    assert made.fast is None
     assert made("Open the valve.").tolist() == made.encoding.encode_ordinary("Open the valve.")
+    np.testing.assert_array_equal(made.characters, table)
+
+
+def test_a_damaged_file_of_ranks_is_not_used(monkeypatch, tmp_path):
+    expected = encoder("cl100k_base").encoding.encode_ordinary("Open the valve.")  # loaded, from wherever it lies
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    place = rank_file("cl100k_base")
+    place.write_bytes(b"IQ== 0\nIg== 1\n")
+    made = Encoder("cl100k_base")
+    assert made.fast is None
+    assert made("Open the valve.").tolist() == expected
+
+
+def test_an_encoding_that_gigatoken_does_not_have(monkeypatch):
+    class Known:
+        "What a user's own tiktoken encoding offers."
+        _mergeable_ranks = {b"a": 0, "é".encode(): 1, b"\xc3": 2}
+        encode_to_numpy = staticmethod(lambda text, disallowed_special: np.zeros(len(text), np.uint32))
+    monkeypatch.setattr("ragbench.core.encoders.load_encoding", lambda name: Known)
+    made = Encoder("own")
+    assert made.fast is None and made("aa").tolist() == [0, 0] and made.characters.tolist() == [1, 1, 1]
 
 
 def _count(text, results): results.put(len(encoder("cl100k_base")(text)))
@@ -96,7 +124,6 @@ def _count(text, results): results.put(len(encoder("cl100k_base")(text)))
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot fork")
 def test_a_forked_child_encodes():
     made, text = encoder("cl100k_base"), "Open the valve slowly. " * 10_000
-    assert made.expect(WORTH)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     child = context.Process(target=_count, args=(text, results))

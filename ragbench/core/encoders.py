@@ -10,18 +10,18 @@ import hashlib
 import importlib.util
 import os
 import tempfile
-import threading
 import unicodedata
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .errors import ConfigError
 
 # %% auto #0
-__all__ = ['RANKS', 'CARRIERS', 'SCHEMES', 'WORTH', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder',
-           'encoder']
+__all__ = ['RANKS', 'CARRIERS', 'SCHEMES', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder', 'encoder']
 
 # %% ../../nbs/00_core/05_encoders.ipynb #27b440c3
 RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
@@ -93,7 +93,6 @@ def settled(text: str) -> bool:
 
 # %% ../../nbs/00_core/05_encoders.ipynb #215bac25
 SCHEMES = {"cl100k_base": "cl100k", "o200k_base": "o200k", "o200k_harmony": "o200k"}  # encoding: what gigatoken calls its expression
-WORTH = 2_000_000  # characters that tiktoken encodes while gigatoken loads
 
 def only_tiktoken() -> bool:
     "Whether `RAGBENCH_ENCODER=tiktoken` asks for the reference alone."
@@ -101,29 +100,44 @@ def only_tiktoken() -> bool:
     if given not in ("auto", "tiktoken"): raise ConfigError(f"RAGBENCH_ENCODER is {given!r}", "environment", "Set it to auto or tiktoken")
     return given == "tiktoken"
 
+def _load_fast(name: str) -> Any:
+    "gigatoken's encoder from a file of ranks whose hash is right, or `None` where it has none of that name or tiktoken keeps no file."
+    if name not in SCHEMES: return None
+    place, sha = rank_file(name), RANKS[name][1]
+    right = lambda: place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == sha
+    _seed_cache(name)
+    if not right(): load_encoding(name)                                     # tiktoken fetches it, in place of a damaged one too
+    if not right(): return None
+    from gigatoken import Tokenizer
+    return Tokenizer.from_tiktoken(place, pretokenizer=SCHEMES[name], special_tokens={})
+
+# %% ../../nbs/00_core/05_encoders.ipynb #25fc33db
+@dataclass(frozen=True)
 class Encoder:
-    "Ids of plain text in one encoding, the same whichever library finds them. Text that looks like a special token is text."
-    def __init__(self, name: str):
-        self.name, self.encoding = name, load_encoding(name)
-        self._fast, self._asked, self._lock = None, 0, threading.Lock()
+    "Ids of plain text in one encoding of tiktoken, the same whichever library finds them. Text that looks like a special token is text."
+    name: str
 
-    def expect(self, n_chars: int) -> bool:
-        "Take note that `n_chars` more characters are coming; whether they go to the fast library."
-        if self.name not in SCHEMES or only_tiktoken(): return False
-        with self._lock:
-            self._asked += n_chars
-            if self._fast is None and self._asked >= WORTH and (file := rank_file(self.name)).is_file():
-                from gigatoken import Tokenizer
-                self._fast = Tokenizer.from_tiktoken(file, pretokenizer=SCHEMES[self.name], special_tokens={})
-        return self._fast is not None
+    @functools.cached_property
+    def encoding(self) -> Any: return load_encoding(self.name)
+    @functools.cached_property
+    def fast(self) -> Any: return _load_fast(self.name)
 
-    def encode(self, text: str, fast: bool) -> np.ndarray:
-        "Token ids `(n,)` uint32; `fast` is what `expect` said."
-        if fast and settled(text): return self._fast.encode(text)
+    def __call__(self, text: str) -> np.ndarray:
+        "Token ids `(n,)` uint32."
+        if not only_tiktoken() and self.fast is not None and settled(text): return self.fast.encode(text)
         try: return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError: return np.array(self.encoding.encode_ordinary(text), np.uint32)  # half a surrogate pair: it stands for U+FFFD
 
-    def __call__(self, text: str) -> np.ndarray: return self.encode(text, self.expect(len(text)))
+    @functools.cached_property
+    def characters(self) -> np.ndarray:
+        "For each token id, how many characters begin in its bytes: `(n_ids,)`, of one byte each where that is enough."
+        alone = only_tiktoken() or self.fast is None
+        tokens = {i: token for token, i in self.encoding._mergeable_ranks.items()} if alone else self.fast.vocab
+        begins = (np.frombuffer(b"".join(tokens.values()), np.uint8) & 0xC0) != 0x80
+        offsets = np.cumsum([0, *map(len, tokens.values())])[:-1]
+        table = np.zeros(max(tokens) + 1, np.int64)
+        table[list(tokens)] = np.add.reduceat(begins, offsets, dtype=np.int64)
+        return table if table.max() > 255 else table.astype(np.uint8)
 
 @functools.cache
 def encoder(name: str) -> Encoder:

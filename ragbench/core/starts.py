@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .encoders import only_tiktoken
 from .errors import ConfigError, DataError
-from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer, _starts_table
+from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer
 
 PIECE = 65_536  # characters encoded at a time
 
@@ -90,10 +91,10 @@ class TokenTable:
         return b if i == len(self.at) else self.at[i] if self.at[i] <= b else a
 
 # %% ../../nbs/00_core/05a_starts.ipynb #986d584c
-def _tiktoken_piece(tokenizer: TiktokenTokenizer, fast: bool) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
+def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
     "A function from a piece to (lengths of its tokens, gaps before them), in characters."
-    encode, table, none = tokenizer.encoder.encode, _starts_table(tokenizer.encoding), np.empty(0, np.uint8)
-    return lambda text: (table[encode(text, fast)], none)
+    encode, table, none = tokenizer.encoder, tokenizer.encoder.characters, np.empty(0, np.uint8)
+    return lambda text: (table[encode(text)], none)
 
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
 
@@ -159,6 +160,10 @@ def threads() -> int:
     if not given.isdigit() or int(given) < 1: raise ConfigError(f"RAGBENCH_THREADS is {given!r}", "environment", "Set it to a whole number from 1")
     return int(given)
 
+def _one_at_a_time(tokenizer: Tokenizer) -> bool:
+    "Whether more threads would only wait: the fast encoder takes one text after the other."
+    return isinstance(tokenizer, TiktokenTokenizer) and not only_tiktoken() and tokenizer.encoder.fast is not None
+
 def _batches(texts: Iterable[str], cut: bool) -> Iterator[list[tuple[int, str]]]:
     "Work for one thread at a time: (row, piece) pairs of about `PIECE` characters together."
     batch, held = [], 0
@@ -185,11 +190,8 @@ def token_tables(
     n_threads: int | None = None,  # default: `threads()`
 ) -> Iterator[TokenTable]:
     "The token table of each text, in order; each text is tokenised once, and the threads change nothing but the time."
-    total = sum(map(len, texts))
-    known = isinstance(tokenizer, TiktokenTokenizer)
-    fast = known and tokenizer.encoder.expect(total)
-    piece = _tiktoken_piece(tokenizer, fast) if known else _model_piece(tokenizer)
-    n = 1 if fast or total <= PIECE else n_threads or threads()             # the fast encoder takes one text at a time
+    piece = _tiktoken_piece(tokenizer) if isinstance(tokenizer, TiktokenTokenizer) else _model_piece(tokenizer)
+    n = 1 if sum(map(len, texts)) <= PIECE or _one_at_a_time(tokenizer) else n_threads or threads()
     parts, at = [], 0
     for done in _in_order(lambda batch: [(row, piece(text)) for row, text in batch], _batches(texts, _can_cut(tokenizer)), n):
         for row, part in done:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -27,24 +27,13 @@ class Tokenizer(Protocol):
     def count(self, text: str) -> int: ...
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #8a1aa7dc
-@functools.cache
-def _starts_table(encoding) -> np.ndarray:
-    "For each token id, how many characters begin in its bytes: `(n_vocab,)`, of one byte each where that is enough."
-    table = np.zeros(encoding.n_vocab, dtype=np.int64)
-    for token, i in encoding._mergeable_ranks.items(): table[i] = sum((b & 0xC0) != 0x80 for b in token)
-    return table if table.max() > 255 else table.astype(np.uint8)
-
-# %% ../../nbs/00_core/05_tokenizers.ipynb #99cf9ec8
 @dataclass(frozen=True)
 class TiktokenTokenizer:
     "A tiktoken encoding by name, such as `cl100k_base`. Text that looks like a special token is text."
     name: str
 
     @property
-    def encoder(self) -> Encoder: return encoder(self.name)
-
-    @property
-    def encoding(self) -> Any: return self.encoder.encoding
+    def encoder(self) -> Encoder: return encoder(self.name)             # looked up, not held: a copy in another process finds its own
 
     def ids(self, text: str) -> np.ndarray:
         "Token ids `(n,)` int64."
@@ -52,7 +41,7 @@ class TiktokenTokenizer:
 
     def spans(self, text: str) -> np.ndarray:
         "Code-point spans of the tokens, `(n, 2)` int64, contiguous from 0 to `len(text)`; a token that begins no character is empty."
-        bounds = np.r_[0, np.cumsum(_starts_table(self.encoding)[self.ids(text)], dtype=np.int64)]
+        bounds = np.r_[0, np.cumsum(self.encoder.characters[self.ids(text)], dtype=np.int64)]
         if bounds[-1] != len(text):
             raise DataError(f"{self.name} does not give back this text: {bounds[-1]} characters for {len(text)}", repr(text[:40]))
         return np.c_[bounds[:-1], bounds[1:]]
