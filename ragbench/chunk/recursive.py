@@ -54,7 +54,8 @@ def merge(
     n, out, j = len(total) - 1, [], 0
     at = memoryview(np.ascontiguousarray(total))             # gives plain integers without a copy
     while True:
-        i = min(max(bisect_right(at, at[j] + size, j) - 1, j + 1), n)
+        i = bisect_right(at, at[j] + size, j) - 1
+        if i <= j: i = j + 1
         out.append((j, i))
         if i >= n: return out
         if not overlap: j = i; continue
