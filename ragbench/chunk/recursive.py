@@ -55,7 +55,7 @@ def merge(
     at = memoryview(np.ascontiguousarray(total))             # gives plain integers without a copy
     while True:
         i = bisect_right(at, at[j] + size, j) - 1
-        if i <= j: i = j + 1
+        if i <= j: i = min(j + 1, n)                                     # a piece that is too large stands alone
         out.append((j, i))
         if i >= n: return out
         if not overlap: j = i; continue
