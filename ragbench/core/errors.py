@@ -52,6 +52,7 @@ def at_least(
     owner: str = "",  # the component it belongs to
 ) -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each one."
+    if type(value) is int and value >= low: return value
     if isinstance(value, list): return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < low:

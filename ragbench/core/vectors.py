@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Space:
 
     def check(self, other: Space, what: str = "query") -> None:
         "Raise `VectorSpaceError` naming both sides where `other` may not be compared with this space."
-        if self.dim != other.dim or (self.model and other.model and self != other):
+        if self.dim != other.dim or (self.model and other.model and vars(self) != vars(other)):
             differ = [n for n in ("model", "revision", "dim", "normalized", "prompts", "kept") if getattr(self, n) != getattr(other, n)]
             raise VectorSpaceError(f"the {what} vectors are of another space ({', '.join(differ)} differ): {other} against {self}", "",
                                    "Embed both sides with the same embedder")
@@ -63,7 +64,12 @@ def _check_norms(a: np.ndarray) -> None:
 # %% ../../nbs/00_core/07_vectors.ipynb #2faa9efb
 def as_vectors(x: Vectors | np.ndarray) -> Vectors:
     "`x` itself, or a bare array as `Vectors` of an unnamed space."
-    return x if isinstance(x, Vectors) else Vectors(np.atleast_2d(np.asarray(x, dtype=np.float32)), Space(normalized=False))
+    if isinstance(x, Vectors): return x
+    a = np.atleast_2d(np.asarray(x, dtype=np.float32))
+    return Vectors(a, _unnamed(a.shape[1]))
+
+@cache
+def _unnamed(dim: int) -> Space: return Space(dim=dim, normalized=False)
 
 # %% ../../nbs/00_core/07_vectors.ipynb #a58024e9
 def resized(array: np.ndarray, dim: int | None = None, pad_to: int | None = None, normalize: bool = True) -> np.ndarray:
