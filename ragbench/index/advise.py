@@ -15,7 +15,8 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import FaissSearcher, pinned, query_defaults
+from .faiss_base import FaissSearcher
+from .faiss_settings import pinned, query_defaults
 from .faiss_variants import FaissFactory
 from .flat import FaissFlat
 

@@ -13,8 +13,9 @@ import numpy as np
 
 from ..core.errors import ConfigError, StoreError, at_least
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import Built, FaissSearcher, open_index, pinned, prepared, search_params
+from .faiss_base import Built, FaissSearcher, open_index, prepared
 from .faiss_files import layers
+from .faiss_settings import pinned, search_params
 from .faiss_variants import FaissVariant
 
 # %% auto #0

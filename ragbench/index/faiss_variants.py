@@ -15,8 +15,9 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FaissSearcher, pinned, prepared, searcher_of
+from .faiss_base import METRICS, Built, FaissSearcher, prepared, searcher_of
 from .faiss_files import layers
+from .faiss_settings import pinned
 
 PER_CENTROID = 39   # FAISS's own lower bound of training points for each centroid
 

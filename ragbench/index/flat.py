@@ -11,7 +11,8 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FlatSearcher, pinned, prepared
+from .faiss_base import METRICS, Built, FlatSearcher, prepared
+from .faiss_settings import pinned
 
 # %% auto #0
 __all__ = ['FaissFlat']
