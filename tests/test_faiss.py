@@ -1,6 +1,7 @@
 """FAISS through ragbench is FAISS: same ids, same scores; and what FAISS lacks holds against brute force."""
 
 import functools
+import itertools
 import json
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from hypothesis import strategies as st
 from ragbench.core.errors import ConfigError, RagbenchError, StoreError
 from ragbench.core.vectors import Space, Vectors
 from ragbench.index.advise import advise
-from ragbench.index.faiss_base import open_index, unit
+from ragbench.index.faiss_base import Built, FaissSearcher, open_index, raw_search, unit
 from ragbench.index.faiss_files import header_path, layers, read_header, verify_index
+from ragbench.index.faiss_settings import query_defaults, search_params, takes_selector
 from ragbench.index.faiss_shards import GPU_TOLERANCE, build_shards, gpu_count, lists_to_disk, to_gpu
 from ragbench.index.faiss_variants import (
     FaissFactory,
@@ -116,6 +118,125 @@ def test_same_ids_and_scores_as_raw_faiss(kind, fields, spec, told, metric):
         ours = searcher.search(queries, 10)
         np.testing.assert_array_equal(ours[1], rows)
         np.testing.assert_array_equal(ours[0], -scores if metric == "l2" else scores)
+
+
+# one of each sort of index that FAISS's factory makes on a CPU
+KINDS = ["Flat", "IVF20,Flat", "IVF20,FlatDedup", "PQ8x5", "IVF20,PQ8x5", "IVF20,PQ8+4", "HNSW8,Flat", "HNSW8_SQ8", "HNSW8_PQ8x4", "NSG8,Flat", "SQ8", "SQ6", "SQ4",
+         "SQfp16", "SQbf16", "IVF20,SQ8", "RaBitQ", "RaBitQ4", "IVF20,RaBitQ", "IVF20,RaBitQ3", "PQ16x4fs", "IVF20,PQ16x4fs", "IVF20,PQ16x4fsr", "LSH", "RQ4x4", "PRQ2x2x4",
+         "IVF20,RQ4x4", "RQ4x4fs_Nrq2x4", "IVF20,RQ4x4fs_Nrq2x4", "PQ16x4fs,RFlat", "SQ4,Refine(SQ8)", "PCA16,Flat", "L2norm,IVF20,Flat", "OPQ4,IVF20,PQ16x4fs,RFlat", "IVF20_HNSW8,SQ8", "IMI2x4,Flat"]
+
+
+@functools.cache
+def by_hand(spec: str) -> Built:
+    index = faiss.index_factory(D, spec)
+    for part in layers(index):
+        if hasattr(part, "do_polysemous_training"): part.do_polysemous_training = False
+        if isinstance(part, faiss.IndexIVF): part.nprobe = 3
+    index.train(X[:600])
+    index.add(X[:600])
+    return Built(index, Space(dim=D, normalized=False), "ip", spec, 600)
+
+
+@pytest.mark.parametrize("spec", KINDS)
+def test_the_function_under_faiss_own_wrapper_is_the_wrapper(spec):
+    "A bit is a bit: for one query, many and none, with and without parameters and a selector, for more than the probed lists hold."
+    b = by_hand(spec)
+    selector = faiss.IDSelectorBatch(np.arange(0, 600, 7))
+    told = {n: 2 * v for n, v in query_defaults(b.index).items()}
+    params = [None, *([search_params(b.index, told)] if told else []), *([search_params(b.index, told, selector)] if takes_selector(b.index) else [])]
+    for q, k, p in itertools.product((Q, Q[:1], Q[:0]), (1, 10, 600), params):
+        want, ours = b.index.search(q, k, params=p), raw_search(b, q, k, p)
+        for a, c in zip(want, ours):
+            assert (a.dtype, a.shape) == (c.dtype, c.shape)
+            np.testing.assert_array_equal(c, a)
+
+
+@pytest.mark.parametrize("spec", [s for s in KINDS if not takes_selector(faiss.index_factory(D, s))])
+def test_a_kind_that_takes_no_selector_is_filtered_all_the_same(spec):
+    searcher, allowed = FaissSearcher(by_hand(spec)), np.arange(0, 600, 7)
+    rows = searcher.search(Q, 5, where=allowed)[1]
+    assert np.isin(rows, [*allowed, -1]).all()
+    assert (rows[:, 0] >= 0).all()
+    assert (rows >= 0).all() or "IVF20,RQ4x4fs" in spec   # which FAISS lets nobody ask to probe more lists
+
+
+def test_searches_at_once_share_nothing():
+    "Threads that ask in turn get what each would alone, in arrays of their own."
+    from concurrent.futures import ThreadPoolExecutor
+    for searcher in (FLAT["cosine"], ALL_LISTS["l2"]):
+        alone = [searcher.search(q, 10) for q in Q]
+        with ThreadPoolExecutor(8) as pool: got = list(pool.map(searcher.search, [*Q] * 20, itertools.repeat(10)))
+        assert len({a.ctypes.data for pair in got for a in pair}) == 2 * len(got)
+        for i, pair in enumerate(got):
+            for a, b in zip(pair, alone[i % len(Q)]): np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 50])
+@pytest.mark.parametrize("fails", [False, True])
+def test_threads_are_lowered_for_a_search_and_restored_after_it(most, fails):
+    searcher, seen = FaissFlat().build(X), []
+
+    class Watched(faiss.IndexFlatIP):
+        def search_c(self, *given):
+            seen.append(faiss.omp_get_max_threads())
+            if fails: raise RuntimeError("as FAISS would")
+            return faiss.IndexFlatIP.search_c(self, *given)
+
+    searcher.built.index, searcher.built.most_threads = Watched(D), most
+    searcher.built.index.add(unit(X))
+    faiss.omp_set_num_threads(3)
+    if fails:
+        with pytest.raises(ConfigError, match="cannot search it .as FAISS would"): searcher.search(Q, 5)
+    else: np.testing.assert_array_equal(searcher.search(Q, 5)[1], FLAT["cosine"].search(Q, 5)[1])
+    assert seen == [min(most, 3)]
+    assert faiss.omp_get_max_threads() == 3
+
+
+@EACH
+def test_queries_that_cannot_be_are_refused_with_the_reason(kind, fields, spec, told):
+    searcher = built(kind, fields, "cosine")
+    for bad, said in ((Q[:, :-1], "dim differ"), (np.zeros((2, 0), np.float32), "dim differ"), (Q[None], r"shape \(1, 30, 32\)"), (Q * np.nan, "not finite")):
+        with pytest.raises(RagbenchError, match=said): searcher.search(bad, 5)
+    for k in (0, -1, True, 2.5, None):
+        with pytest.raises(ConfigError, match="k is "): searcher.search(Q, k)
+    with pytest.raises((ValueError, TypeError)): searcher.search([["a"] * D], 5)
+    np.testing.assert_array_equal(searcher.search(Q.astype(">f8"), 5)[1], searcher.search(Q, 5)[1])       # what can be converted is
+    np.testing.assert_array_equal(searcher.search(np.asfortranarray(Q), 5)[1], searcher.search(Q, 5)[1])
+
+
+@pytest.mark.parametrize("where", [None, [1, 2, 3]])
+def test_no_queries_have_no_results(where):
+    for searcher in (FLAT["l2"], ALL_LISTS["ip"], built(FaissFactory, VARIANTS[-2][1], "ip")):
+        scores, rows = searcher.search(Q[:0], 4, where=where)
+        assert (scores.shape, scores.dtype, rows.shape, rows.dtype) == ((0, 4), np.float32, (0, 4), np.int64)
+
+
+@EACH
+def test_more_results_than_vectors_are_filled_up(kind, fields, spec, told):
+    searcher = build(kind, fields, "l2")
+    most = searcher.search(Q, N + 5)
+    assert most[1].shape == (30, N + 5)
+    assert (most[1][:, N:] == -1).all()
+    assert (np.isneginf(most[0]) == (most[1] < 0)).all()
+    if "HNSW8," not in spec and "RFlat" not in spec:
+        searcher.delete(np.arange(3, N))
+        scores, rows = searcher.search(Q, 10)
+        assert (np.sort(rows, axis=1)[:, -3:] <= 2).all()
+        assert (rows[:, 3:] == -1).all()
+        searcher.delete([0, 1, 2])
+        assert (searcher.search(Q, 4)[1] == -1).all()
+        assert (searcher.search(Q[:1], 4)[1] == -1).all()
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 5), st.integers(1, 900), st.integers(-25, 18), st.booleans(), st.sampled_from(["f4", "f8"]))
+def test_unit_rows_are_those_of_numpy_norm(seed, n, d, exponent, zero, dtype):
+    a = (np.random.default_rng(seed).normal(size=(n, d)) * 10.0**exponent).astype(dtype)
+    if zero: a[:1] = 0
+    norms = np.linalg.norm(a, axis=1, keepdims=True)
+    want = np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
+    assert unit(a).dtype == want.dtype
+    assert unit(a).tobytes() == want.tobytes()
 
 
 def test_polysemous_training_changes_no_answer():

@@ -121,6 +121,7 @@ def raw_search(b: Built, q: np.ndarray, k: int, params: Any) -> tuple[np.ndarray
     before = get_threads()
     if b.most_threads < before: set_threads(b.most_threads)
     try: type(b.index).search_c(b.index.this, n, pointer(q), k, pointer(scores), pointer(rows), None if params is None else params.this)
+    except RuntimeError as e: raise ConfigError(f"FAISS cannot search it ({str(e).splitlines()[0][-120:]})", b.config) from e
     finally:
         if b.most_threads < before: set_threads(before)
     return scores, rows

@@ -33,7 +33,7 @@ def query_defaults(index: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in layers(index):
         if isinstance(part, faiss.IndexRefine): found["k_factor"] = float(part.k_factor)
-        if isinstance(part, faiss.IndexIVF):
+        if isinstance(part, faiss.IndexIVF) and not isinstance(part, faiss.IndexIVFAdditiveQuantizerFastScan):   # which takes no parameters
             found["nprobe"] = part.nprobe
             for q in layers(part.quantizer): found |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
         if isinstance(part, faiss.IndexHNSW): found["ef_search"] = part.hnsw.efSearch
@@ -70,7 +70,8 @@ def takes_selector(index: Any) -> bool:
     "Can FAISS itself restrict this index to some rows?"
     import faiss
     last = [p for p in layers(index) if not isinstance(p, (faiss.IndexPreTransform, faiss.IndexRefine))][0]
-    refused = (faiss.IndexPQ, faiss.IndexFastScan, faiss.IndexNSG, faiss.IndexLSH, faiss.IndexShards)   # shards number their rows apart
+    codes = (faiss.IndexPQ, faiss.IndexLSH, faiss.IndexAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizerFastScan, faiss.IndexIVFPQR)
+    refused = (*codes, faiss.IndexFastScan, faiss.IndexNSG, faiss.IndexShards)   # shards number their rows apart
     return not isinstance(last, refused) and not type(last).__name__.startswith("Gpu")
 
 def keeps_ids(index: Any) -> bool:

@@ -15,8 +15,8 @@ from ..core.errors import ConfigError, StoreError, at_least
 from ..core.vectors import Vectors, as_vectors
 from .faiss_base import Built, FaissSearcher, open_index, prepared
 from .faiss_files import layers
-from .faiss_settings import pinned, search_params
-from .faiss_variants import FaissVariant
+from .faiss_settings import search_params
+from .faiss_variants import FaissVariant, feed
 
 # %% auto #0
 __all__ = ['GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count', 'to_gpu']
@@ -36,10 +36,10 @@ def build_shards(config: FaissVariant, vectors: Vectors | np.ndarray, n: int) ->
     at_least("n", n, 1, "build_shards")
     if n > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
     empty, notes = config.trained(v)
+    if any(isinstance(p, faiss.IndexNSG) for p in layers(empty)): raise ConfigError("FAISS never ends an NSG search for more than a shard has", repr(config), "Use HNSW")
     image, array = faiss.serialize_index(empty), prepared(v, config.metric)
     parts = [faiss.deserialize_index(image) for _ in range(n)]
-    with pinned():
-        for part, rows in zip(parts, np.array_split(array, n)): part.add(rows)
+    for part, rows in zip(parts, np.array_split(array, n)): feed(part, "add", rows, repr(config))
     built = Built(_joined(parts), v.space, config.metric, repr(config), len(v), notes=notes, resources=parts)
     return FaissSearcher(built).tuned(**config.query)
 

@@ -22,7 +22,7 @@ from .faiss_settings import pinned
 PER_CENTROID = 39   # FAISS's own lower bound of training points for each centroid
 
 # %% auto #0
-__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'transforms', 'training_needs', 'seeded', 'train', 'VariantConfig',
+__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'transforms', 'training_needs', 'seeded', 'train', 'feed', 'VariantConfig',
            'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ', 'FaissHNSW', 'FaissSQ', 'FaissRaBitQ', 'FaissFactory']
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #b784e462
@@ -87,9 +87,15 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
         if len(sample) < n: raise DataError(f"{len(sample):,} training vectors for {n:,} {name}", owner, "Ask for fewer, or give more vectors")
         if len(sample) < PER_CENTROID * n: notes.append(f"{len(sample):,} training vectors for {n:,} {name}: FAISS advises at least {PER_CENTROID * n:,}")
     for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=5)
-    with pinned(): index.train(sample)
+    feed(index, "train", sample, owner)
     if kept: _forget(index)
     return tuple(notes)
+
+def feed(index: Any, what: str, array: np.ndarray, owner: str) -> None:
+    "FAISS's `train` or `add` on the threads of this process; what it refuses is a `ConfigError`."
+    try:
+        with pinned(): getattr(index, what)(array)
+    except RuntimeError as e: raise ConfigError(f"FAISS refuses to {what} ({str(e).splitlines()[0][-120:]})", owner) from e
 
 def _forget(index: Any) -> None:
     "The quantisers that a rotation was trained with are gone: no pointer to them stays."
@@ -159,7 +165,7 @@ class FaissVariant(VariantConfig):
         "Train on a sample, add all vectors, set the query arguments. Raises `DataError` for no vectors or too few to train."
         v = as_vectors(vectors)
         index, notes = self.trained(v)
-        with pinned(): index.add(prepared(v, self.metric))
+        feed(index, "add", prepared(v, self.metric), repr(self))
         return searcher_of(Built(index, v.space, self.metric, repr(self), len(v), notes=notes), self.query)
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #f42cfd1b
