@@ -239,6 +239,19 @@ def test_unit_rows_are_those_of_numpy_norm(seed, n, d, exponent, zero, dtype):
     assert unit(a).tobytes() == want.tobytes()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 0.0])
+@pytest.mark.parametrize("shape", [(1, 1), (1, 384), (40, 33), (900, 400)])
+def test_one_value_that_is_not_finite_is_seen_wherever_it_stands(value, shape):
+    rng = np.random.default_rng(3)
+    for row, column in [(0, 0), (shape[0] - 1, shape[1] - 1), *zip(rng.integers(0, shape[0], 5), rng.integers(0, shape[1], 5))]:
+        a = rng.normal(size=shape).astype(np.float32)
+        a[row, column] = value
+        if np.isfinite(value): assert len(Vectors(a)) == len(a)
+        else:
+            with pytest.raises(RagbenchError, match=f"row {row} has a value that is not finite"): Vectors(a)
+
+
 def test_polysemous_training_changes_no_answer():
     index = faiss.index_factory(D, "PQ4x4")
     index.train(X)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import isfinite
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Vectors:
     def __post_init__(self):
         a = np.ascontiguousarray(self.array, dtype=np.float32)
         if a.ndim != 2: raise DataError(f"vectors have shape {np.shape(self.array)}", "Vectors", "Give an array of shape (n, d)")
-        if not np.isfinite(a).all():
+        if not isfinite(np.vdot(a, a)) and not np.isfinite(a).all():   # a finite sum of squares is quicker to see, and has finite terms
             raise DataError(f"row {int(np.flatnonzero(~np.isfinite(a).all(axis=1))[0])} has a value that is not finite", "Vectors")
         space = self.space if self.space.dim else Space(**{**vars(self.space), "dim": a.shape[1]})
         if space.dim != a.shape[1]: raise VectorSpaceError(f"rows have {a.shape[1]} dimensions, the space has {space.dim}", str(space.model))
@@ -65,7 +66,8 @@ def _check_norms(a: np.ndarray) -> None:
 def as_vectors(x: Vectors | np.ndarray) -> Vectors:
     "`x` itself, or a bare array as `Vectors` of an unnamed space."
     if isinstance(x, Vectors): return x
-    a = np.atleast_2d(np.asarray(x, dtype=np.float32))
+    a = np.asarray(x, dtype=np.float32)
+    if a.ndim < 2: a = np.atleast_2d(a)
     return Vectors(a, _unnamed(a.shape[1]))
 
 @cache

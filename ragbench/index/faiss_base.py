@@ -88,9 +88,9 @@ class FaissSearcher:
 
     def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
         "The query array as FAISS takes it, after its space has been checked."
-        b, q = self.built, as_vectors(queries)
+        b, q = self.built, queries if isinstance(queries, Vectors) else as_vectors(queries)
         b.space.check(q.space)
-        return prepared(q, b.metric)
+        return prepared(q, b.metric) if b.metric == "cosine" else q.array
 
     def tuned(self, **query: float) -> FaissSearcher:
         "The same index under other query arguments, such as `nprobe=16`; nothing is copied."
