@@ -519,7 +519,7 @@ def test_the_advice_reports_recall_on_queries_that_did_not_choose():
 
 @EACH
 @pytest.mark.skipif(gpu_count() == 0, reason="this FAISS sees no GPU")
-def test_a_gpu_agrees_within_tolerance(kind, fields, spec, told):
+def test_a_gpu_agrees_within_tolerance(kind, fields, spec, told, tmp_path):
     searcher = built(kind, fields, "l2")
     try:
         on_gpu = to_gpu(searcher)
@@ -529,6 +529,11 @@ def test_a_gpu_agrees_within_tolerance(kind, fields, spec, told):
     ours = on_gpu.search(Q, 10)
     np.testing.assert_allclose(ours[0], scores, rtol=GPU_TOLERANCE, atol=GPU_TOLERANCE)
     assert (ours[1] == rows).mean() > 0.95
+    assert on_gpu.nbytes == pytest.approx(searcher.nbytes, rel=.1)
+    if "nprobe" in searcher.query:
+        np.testing.assert_allclose(on_gpu.tuned(nprobe=20).search(Q, 10)[0], searcher.tuned(nprobe=20).search(Q, 10)[0], rtol=GPU_TOLERANCE, atol=GPU_TOLERANCE)
+    assert np.isin(on_gpu.search(Q, 10, where=np.arange(500))[1], np.arange(-1, 500)).all()
+    np.testing.assert_array_equal(open_index(on_gpu.save(tmp_path / "i.faiss")).search(Q, 10)[1], rows)
 
 
 @pytest.mark.parametrize("config", [FaissFlat(), FaissIVF(10), FaissHNSW(8), FaissSQ()], ids=repr)

@@ -17,7 +17,7 @@ from ..core.errors import ConfigError, DataError, at_least
 from ..core.starts import threads
 from ..core.vectors import Space, Vectors, as_vectors
 from .faiss_files import layers, read_index, write_index
-from .faiss_settings import keeps_ids, pinned, query_defaults, search_params, takes_selector
+from .faiss_settings import keeps_ids, on_gpu, pinned, query_defaults, search_params, takes_selector
 
 METRICS = ("cosine", "ip", "l2")
 
@@ -178,7 +178,7 @@ def _wider(index: Any, query: Mapping[str, float]) -> dict[str, float]:
     "Query arguments four times as generous; empty when they already reach everything."
     import faiss
     have = {**query_defaults(index), **query}
-    most = {"nprobe": next((p.nlist for p in layers(index) if isinstance(p, faiss.IndexIVF)), 1), "ef_search": index.ntotal, "k_factor": index.ntotal}
+    most = {"nprobe": next((p.nlist for p in layers(index) if isinstance(p, faiss.IndexIVFInterface)), 1), "ef_search": index.ntotal, "k_factor": index.ntotal}
     wider = {n: min(v * 4, max(most.get(n, v), v)) for n, v in have.items()}
     return wider if wider != have else {}
 
@@ -245,7 +245,7 @@ def delete(built: Built, rows: np.ndarray | list[int]) -> int:
 def index_bytes(index: Any) -> int:
     "Bytes of an index as FAISS would write it; of shards, all of them."
     import faiss
-    index = faiss.downcast_index(index)
+    index = faiss.downcast_index(faiss.index_gpu_to_cpu(index) if on_gpu(index) else index)
     if isinstance(index, faiss.IndexShards): return sum(index_bytes(index.at(i)) for i in range(index.count()))
     total = [0]
     def count(block: bytes) -> int: total[0] += len(block); return len(block)
@@ -290,7 +290,7 @@ def save(searcher: FaissSearcher, path: str | Path) -> Path:
     lists = getattr(b.resources, "file", None)
     if lists is not None and lists.parent.resolve() != Path(path).parent.resolve():
         raise ConfigError("its inverted lists are in another folder", str(path), f"Save it beside them, in {lists.parent}")
-    return write_index(b.index, path, about | ({"lists": [lists.name]} if lists is not None else {}), b.rows)
+    return write_index(faiss.index_gpu_to_cpu(b.index) if on_gpu(b.index) else b.index, path, about | ({"lists": [lists.name]} if lists is not None else {}), b.rows)
 
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
     "A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`. Raises `StoreError` for a damaged file."

@@ -13,7 +13,7 @@ from ..core.starts import threads
 from .faiss_files import layers
 
 # %% auto #0
-__all__ = ['pinned', 'query_defaults', 'search_params', 'takes_selector', 'keeps_ids']
+__all__ = ['pinned', 'query_defaults', 'search_params', 'takes_selector', 'on_gpu', 'keeps_ids']
 
 # %% ../../nbs/05_index/01a_faiss_settings.ipynb #a2c3517f
 @contextmanager
@@ -33,7 +33,7 @@ def query_defaults(index: Any) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in layers(index):
         if isinstance(part, faiss.IndexRefine): found["k_factor"] = float(part.k_factor)
-        if isinstance(part, faiss.IndexIVF) and not isinstance(part, faiss.IndexIVFAdditiveQuantizerFastScan):   # which takes no parameters
+        if isinstance(part, faiss.IndexIVFInterface) and not isinstance(part, faiss.IndexIVFAdditiveQuantizerFastScan):   # which takes no parameters
             found["nprobe"] = part.nprobe
             for q in layers(part.quantizer): found |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
         if isinstance(part, faiss.IndexHNSW): found["ef_search"] = part.hnsw.efSearch
@@ -54,7 +54,7 @@ def search_params(index: Any, query: Mapping[str, float], selector: Any = None) 
         return faiss.IndexRefineSearchParameters(k_factor=float(query.get("k_factor", index.k_factor)), **given)
     sel = {"sel": selector} if selector is not None else {}
     if isinstance(index, faiss.IndexHNSW): return faiss.SearchParametersHNSW(efSearch=int(query.get("ef_search", index.hnsw.efSearch)), **sel)
-    if isinstance(index, faiss.IndexIVF): return _ivf_params(index, query, sel)
+    if isinstance(index, faiss.IndexIVFInterface): return _ivf_params(index, query, sel)   # on a GPU too
     return faiss.SearchParameters(**sel) if sel else None
 
 def _ivf_params(index: Any, query: Mapping[str, float], sel: dict[str, Any]) -> Any:
@@ -72,7 +72,11 @@ def takes_selector(index: Any) -> bool:
     last = [p for p in layers(index) if not isinstance(p, (faiss.IndexPreTransform, faiss.IndexRefine))][0]
     codes = (faiss.IndexPQ, faiss.IndexLSH, faiss.IndexAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizerFastScan, faiss.IndexIVFPQR)
     refused = (*codes, faiss.IndexFastScan, faiss.IndexNSG, faiss.IndexShards)   # shards number their rows apart
-    return not isinstance(last, refused) and not type(last).__name__.startswith("Gpu")
+    return not isinstance(last, refused) and not on_gpu(index)
+
+def on_gpu(index: Any) -> bool:
+    "Is this index, or a part of it, on a GPU?"
+    return any(type(p).__name__.startswith("Gpu") for p in layers(index))
 
 def keeps_ids(index: Any) -> bool:
     "Do the remaining vectors keep their FAISS ids when others are removed? Inverted lists do, plain arrays close up."

@@ -86,7 +86,7 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
     for name, n in training_needs(index).items():
         if len(sample) < n: raise DataError(f"{len(sample):,} training vectors for {n:,} {name}", owner, "Ask for fewer, or give more vectors")
         if len(sample) < PER_CENTROID * n: notes.append(f"{len(sample):,} training vectors for {n:,} {name}: FAISS advises at least {PER_CENTROID * n:,}")
-    for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=5)
+    for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=4)   # the line that builds
     feed(index, "train", sample, owner)
     if kept: _forget(index)
     return tuple(notes)
