@@ -134,7 +134,8 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
     if not n or not len(q): return nothing(len(q), k)
     scores, rows = raw_search(b, q, n, params)
     if b.metric == "l2": np.negative(scores, scores)
-    if rows.item(-1) < 0 or (len(rows) > 1 and (rows[:, -1] < 0).any()): scores[rows < 0] = -np.inf   # what is missing stands last
+    last = rows.item(-1) if len(rows) == 1 else min(rows[:, -1].tolist())
+    if last < 0: scores[rows < 0] = -np.inf                                              # what is missing stands last
     if b.rows is not None: rows = np.where(rows < 0, -1, b.rows[rows])
     return (scores, rows) if n == k else _widened(scores, rows, k)
 
