@@ -30,12 +30,12 @@ def _quiet() -> Iterator[Any]:
     "PyMuPDF, without its messages on standard error."
     import pymupdf
     tools = pymupdf.TOOLS
-    errors, warnings = tools.mupdf_display_errors(), tools.mupdf_display_warnings()
-    tools.mupdf_display_errors(False); tools.mupdf_display_warnings(False)
+    errors, warnings, corrected = tools.mupdf_display_errors(), tools.mupdf_display_warnings(), not tools.unset_quad_corrections()
+    tools.mupdf_display_errors(False); tools.mupdf_display_warnings(False); tools.unset_quad_corrections(True)
     try: yield pymupdf
     finally:
         tools.reset_mupdf_warnings()
-        tools.mupdf_display_errors(errors); tools.mupdf_display_warnings(warnings)
+        tools.mupdf_display_errors(errors); tools.mupdf_display_warnings(warnings); tools.unset_quad_corrections(not corrected)
 
 def _failures(pymupdf: Any) -> tuple[type[Exception], ...]:
     "What PyMuPDF raises on a damaged file; its Python layer trips over missing objects in many ways."

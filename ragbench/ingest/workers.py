@@ -22,15 +22,28 @@ from typing import Any, NamedTuple
 from ..core.errors import ConfigError, RagbenchError
 
 # %% auto #0
-__all__ = ['RESERVE', 'serve', 'Lost', 'Worker', 'circumstances', 'Reserve', 'in_workers']
+__all__ = ['UNWANTED', 'RESERVE', 'serve', 'Lost', 'Worker', 'circumstances', 'Reserve', 'in_workers']
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #d63a62bc
+UNWANTED = ("pymupdf.layout", "pymupdf4llm")        # no loader asks for them
+
+@contextmanager
+def _absent(names: Iterable[str]) -> Iterator[None]:
+    "Inside, modules of these names cannot be imported, as if they were not installed; those that are there stay."
+    hidden = [name for name in names if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))
+    try: yield
+    finally:
+        for name in hidden: del sys.modules[name]
+
+# %% ../../nbs/02_ingest/06_workers.ipynb #102885fa
 def serve(modules: Iterable[str] = ()) -> None:
     "Import `modules`, say so, and run jobs from standard input until it closes; the main loop of a worker process."
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)                           # Ctrl-C is the parent's to handle
-    for name in modules: import_module(name)
+    with _absent(UNWANTED):
+        for name in modules: import_module(name)
     pickle.dump("ready", answers); answers.flush()
     while True:
         try: job = pickle.load(jobs)                                       # bytes, so that a job that cannot be unpickled leaves the pipe in step
