@@ -97,7 +97,7 @@ class TextBuilder:
     def add(self, text: str, sep: str = "\n\n") -> tuple[int, int]:
         text, sep = clean(text), sep if self.length else ""
         start = self.length + len(sep)
-        self.pages += [(number, start) for number in self.waiting]; self.waiting.clear()
+        if self.waiting: self.pages += [(number, start) for number in self.waiting]; self.waiting.clear()
         self.pieces += (sep, text)
         self.length = start + len(text)
         return start, self.length

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import ne
 from statistics import median
 
 from .lines import BOLD, SPREAD, Grid, Line, Piece, around, fill, in_tables, visual_rows
@@ -37,11 +38,14 @@ _FIGURE = re.compile(r"[\s$€£¥%()\d.,+\u2013\u2014\u2212-]+")
 
 def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
     "Whether a printed row shares an inner edge, or two gaps between its cells, with one of those above."
-    gaps = [(a.x1, b.x0) for a, b in zip(row, row[1:])]
+    gaps = [(a[2], b[0]) for a, b in zip(row, row[1:])]
     for other in above:
-        if any(abs(p.x0 - q.x0) < 3 or (abs(p.x1 - q.x1) < 3 and bool(_FIGURE.fullmatch(p.text) or _FIGURE.fullmatch(q.text)))
-               for p in row[1:] for q in other[1:]): return True
-        if sum(any(min(b, d) - max(a, c) > 4 for c, d in ((q.x1, r.x0) for q, r in zip(other, other[1:]))) for a, b in gaps) > 1: return True
+        for q0, _, q1, _, text, *_ in other[1:]:
+            for p in row[1:]:
+                if -3 < p[0] - q0 < 3 or (-3 < p[2] - q1 < 3 and (_FIGURE.fullmatch(p[4]) or _FIGURE.fullmatch(text))): return True
+        if len(gaps) < 2: continue
+        holes = [(a[2], b[0]) for a, b in zip(other, other[1:])]
+        if sum([any([min(b, d) - max(a, c) > 4 for c, d in holes]) for a, b in gaps]) > 1: return True
     return False
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #82e7ebb6
@@ -57,51 +61,48 @@ def table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
     return out + ([(run[0], run[-1] + 1)] if len(run) > 1 else [])
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #2e88591f
-def _forced(before: Line, line: Line, right: float) -> bool:
-    "Whether the first word of `line` would have fitted at the end of `before`."
-    if before.text[-1] in "-\u2010\u00ad": return False
-    letter = (line.x1 - line.x0) / max(len(line.text), 1)
-    return before.x1 + letter * (1.2 * len(line.text.split(" ", 1)[0]) + 1.5) < right
-
 def _breaks(before: Line, line: Line, first: Line, box: tuple, titles: frozenset[str], leading: float = 0) -> bool:
     "Whether a paragraph that began with `first` and came to `before` ends there."
-    if abs(before.size - line.size) > 0.6 or (before.style ^ line.style) & BOLD: return True
-    if line.y0 - before.y1 > 0.8 * line.size and line.y0 - before.y0 > leading + 1: return True
-    if titles and (plain_title(line.text) in titles or plain_title(before.text) in titles): return True
-    if _forced(before, line, box[2]): return True
-    ends = before.text[-1] in ".:;!?" or starts_item(first.text)
-    if ends and starts_item(line.text) and line.x0 <= first.x0 + 1: return True
-    em = line.size
-    if line.x0 < before.x0 - 0.7 * em and abs(line.x0 - first.x0) < 1.5 and before is not first and not starts_item(first.text): return True
-    return before.text[-1] in ".:!?" and 0.7 * em < line.x0 - before.x0 < 4 * em and abs(before.x0 - box[0]) < 1.5 and before is not first
+    left, top, right, foot, above, size, style, _ = before                 # by place, not by name: this runs for every line
+    x0, y0, x1, _, text, em, own, _ = line
+    if not -0.6 <= size - em <= 0.6 or (style ^ own) & BOLD: return True
+    if y0 - foot > 0.8 * em and y0 - top > leading + 1: return True
+    if titles and (plain_title(text) in titles or plain_title(above) in titles): return True
+    end, letters = above[-1], len(text) or 1
+    if end not in "-\u2010\u00ad":                                         # would the first word of `line` have fitted?
+        word = text.find(" ")
+        if right + (x1 - x0) / letters * (1.2 * (word if word >= 0 else letters) + 1.5) < box[2]: return True
+    if x0 <= first[0] + 1 and (end in ".:;!?" or starts_item(first[4])) and starts_item(text): return True
+    if before is first: return False
+    if x0 < left - 0.7 * em and abs(x0 - first[0]) < 1.5 and not starts_item(first[4]): return True
+    return end in ".:!?" and 0.7 * em < x0 - left < 4 * em and abs(left - box[0]) < 1.5
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #b76c80d4
 def _piece(lines: list[Line]) -> Piece:
     "The lines of one paragraph or list item as a piece."
-    first, last = lines[0], lines[-1]
-    texts = [tidy_marker(first.text), *[l.text for l in lines[1:]]]
-    kind = "item" if starts_item(texts[0]) and not is_marker(texts[0]) else "text"
-    style = first.style
-    for l in lines: style &= l.style
-    return Piece(kind, texts, around(lines), first.size, style, first.block, last=last[:4])
+    first, kind, texts = lines[0], "text", [l[4] for l in lines]
+    if starts_item(texts[0]):
+        texts[0] = tidy_marker(texts[0])
+        if not is_marker(texts[0]): kind = "item"
+    style = first[6]
+    for l in lines: style &= l[6]
+    return Piece(kind, texts, around(lines), first[5], style, first[7], 0, lines[-1][:4])
 
 def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: float = 0) -> list[Piece]:
     "The paragraphs and list items of one block, given as its printed lines; `titles` are headings known beforehand, `leading` that of a loose page."
     if len(rows) == 1: return [_piece(rows)]
-    box, out, current = around(rows), [], []
-    def close():
-        if not current: return
-        out.append(_piece(current))
-        current.clear()
-    for line in rows:
-        if current and _breaks(current[-1], line, current[0], box, titles, leading) and not (len(current) == 1 and is_marker(current[0].text)): close()
-        current.append(line)
-    close()
-    return out
+    box, out, start, first = around(rows), [], 0, rows[0]
+    for i, (before, line) in enumerate(zip(rows, rows[1:]), 1):
+        if _breaks(before, line, first, box, titles, leading) and not (before is first and is_marker(first[4])):
+            out.append(_piece(rows[start:i]))
+            start, first = i, line
+    return [*out, _piece(rows[start:])]
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #50a6504e
 def loose_leading(lines: Sequence[Line]) -> float:
     "The leading of a page whose every line came as a block of its own, in points; 0 for any other page."
+    blocks = [l[7] for l in lines]
+    if sum(map(ne, blocks, blocks[1:])) < 3: return 0.0                     # at least three of the four pairs that are asked for
     pairs = [(round(b.y0 - a.y0), a.block != b.block) for a, b in zip(lines, lines[1:])
              if -1.5 < a.x0 - b.x0 < 1.5 and 0 < b.y0 - a.y0 < 3 * a.size and abs(a.size - b.size) < 0.6]
     pitches, apart = Counter([pitch for pitch, _ in pairs]), Counter([pitch for pitch, new in pairs if new])
@@ -149,7 +150,8 @@ def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
             block.append(line)
         if block: out += paragraphs(block, titles, leading)
         for row in rows[start:end]:
-            out.append(Piece("row", [[c.text] for c in row], around(row), row[0].size, row[0].style, -1000 - 1000 * rows[start][0].block - n, last=around(row)))
+            box, first = around(row), row[0]
+            out.append(Piece("row", [[c[4]] for c in row], box, first.size, first.style, -1000 - 1000 * rows[start][0].block - n, 0, box))
         at = end
     return out
 
@@ -186,10 +188,11 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
 def _without_headings(found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]) -> set[tuple[int, int]]:
     "Those of the lines found that are no headings: at the foot, no larger than the body, the same on another page, or a mere page number."
     sizes, exact, texts = Counter(), Counter(), Counter(pages[p][1][i].text for p, i in found)
-    for p, (_, lines) in enumerate(pages):
-        for i, l in enumerate(lines):
-            if (p, i) not in found: exact[l[5]] += len(l[4])
-    for size, n in exact.items(): sizes[round(2 * size) / 2] += n
+    for _, lines in pages:
+        for l in lines: exact[l[5]] += len(l[4])
+    for p, i in found: exact[pages[p][1][i].size] -= len(pages[p][1][i].text)
+    for size, n in exact.items():
+        if n: sizes[round(2 * size) / 2] += n
     body = sizes.most_common(1)[0][0] if sizes else float("inf")
     numbered = lambda l: texts[l.text] == 1 and re.search(r"\d", l.text) and re.search(r"[^\W\d_]{3}", l.text) and not re.match("page|seite|página", l.text, re.I)
     return {(p, i) for p, i in found if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))}

@@ -19,6 +19,7 @@ from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, no_co
 from .layout import furniture, page_pieces, runs_on
 from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
 from .ocr import ocr_engine
+from .printed import PageReader
 from .words import Hyphens, plain_title
 
 # %% auto #0
@@ -30,12 +31,12 @@ def _quiet() -> Iterator[Any]:
     "PyMuPDF, without its messages on standard error."
     import pymupdf
     tools = pymupdf.TOOLS
-    errors, warnings, corrected = tools.mupdf_display_errors(), tools.mupdf_display_warnings(), not tools.unset_quad_corrections()
-    tools.mupdf_display_errors(False); tools.mupdf_display_warnings(False); tools.unset_quad_corrections(True)
+    errors, warnings = tools.mupdf_display_errors(), tools.mupdf_display_warnings()
+    tools.mupdf_display_errors(False); tools.mupdf_display_warnings(False)
     try: yield pymupdf
     finally:
         tools.reset_mupdf_warnings()
-        tools.mupdf_display_errors(errors); tools.mupdf_display_warnings(warnings); tools.unset_quad_corrections(not corrected)
+        tools.mupdf_display_errors(errors); tools.mupdf_display_warnings(warnings)
 
 def _failures(pymupdf: Any) -> tuple[type[Exception], ...]:
     "What PyMuPDF raises on a damaged file; its Python layer trips over missing objects in many ways."
@@ -57,48 +58,28 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
     if pdf.page_count > limits.pages: raise Refused(f"it has {pdf.page_count:,} pages, the limit is {limits.pages:,}", where, "Raise Limits(pages=…)")
     return pdf
 
-# %% ../../nbs/02_ingest/03_pdf.ipynb #e1721fd3
-_STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}                    # by the bits 2 and 16 of MuPDF's flags
-
-def _lines(page: dict) -> tuple[list[Line], list[tuple]]:
-    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked); none if none stands upright."
-    blocks, lines = page["blocks"], []
-    for n, block in enumerate([b for b in blocks if b["type"] == 0]):
-        for line in block["lines"]:
-            spans = line["spans"]
-            if len(spans) == 1: span = spans[0]; text, size, flags = span["text"], span["size"], span["flags"]      # most lines
-            else: text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
-            if text := " ".join(text.split()): lines.append(_line(Line, (*line["bbox"], text, size, _STYLES[flags & 18], n)))
-    upright = any([b["bbox"][3] - b["bbox"][1] >= 5 and (b["stroked"] or b["bbox"][2] - b["bbox"][0] <= 3) for b in blocks if b["type"] == 3])
-    return lines, [(*b["bbox"], b["stroked"]) for b in blocks if b["type"] == 3] if upright else []
-
-_line = tuple.__new__                                                      # what `Line(...)` comes to, without the way there
-
-def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
-    "The text of some spans (text, size, flags), the size of the longest, and the flags that all of them have."
-    if not spans: return "", 0.0, 0
-    _, size, flags = max(spans, key=lambda s: len(s[0]))
-    for text, _, own in spans:
-        if not text.isspace(): flags &= own
-    return "".join([s[0] for s in spans]), size, flags
-
 # %% ../../nbs/02_ingest/03_pdf.ipynb #920ea017
 def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
     "The bookmarks as (level, title, page index, height on the page)."
-    try: toc = pdf.get_toc(simple=False)
+    out, ahead = [], [(1, pdf.outline)]
+    try:
+        while ahead:
+            level, mark = ahead.pop()
+            if mark is None or not mark.this.m_internal: continue
+            ahead += [(level, mark.next), (level + 1, mark.down)]
+            title, page, y = mark.title or "", mark.page, mark.y
+            if page < 0 and mark.uri and not mark.is_external: page, _, y = pdf.resolve_link(mark.uri)
+            if 0 <= page < pdf.page_count and plain_title(title): out.append((level, title, page, y if y > 0 else 0.0))        # not a number: no height
     except failures: return []
-    out = []
-    for level, title, page, dest in toc:
-        to = dest.get("to") if isinstance(dest, dict) else None
-        if 0 < page <= pdf.page_count and plain_title(title): out.append((level, title, page - 1, float(getattr(to, "y", 0) or 0)))
     return out
 
-# %% ../../nbs/02_ingest/03_pdf.ipynb #b6ef7518
+# %% ../../nbs/02_ingest/03_pdf.ipynb #c2c4eabd
 def from_bookmarks(pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join) -> dict[int, int]:
     "Heading levels by piece index, for the pieces that bookmarks (level, title, page index, height) name."
     by_page: dict[int, list[tuple[int, str]]] = {}
+    named = {page for _, _, page, _ in marks}
     for i, p in enumerate(pieces):
-        if p.kind != "row" and sum(map(len, p.lines)) < 300: by_page.setdefault(p.page, []).append((i, plain_title(join(p.lines))))
+        if p.page in named and p.kind != "row" and sum(map(len, p.lines)) < 300: by_page.setdefault(p.page, []).append((i, plain_title(join(p.lines))))
     out: dict[int, int] = {}
     fits = lambda text, want: text == want or (text.endswith(want) and text[:-len(want)].isdigit())
     for level, title, page, y in marks:
@@ -138,8 +119,8 @@ def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
 # %% ../../nbs/02_ingest/03_pdf.ipynb #e5288af3
 def _heads(p: Piece, text: str, body: float, body_style: int) -> bool:
     "Whether a piece looks like a heading beside a body of this size and style."
-    letters = len(re.findall(r"[^\W\d_]", text))
-    if p.style & SPREAD or len(text) > 160 or text[-1] in ".,;:" or text[0] in "(*\u2022" or letters < max(2, 0.3 * len(text)): return False
+    if p.style & SPREAD or len(text) > 160 or text[-1] in ".,;:" or text[0] in "(*\u2022": return False
+    if len(re.findall(r"[^\W\d_]", text)) < max(2, 0.3 * len(text)): return False
     bold, numbered = p.style & ~body_style & BOLD, bool(_NUMBERED.match(text))
     if p.size > 1.12 * body or (p.size > 1.03 * body and (numbered or bold)): return True
     return bool((bold and p.kind != "item") or (numbered and p.style & ~body_style))
@@ -183,8 +164,8 @@ def _write(out: TextBuilder, pieces: list[Piece], levels: dict[int, int], hyphen
     page, continues, between = -1, False, "\n\n"
     for i, p in enumerate(pieces):
         while page < p.page: page += 1; out.page(page + 1)
-        cells = p.lines if p.kind == "row" else [p.lines]
-        text = " | ".join(hyphens.join(c) if c else "" for c in cells).rstrip(" |").lstrip()
+        text = " | ".join([hyphens.join(c) if c else "" for c in p.lines]) if p.kind == "row" else hyphens.join(p.lines)
+        text = text.rstrip(" |").lstrip()
         sep = between if continues else "\n" if i and _together(pieces[i - 1], p) and not (i in levels or i - 1 in levels) else "\n\n"
         after = pieces[i + 1] if i + 1 < len(pieces) else None
         continues = after is not None and i not in levels and i + 1 not in levels and runs_on(p, after)
@@ -203,14 +184,13 @@ _ABOUT = {"title": "title", "author": "author", "subject": "subject", "keywords"
 def _pages(pdf: Any, pymupdf: Any) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int]]:
     "Height, lines and ruled tables of each page, and the numbers of pages that could not be read."
     flags = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS
-    out, unread = [], []
+    out, unread, read = [], [], PageReader()
     for n in range(pdf.page_count):
         try:
-            page = pdf.load_page(n)
-            textpage = page.get_textpage(flags=flags)
-            lines, boxes = _lines(textpage.extractDICT())
+            textpage = pdf.load_page(n).get_textpage(flags=flags)
+            lines, boxes = read(textpage)
             tables = grids(boxes) if boxes else []
-            out.append((page.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
+            out.append((textpage.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
         except _failures(pymupdf): unread.append(n + 1); out.append((0.0, [], []))
     return out, unread
 

@@ -14,6 +14,7 @@ __all__ = ['Hyphens', 'is_marker', 'starts_item', 'tidy_marker', 'plain_title']
 # %% ../../nbs/02_ingest/01_words.ipynb #7ba87e14
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 _TAIL, _HEAD = re.compile(r"([^\W\d_]+)[-\u2010]$"), re.compile(r"([^\W\d_]+)")
+_SEAMS = frozenset("\u00ad-\u2010\u2013/")                    # how lines end that may go on without a space
 
 # %% ../../nbs/02_ingest/01_words.ipynb #545a18e6
 class Hyphens:
@@ -45,11 +46,10 @@ class Hyphens:
 
     def join(self, lines: Sequence[str]) -> str:
         "The lines as one; words that a line end had cut in two are mended."
-        out = lines[0]
-        for line in lines[1:]:
-            if out[-1:].isalpha(): out = f"{out} {line}"; continue      # the common case
-            out, between = self.seam(out, line)
-            out += between + line
+        if _SEAMS.isdisjoint([line[-1:] for line in lines[:-1]]): out = " ".join(lines)       # the common case
+        else:
+            out = lines[0]
+            for line in lines[1:]: out, between = self.seam(out, line); out += between + line
         return out.replace("\u00ad", "") if "\u00ad" in out else out
 
 # %% ../../nbs/02_ingest/01_words.ipynb #9c2e2f73
