@@ -43,7 +43,7 @@ def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
 
 # %% ../../nbs/02_ingest/02a_printed.ipynb #cb8afdb3
 MOST_BOXES = 20
-_LINE = re.compile(r'<line bbox="([^"]*)" [^>]*? text="([^"]*)"|</(b)lock>')
+_LINE = re.compile(r'<line bbox="([^"]*)" wmode="\d" dir="[^"]*" flags="\d+" text="([^"]*)"|</(b)lock>')
 _VECTOR = re.compile(r'<vector bbox="([^"]*)" stroke="(.)"')
 _PARA = re.compile(r'<p style="[^"]*">((?:<[a-z]+>)*<span style="[^"]*">)([^<]*)(?:</[a-z]+>)*(.*)</p>')
 _RUN = re.compile(r'((?:<[a-z]+>)*)<span style="[^"]*?font-size:([\d.]+)pt[^"]*">([^<]*)')
@@ -52,7 +52,7 @@ _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 def _plain(text: str) -> str:
     "Printed text as it was."
-    return _ENTITY.sub(lambda m: chr(int(m[1], 16)) if m[1] else _NAMED[m[2]], text) if "&" in text else text
+    return _ENTITY.sub(lambda m: chr(int(m[1], 16)) if m[1] else _NAMED[m[2]], text)
 
 @lru_cache(1000)
 def _look(head: str) -> tuple[float, int]:
@@ -91,9 +91,11 @@ def printed_lines(textpage: Any) -> tuple[list[Line], list[tuple]] | None:
     for box, text, end in rows:
         if end: n += 1; continue
         head, first, others = next(look)
-        if text := " ".join(_plain(text).split()):
+        if "&" in text: text = _plain(text)
+        if text := " ".join(text.split()):
             size, style = _looks(head + first + others) if others else _look(head)
-            lines.append(_line(Line, (*map(float, box.split()), text, size, style, n)))
+            x0, y0, x1, y1 = box.split()
+            lines.append(_line(Line, (float(x0), float(y0), float(x1), float(y1), text, size, style, n)))
     return lines, [(*map(float, box.split()), stroked == "1") for box, stroked in _VECTOR.findall(xml)] if "<vector" in xml else []
 
 # %% ../../nbs/02_ingest/02a_printed.ipynb #40fd7f57
