@@ -47,24 +47,19 @@ _LINE = re.compile(r'<line bbox="([^"]*)" wmode="\d" dir="[^"]*" flags="\d+" tex
 _VECTOR = re.compile(r'<vector bbox="([^"]*)" stroke="(.)"')
 _PARA = re.compile(r'<p style="[^"]*">((?:<[a-z]+>)*<span style="[^"]*">)([^<]*)(?:</[a-z]+>)*(.*)</p>')
 _RUN = re.compile(r'((?:<[a-z]+>)*)<span style="[^"]*?font-size:([\d.]+)pt[^"]*">([^<]*)')
-_ENTITY = re.compile("&(?:#x([0-9a-f]+)|([a-z]+));")
+_ENTITY = re.compile("&(?:#x([0-9a-f]{1,5}|10[0-9a-f]{4})|(lt|gt|amp|quot|apos));")
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 def _plain(text: str) -> str:
     "Printed text as it was."
     return _ENTITY.sub(lambda m: chr(int(m[1], 16)) if m[1] else _NAMED[m[2]], text)
 
-@lru_cache(1000)
-def _look(head: str) -> tuple[float, int]:
-    "Size and style of the one run whose tags these are."
-    [(tags, size, _)] = _RUN.findall(head)
-    return float(size), ("<b>" in tags) * BOLD | ("<i>" in tags) * ITALIC
-
 def _looks(runs: str) -> tuple[float, int]:
-    "Size and style of a line of several runs."
-    found = [(_plain(text), float(size), ("<b>" in tags) * 16 | ("<i>" in tags) * 2) for tags, size, text in _RUN.findall(runs)]
-    _, size, flags = _main(found)
+    "Size and style of a line of these runs."
+    _, size, flags = _main([(_plain(text), float(size), ("<b>" in tags) * 16 | ("<i>" in tags) * 2) for tags, size, text in _RUN.findall(runs)])
     return size, _STYLES[flags]
+
+_look = lru_cache(1000)(_looks)                                            # most lines are one run, and most runs begin like another
 
 # %% ../../nbs/02_ingest/02a_printed.ipynb #babad4b2
 def _boxes_beyond(textpage: Any, most: int) -> bool:
