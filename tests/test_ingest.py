@@ -15,7 +15,6 @@ from ragbench.ingest.base import Limits, Refused
 from ragbench.ingest.docx import load_docx
 from ragbench.ingest.load import ENDINGS, LOADERS, load_corpus, type_of
 from ragbench.ingest.pdf import load_pdf
-from ragbench.ingest.printed import dict_lines, printed_lines
 from ragbench.ingest.text import load_markdown, source_offset
 
 SENTENCES = [
@@ -179,40 +178,6 @@ def test_the_text_of_each_pdf_page_stands_in_its_span(tmp_path):
     stripped = load_pdf(path, doc_id="a")
     assert "Harrow Point" not in stripped.text
     assert all(s in stripped.text for s in SENTENCES[:4])
-
-
-FONTS = ("helv", "hebo", "tiro", "tiit", "tibi")
-WORDS = "pump oil & valve <b> \"quoted\" 'x' fi-nal été 1,234 (5.6) — ]]> a/b #1 ﬁne".split()
-
-
-def scattered(rng: random.Random) -> pymupdf.Page:
-    """A page of lines in several styles and sizes, some turned, with a few rules."""
-    page = pymupdf.open().new_page()
-    for i in range(rng.randint(5, 40)):
-        x = 72
-        for _ in range(rng.choice((1, 1, 3))):
-            text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(1, 6)))
-            size, font = rng.choice((8, 9.75, 10, 10.909, 11.25)), rng.choice(FONTS)
-            page.insert_text((x, 60 + 17 * i), text, fontsize=size, fontname=font, rotate=90 if rng.random() < 0.03 else 0)
-            x += pymupdf.get_text_length(text, fontname=font, fontsize=size) + rng.choice((0, 3, 40))
-    for _ in range(rng.randint(0, 9)):
-        x, y = rng.uniform(50, 300), rng.uniform(50, 700)
-        page.draw_line((x, y), (x + 200, y)) if rng.random() < 0.5 else page.draw_rect((x, y, x + 90, y + 30))
-    return page
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_page_has_the_same_lines_and_boxes_whichever_way_it_is_read(seed):
-    textpage = scattered(random.Random(seed)).get_textpage(flags=pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES | pymupdf.TEXT_COLLECT_VECTORS)
-    page = textpage.extractDICT()
-    (lines, boxes), (others, more) = dict_lines(page), printed_lines(textpage)
-    assert [(a.text, a.style, a.block) for a in others] == [(a.text, a.style, a.block) for a in lines]
-    spans = [line["spans"] for block in page["blocks"] for line in block.get("lines", ()) if "".join(s["text"] for s in line["spans"]).strip()]
-    for a, b, of in zip(lines, others, spans, strict=True):  # of several styles the longest counts, with its spaces or without them
-        assert a.size == b.size or (len({s["size"] for s in of}) > 1 and b.size in {round(s["size"], 1) for s in of})
-    assert [box[4] for box in more] == [bool(box[4]) for box in boxes]
-    for a, b in zip([*lines, *boxes], [*others, *more], strict=True):
-        assert a[:4] == pytest.approx(b[:4], abs=1e-3)
 
 
 def test_a_header_is_found_on_turned_pages_too(tmp_path):

@@ -19,7 +19,6 @@ from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, no_co
 from .layout import furniture, page_pieces, runs_on
 from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
 from .ocr import ocr_engine
-from .printed import PageReader
 from .words import Hyphens, plain_title
 
 # %% auto #0
@@ -57,6 +56,31 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
         raise Refused("the file is damaged beyond repair", where) from e
     if pdf.page_count > limits.pages: raise Refused(f"it has {pdf.page_count:,} pages, the limit is {limits.pages:,}", where, "Raise Limits(pages=…)")
     return pdf
+
+# %% ../../nbs/02_ingest/03_pdf.ipynb #92a463c9
+_STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}                    # by the bits 2 and 16 of MuPDF's flags
+
+def _lines(page: dict) -> tuple[list[Line], list[tuple]]:
+    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked); none if none stands upright."
+    blocks, lines = page["blocks"], []
+    for n, block in enumerate([b for b in blocks if b["type"] == 0]):
+        for line in block["lines"]:
+            spans = line["spans"]
+            if len(spans) == 1: span = spans[0]; text, size, flags = span["text"], span["size"], span["flags"]      # most lines
+            else: text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
+            if text := " ".join(text.split()): lines.append(_line(Line, (*line["bbox"], text, size, _STYLES[flags & 18], n)))
+    upright = any([b["bbox"][3] - b["bbox"][1] >= 5 and (b["stroked"] or b["bbox"][2] - b["bbox"][0] <= 3) for b in blocks if b["type"] == 3])
+    return lines, [(*b["bbox"], b["stroked"]) for b in blocks if b["type"] == 3] if upright else []
+
+_line = tuple.__new__                                                      # what `Line(...)` comes to, without the way there
+
+def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
+    "The text of some spans (text, size, flags), the size of the longest, and the flags that all of them have."
+    if not spans: return "", 0.0, 0
+    _, size, flags = max(spans, key=lambda s: len(s[0]))
+    for text, _, own in spans:
+        if not text.isspace(): flags &= own
+    return "".join([s[0] for s in spans]), size, flags
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #920ea017
 def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
@@ -184,11 +208,11 @@ _ABOUT = {"title": "title", "author": "author", "subject": "subject", "keywords"
 def _pages(pdf: Any, pymupdf: Any) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int]]:
     "Height, lines and ruled tables of each page, and the numbers of pages that could not be read."
     flags = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS
-    out, unread, read = [], [], PageReader()
+    out, unread = [], []
     for n in range(pdf.page_count):
         try:
             textpage = pdf.load_page(n).get_textpage(flags=flags)
-            lines, boxes = read(textpage)
+            lines, boxes = _lines(textpage.extractDICT())
             tables = grids(boxes) if boxes else []
             out.append((textpage.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
         except _failures(pymupdf): unread.append(n + 1); out.append((0.0, [], []))
