@@ -68,7 +68,7 @@ def _find_lists(data: np.ndarray, mapped: mmap.mmap, index: Any) -> list[tuple[i
     return [(int(e - n * (lists.code_size + 8)), int(e - n * 8)) for e, n in zip(ends, sizes) if n]
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #b469550c
-def sampled(ranges: list[tuple[int, int]], size: int, blocks: int = 32, block: int = 4096) -> list[tuple[int, int]]:
+def sampled(ranges: list[tuple[int, int]], size: int, blocks: int = 16, block: int = 4096) -> list[tuple[int, int]]:
     "The ranges of codes less `blocks` evenly spread samples and the end of the file: what opening may leave unread."
     holes = [(int(a), int(a) + block) for a in np.linspace(0, max(0, size - block), blocks + 1)]
     for lo, hi in holes: ranges = [r for a, b in ranges for r in ((a, min(b, lo)), (max(a, hi), b)) if r[0] < r[1]]
@@ -94,7 +94,7 @@ def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
 def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None) -> str:
     "SHA-256 of the file's bytes outside the ranges `skip`, as hexadecimal characters."
     h, size = hashlib.sha256(), os.path.getsize(path)
-    with open(path, "rb") as f:
+    with open(path, "rb", buffering=0) as f:
         at = 0
         for start, end in [*(skip or ()), (size, size)]:
             f.seek(at); left = start - at
@@ -138,7 +138,8 @@ def write_index(index: Any, path: str | Path, about: Mapping[str, Any], rows: np
 def read_header(path: str | Path) -> dict[str, Any]:
     "The header of an index file; raises `StoreError` where it is missing, damaged or of another format."
     beside = header_path(path)
-    try: outer = json.loads(beside.read_text(encoding="utf-8"))
+    try:
+        with open(beside, "rb", buffering=0) as f: outer = json.loads(f.read())
     except FileNotFoundError as e: raise StoreError("there is no header", str(beside), "Give the path that the index was saved to") from e
     except (OSError, ValueError) as e: raise StoreError(f"the header cannot be read ({e})", str(beside), AGAIN) from e
     head = outer.get("header") if isinstance(outer, dict) else None
