@@ -35,13 +35,18 @@ def places(text: str, start: int, end: int, character: str) -> np.ndarray:
         out.append(at + (block == ord(character)).nonzero()[0])
     return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
 
+def _every(text: str, start: int, end: int, separator: str) -> np.ndarray:
+    "Offsets at which a separator stands in `text[start:end]`, from the left and without overlap: `(n,)` int64."
+    out, find, k = [], text.find, len(separator)
+    at = find(separator, start, end)
+    while at >= 0: out.append(at); at = find(separator, at + k, end)
+    return np.array(out, dtype=np.int64)
+
 def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
     "Piece boundaries of `text[start:end]`, from `start` to `end`: `(n_pieces + 1,)` int64; `None` where the separator does not occur."
     if not separator: return np.arange(start, end + 1)
     if text.find(separator, start, end) < 0: return None
-    if len(separator) == 1: at = places(text, start, end, separator)
-    elif end - start > BLOCK: at = np.array([m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)], dtype=np.int64)
-    else: at = start + np.cumsum([len(piece) + len(separator) for piece in text[start:end].split(separator)[:-1]]) - len(separator)  # faster, but copies
+    at = places(text, start, end, separator) if len(separator) == 1 else _every(text, start, end, separator)
     return np.concatenate(((start,), at[1:] if at[0] == start else at, (end,)))
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #277304a5
