@@ -95,7 +95,7 @@ def tokenizer_name(tokenizer: Any, owner: str) -> Any:
     return name
 
 def chunk_tables(source: Corpus | Document, tokenizer: str, cut: Callable[[Document, TokenTable], np.ndarray | Labelled], made_by: str) -> Chunks:
-    "Chunks from a function of a document and its token table; the documents are tokenised on several threads, ahead of the cutting."
+    "Chunks from a function of a document and its token table; each document is tokenised once, ahead of the cutting."
     docs: Sequence[Document] = [source] if isinstance(source, Document) else getattr(source, "documents", [])
     tables = token_tables(get_tokenizer(tokenizer), [d.text for d in docs])
     return chunk_corpus(source, lambda doc: cut(doc, next(tables)), made_by)

@@ -279,7 +279,7 @@ def searcher_of(built: Built, query: Mapping[str, float] | None = None) -> Faiss
     "The searcher of a built index: one with exact scores where FAISS keeps plain vectors."
     import faiss
     kind = FlatSearcher if isinstance(faiss.downcast_index(built.index), faiss.IndexFlat) else FaissSearcher
-    return kind(built).tuned(**(query or {}))
+    return kind(built).tuned(**query) if query else kind(built)
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #4cb97efa
 def save(searcher: FaissSearcher, path: str | Path) -> Path:
