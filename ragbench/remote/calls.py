@@ -73,7 +73,7 @@ def backoff(
 
 # %% ../../nbs/01_remote/00_calls.ipynb #002bf701
 def read_key(name: str | None, where: str) -> str:
-    "The key in that environment variable; a placeholder where `name` is `None` (local servers ask for none)."
+    "The key in that environment variable; any word where `name` is `None` (local servers ask for none, the client does)."
     if name is None: return "none"
     key = os.environ.get(name, "").strip()  # a line break at the end would make the HTTP library quote the header
     if not key: raise ConfigError(f"the environment variable {name} is not set", where, "Put the key there, or give key_env=None for a server without keys")
