@@ -19,8 +19,18 @@ from ragbench.ingest.load import load_dataset
 BITS = ["'s", "'S", "'ſ", "'re", "'LL", "'d", "n't", " ", "  ", "   ", "\n", "\n\n", "\r", "\r\n", " \n", "\n ", "\t", "\x0b", "\x1c", "\u0085", "\u00a0", "\u2003", "\u3000", "\u200b", "\ufeff",
         "a", "Zz", "é", "e\u0301", "\u0301", "ǅ", "ʰ", "й", "ß", "İ", "ı", "漢字", "ポンプ", "한글", "ع", "שלום", "ไทย", "क्ष", "0", "12", "123", "1234", "٣", "½", "Ⅷ", "²", ".", "...", "!?", "/", "//", "_", "-", "“", "…",
         "🙂", "👩\u200d🔧", "🇩🇪", "<|endoftext|>", "<|endofprompt|>", "\U00032aef", "\U000e2aa4", "\U0001fbf0", "\u0378", "\ud463", "\x00", "\u0295"]
-TEXTS = st.one_of(st.lists(st.sampled_from(BITS), max_size=60).map("".join), st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
-                  st.text(st.characters(categories=["L", "N", "Z", "P", "M"]), max_size=80))
+SETTLED = [b for b in BITS if settled(b)]                                   # what gigatoken gets to see: one other bit, and the whole text is tiktoken's
+CHARACTERS = "".join(c for c in map(chr, range(0x1FB00)) if not 0xD800 <= ord(c) < 0xE000 and settled(c))
+FAST = st.one_of(st.lists(st.sampled_from(SETTLED), max_size=60).map("".join), st.text(st.sampled_from(CHARACTERS), max_size=80),
+                 st.lists(st.one_of(st.sampled_from(SETTLED), st.sampled_from(CHARACTERS)), max_size=60).map("".join))
+ANY = st.one_of(st.lists(st.sampled_from(BITS), max_size=60).map("".join), st.text(st.characters(exclude_categories=["Cs"]), max_size=200))
+
+
+def mixed(seed: int, n: int) -> str:
+    """A random text that gigatoken encodes."""
+    text = "".join(np.random.default_rng(seed).choice(SETTLED, n))
+    assert settled(text)
+    return text
 
 
 def same(name: str, text: str) -> None:
@@ -39,17 +49,34 @@ def name(request):
 
 
 @settings(max_examples=1500, deadline=None)
-@given(text=TEXTS)
-def test_both_libraries_give_the_same_ids(name, text): same(name, text)
+@given(text=FAST)
+def test_both_libraries_give_the_same_ids(name, text):
+    assert settled(text)
+    same(name, text)
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=ANY)
+def test_any_text_has_the_ids_of_tiktoken(name, text): same(name, text)
+
+
+def test_gigatoken_is_asked_for_settled_text_alone(name, monkeypatch):
+    class Refuses:
+        def encode(self, text): raise AssertionError(text)
+    made = Encoder(name)
+    made.__dict__["fast"] = Refuses()
+    assert made("\U00032aef\U000e2aa4\ud463").tolist() == made.encoding.encode_ordinary("\U00032aef\U000e2aa4\ud463")
+    with pytest.raises(AssertionError, match="Open"): made("Open")
+    monkeypatch.setenv("RAGBENCH_ENCODER", "tiktoken")
+    assert made("Open").tolist() == made.encoding.encode_ordinary("Open")
 
 
 def test_every_settled_character_between_others(name):
     "Each one between a letter, a digit, a space and itself, in lines of a thousand."
-    known = [c for c in map(chr, range(0x1FB00)) if not 0xD800 <= ord(c) < 0xE000 and settled(c)]
-    assert len(known) > 50_000
-    for at in range(0, len(known), 1000):
+    assert len(CHARACTERS) > 50_000
+    for at in range(0, len(CHARACTERS), 1000):
         for pattern in ("a{0}b {0}1{0}{0} ", "{0}\n{0}'s"):
-            text = "".join(pattern.format(c) for c in known[at:at + 1000])
+            text = "".join(pattern.format(c) for c in CHARACTERS[at:at + 1000])
             assert settled(text)
             same(name, text)
 
@@ -60,14 +87,14 @@ def test_long_runs_and_what_is_not_settled(name, text): same(name, text)
 
 def test_many_threads_share_one_encoder(name):
     e = encoder(name)
-    texts = ["".join(np.random.default_rng(seed).choice(BITS, 3_000)) for seed in range(8)]
+    texts = [mixed(seed, 3_000) for seed in range(8)]
     expected = [e.encoding.encode_ordinary(t) for t in texts]
     with ThreadPoolExecutor(4) as pool: found = list(pool.map(e, texts * 4))
     for i, ids in enumerate(found): np.testing.assert_array_equal(ids, expected[i % 8])
 
 
 def test_token_tables_are_the_same_with_either():
-    text = "".join(np.random.default_rng(1).choice(BITS, 100_000))
+    text = mixed(1, 100_000)
     tokenizer = get_tokenizer("cl100k_base")
     quick = next(token_tables(tokenizer, [text], 2))
     with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +107,7 @@ def test_token_tables_are_the_same_with_either():
 @pytest.mark.parametrize("dataset", ["procedures", "materials", "textbook", "coaching", "speakers"])
 def test_every_chunker_cuts_a_corpus_alike_with_either(dataset, monkeypatch):
     corpus, _ = load_dataset(dataset)
-    corpus = Corpus([*list(corpus)[:12], Document("odd", "".join(np.random.default_rng(2).choice(BITS, 2_000)))])
+    corpus = Corpus([*list(corpus)[:12], Document("odd", mixed(2, 2_000))])
     quick = [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)]
     monkeypatch.setenv("RAGBENCH_ENCODER", "tiktoken")
     for a, b in zip(quick, [c(corpus) for c in chunkers(60, 12) if "MiniLM" not in repr(c)], strict=True):
