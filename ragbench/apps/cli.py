@@ -13,7 +13,7 @@ import typer
 
 import ragbench
 from ..core.errors import RagbenchError
-from ..core.store import write_atomic
+from ..core.files import write_atomic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which chunker, embedder, index and fusion find the evidence in my documents?")
 

@@ -25,7 +25,7 @@ from ..core.documents import Document, pages_of, section_path
 from ..core.errors import ConfigError, at_least
 from ..core.gold import evidence_classes
 from ..core.spans import union
-from ..core.store import write_atomic
+from ..core.files import write_atomic
 from ..evaluate.statistics import bootstrap_interval
 
 # %% auto #0

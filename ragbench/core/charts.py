@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .fingerprint import text_hash
-from .store import write_atomic
+from .files import write_atomic
 
 # %% auto #0
 __all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart']

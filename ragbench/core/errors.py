@@ -32,7 +32,7 @@ class VectorSpaceError(RagbenchError, ValueError):
     "Vectors of two different spaces were about to be compared."
 
 class StoreError(RagbenchError, OSError):
-    "An artifact on disk is damaged or was made by something else."
+    "An artifact on disk is damaged or was made by something else, or the disk itself refuses."
     __str__ = RagbenchError.__str__  # OSError would print its arguments as errno and file name
 
 # %% ../../nbs/00_core/00_errors.ipynb #4a551a1a

@@ -19,7 +19,7 @@ from .chunks import Chunks
 from .documents import Corpus, Refusal
 from .errors import ConfigError, DataError
 from .gold import MISSING, Evidence, Gold, Query, evidence_classes
-from .store import write_atomic
+from .files import write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
 

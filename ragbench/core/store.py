@@ -9,10 +9,7 @@ import functools
 import hashlib
 import json
 import logging
-import os
-import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,31 +20,13 @@ import numpy as np
 from filelock import FileLock
 
 from .errors import StoreError
+from .files import whole_folder
 from .fingerprint import canonical, fingerprint
 
 log = logging.getLogger("ragbench.store")
 
 # %% auto #0
-__all__ = ['log', 'LIBRARIES', 'write_atomic', 'Artifact', 'Store', 'versions', 'verify']
-
-# %% ../../nbs/00_core/10_store.ipynb #dfd939e4
-def _sync(path: Path) -> None:
-    "Flush a file or directory to the disk."
-    fd = os.open(path, os.O_RDONLY)
-    try: os.fsync(fd)
-    finally: os.close(fd)
-
-def write_atomic(path: str | Path, data: str | bytes) -> Path:
-    "Write a whole file or nothing; text as UTF-8 with `\\n`."
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        beside.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
-        _sync(beside)
-        beside.replace(path)
-    finally: beside.unlink(missing_ok=True)
-    return path
+__all__ = ['log', 'LIBRARIES', 'Artifact', 'Store', 'versions', 'verify']
 
 # %% ../../nbs/00_core/10_store.ipynb #5e3de65a
 @dataclass(frozen=True)
@@ -73,24 +52,16 @@ def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
         path = folder / (f"{name}.npy" if isinstance(value, np.ndarray) else f"{name}.json")
         if isinstance(value, np.ndarray): np.save(path, value, allow_pickle=False)
         else: path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
-        _sync(path)
         files[path.name] = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     return files
 
 # %% ../../nbs/00_core/10_store.ipynb #4b9626d8
 def _publish(final: Path, payload: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    "Write payload and manifest beside `final`, then rename; whoever is second leaves the first one's work alone."
-    beside = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
-    beside.mkdir(parents=True)
-    try:
-        files = _write(beside, payload)
-        (beside / "manifest.json").write_text(json.dumps({**about, "files": files}, indent=1, ensure_ascii=False), encoding="utf-8")
-        _sync(beside / "manifest.json"); _sync(beside)
-        try: beside.rename(final)
-        except OSError:
-            if not (final / "manifest.json").is_file(): raise
-        _sync(final.parent)
-    finally: shutil.rmtree(beside, ignore_errors=True)
+    "Write payload and manifest, all or nothing; whoever is second leaves the first one's work alone."
+    if (final / "manifest.json").is_file(): return
+    with whole_folder(final) as folder:
+        files = _write(folder, payload)
+        (folder / "manifest.json").write_text(json.dumps({**about, "files": files}, indent=1, ensure_ascii=False), encoding="utf-8")
 
 # %% ../../nbs/00_core/10_store.ipynb #56e46126
 @dataclass(frozen=True)

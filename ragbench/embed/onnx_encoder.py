@@ -24,7 +24,7 @@ from filelock import FileLock
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.fingerprint import fingerprint
 from ..core.models import file_sha256, model_revision
-from ..core.store import write_atomic
+from ..core.files import write_atomic
 from .encoding import load_encoder
 
 FORMAT = "ragbench.onnx/1"

@@ -18,7 +18,8 @@ from ..core.errors import ConfigError, DataError
 from ..core.gold import Gold
 from ..core.qrels import to_qrels
 from ..core.runs import Run, pad
-from ..core.store import versions, write_atomic
+from ..core.files import write_atomic
+from ..core.store import versions
 from .units import document_list
 
 # %% auto #0

@@ -26,7 +26,8 @@ from ..core.fingerprint import text_hash
 from ..core.gold import Evidence, Gold, Query
 from ..core.progress import progress_bar
 from ..core.quotes import Match, find_quote
-from ..core.store import Store, versions, write_atomic
+from ..core.files import write_atomic
+from ..core.store import Store, versions
 
 log = logging.getLogger("ragbench.evaluate.generate")
 

@@ -15,7 +15,7 @@ import numpy as np
 from filelock import FileLock
 
 from ..core.errors import ConfigError, DataError, StoreError, at_least
-from ..core.store import write_atomic
+from ..core.files import write_atomic
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
 from .faiss_base import METRICS, nothing, prepared

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, StoreError
 from ..core.fingerprint import text_hash
-from ..core.store import write_atomic
+from ..core.files import write_atomic
 
 FORMAT = "ragbench.faiss/1"
 CHECKS = ("structure", "all", "sizes")
