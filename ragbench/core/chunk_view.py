@@ -15,6 +15,7 @@ import numpy as np
 
 from .documents import Corpus, Document
 from .errors import DataError
+from .files import write_atomic
 from .spans import as_spans, union
 from .tokenizers import Tokenizer
 
@@ -98,10 +99,9 @@ class View:
     def __repr__(self) -> str: return self.text
     def save(self, path) -> None:
         "Write a page of its own, which follows the reader's light or dark setting."
-        from pathlib import Path
         head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>chunks</title><style>:root{color-scheme:light dark}'
         head += 'body{font-family:system-ui,sans-serif;margin:1em}.rb-view{max-height:none!important}</style>'
-        Path(path).write_text(head + self.html + "</html>", encoding="utf-8")
+        write_atomic(path, head + self.html + "</html>")
 
 def summary(doc: Document, spans: np.ndarray, tokens: np.ndarray, mark: np.ndarray) -> str:
     "What the chunks of one document come to, in a line."

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import tempfile
 import unicodedata
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .errors import ConfigError
+from .files import write_atomic
 
 # %% auto #0
 __all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder',
@@ -57,10 +57,7 @@ def _seed_cache(name: str) -> None:
     for source in _carried(place.name):
         data = source.read_bytes()
         if hashlib.sha256(data).hexdigest() != RANKS[name][1]: continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        beside = place.with_name(f"{place.name}.{uuid.uuid4().hex}.tmp")
-        beside.write_bytes(data)
-        beside.replace(place)
+        write_atomic(place, data)
         return
 
 # %% ../../nbs/00_core/05_encoders.ipynb #2ed1fb75

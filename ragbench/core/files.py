@@ -139,7 +139,11 @@ def whole_file(path: str | Path) -> Iterator[Path]:
             if cause is None or (known := disk_error(cause, path)) is None: raise
             raise known from e
         with disk_errors(path): _placed(new, final)
-    finally: new.unlink(missing_ok=True)
+    finally: _dropped(new)
+
+def _dropped(new: Path) -> None:
+    try: new.unlink(missing_ok=True)
+    except OSError: pass          # the error that brought us here says more
 
 def write_atomic(path: str | Path, data: str | bytes) -> Path:
     "Write a whole file or nothing; text as UTF-8 with `\\n`."

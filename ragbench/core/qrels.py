@@ -19,7 +19,7 @@ from .chunks import Chunks
 from .documents import Corpus, Refusal
 from .errors import ConfigError, DataError
 from .gold import MISSING, Evidence, Gold, Query, evidence_classes
-from .files import write_atomic
+from .files import whole_file, write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
 
@@ -94,7 +94,7 @@ def write_qrels(qrels: Qrels, path: str | Path) -> Path:
     spaced = [i for j in rows for i in j[:2] if any(c.isspace() for c in i)]
     if path.suffix == ".json": return write_atomic(path, json.dumps(qrels.to_dict(), ensure_ascii=False, indent=1))
     if path.suffix in (".parquet", ".parq"):
-        qrels.to_frame().set_axis(["q_id", "doc_id", "score"], axis=1).to_parquet(path, index=False)
+        with whole_file(path) as new: qrels.to_frame().set_axis(["q_id", "doc_id", "score"], axis=1).to_parquet(new, index=False)
         return path
     if path.suffix == ".tsv": return write_atomic(path, "".join(f"{line}\n" for line in ["query-id\tcorpus-id\tscore", *("\t".join(map(str, j)) for j in rows)]))
     if spaced: raise DataError(f"the id {spaced[0]!r} has white space in it", str(path), "TREC's columns are parted by spaces: write .json, .tsv or .parquet")

@@ -9,8 +9,6 @@ import functools
 import importlib.util
 import json
 import os
-import shutil
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,8 +21,8 @@ from filelock import FileLock
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.fingerprint import fingerprint
+from ..core.files import whole_folder, write_atomic
 from ..core.models import file_sha256, model_revision
-from ..core.files import write_atomic
 from .encoding import load_encoder
 
 FORMAT = "ragbench.onnx/1"
@@ -153,8 +151,5 @@ def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     final.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{final}.lock"):
         if (final / "manifest.json").is_file(): return _checked(final)
-        beside = final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp")
-        beside.mkdir()
-        try: _export(folder, revision, beside); beside.rename(final)
-        finally: shutil.rmtree(beside, ignore_errors=True)
+        with whole_folder(final) as new: _export(folder, revision, new)
     return _checked(final)

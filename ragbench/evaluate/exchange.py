@@ -15,10 +15,10 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
+from ..core.files import whole_file, write_atomic
 from ..core.gold import Gold
 from ..core.qrels import to_qrels
 from ..core.runs import Run, pad
-from ..core.files import write_atomic
 from ..core.store import versions
 from .units import document_list
 
@@ -90,11 +90,12 @@ def write_run(
     if path.suffix == ".json": return write_atomic(path, json.dumps(table, ensure_ascii=False, indent=1))
     if path.suffix == ".lz4":
         from ranx.io import save_lz4
-        save_lz4(dict(table), str(path))
+        with whole_file(path) as new: save_lz4(dict(table), str(new))
         return path
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
-        pd.DataFrame([(q, d, s) for q, found in table.items() for d, s in found.items()], columns=["q_id", "doc_id", "score"]).to_parquet(path, index=False)
+        frame = pd.DataFrame([(q, d, s) for q, found in table.items() for d, s in found.items()], columns=["q_id", "doc_id", "score"])
+        with whole_file(path) as new: frame.to_parquet(new, index=False)
         return path
     return write_atomic(path, _trec(table, tag, metadata, str(path)))
 
@@ -170,10 +171,10 @@ def write_beir(folder: str | Path, corpus: Corpus, gold: Gold, split: str = "tes
     folder, lines = Path(folder), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
     if (folder / "corpus.jsonl").exists(): raise DataError("there is a collection in it already", str(folder), "Name an empty folder")
     by_document = to_qrels(Gold(gold.query_list, gold.evidence_list, "document"), whole_documents(corpus))
-    write_atomic(folder / "corpus.jsonl", lines({"_id": d.id, "title": "", "text": d.text, "metadata": json.loads(json.dumps(dict(d.metadata), default=str))} for d in corpus))
     write_atomic(folder / "queries.jsonl", lines({"_id": q.query_id, "text": q.text, "metadata": {"tags": list(q.tags), "answer": q.answer}} for q in gold.query_list))
     by_document.save(folder / "qrels" / f"{split}.tsv")
     spans: dict[tuple[str, str], list] = {}
     for e in gold.evidence_list: spans.setdefault((e.query_id, e.doc_id), []).append({"start": e.start, "end": e.end, "content": corpus[e.doc_id].text[e.start:e.end]})
     if gold.unit == "evidence": write_atomic(folder / "evidence_spans.jsonl", lines({"query_id": q, "doc_id": d, "label": "", "spans": s} for (q, d), s in spans.items()))
+    write_atomic(folder / "corpus.jsonl", lines({"_id": d.id, "title": "", "text": d.text, "metadata": json.loads(json.dumps(dict(d.metadata), default=str))} for d in corpus))          # last: where it is, the others are
     return folder

@@ -174,7 +174,7 @@ class Pointer:
 
     def write(self, said: Mapping[str, Any]) -> None:
         "Let it say something else, in one step; under `held`, so what lies beside it unfinished is nobody's any more."
-        for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp"): rubbish.unlink()
+        for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp*"): rubbish.unlink()
         write_atomic(self.path, json.dumps(said))
 
     def held(self) -> FileLock:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, at_least
+from ..core.files import whole_folder
 from ..core.models import model_revision, resolve_model
 
 # %% auto #0
@@ -67,13 +68,12 @@ class CrossEncoderReranker:
 def tiny_cross_encoder(folder: str, words: Sequence[str], outputs: int = 1, seed: int = 0) -> str:
     "A cross-encoder with random weights and a vocabulary of `words`, written to `folder`; for tests and examples."
     import torch
-    from pathlib import Path
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-    path = Path(folder); path.mkdir(parents=True, exist_ok=True)
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
-    (path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
     torch.manual_seed(seed)
     config = BertConfig(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=32, num_labels=outputs)
-    BertForSequenceClassification(config).save_pretrained(path)
-    BertTokenizerFast(vocab_file=str(path / "vocab.txt"), model_max_length=32).save_pretrained(path)
-    return str(path)
+    with whole_folder(folder) as path:
+        (path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
+        BertForSequenceClassification(config).save_pretrained(path)
+        BertTokenizerFast(vocab_file=str(path / "vocab.txt"), model_max_length=32).save_pretrained(path)
+    return str(folder)
