@@ -38,6 +38,7 @@ from .embed.sentence_transformer import SentenceTransformerEmbedder as SentenceT
 from .evaluate.agreement import order_agreement as order_agreement
 from .evaluate.chunkers import compare_chunkers as compare_chunkers
 from .evaluate.chunkers import oracle as oracle
+from .evaluate.exchange import as_run as as_run
 from .evaluate.exchange import read_run as read_run
 from .evaluate.exchange import run_from_dict as run_from_dict
 from .evaluate.exchange import write_beir as write_beir

@@ -5,14 +5,16 @@
 # %% ../../nbs/00_core/08_runs.ipynb #97b9721d
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .errors import DataError
 
 # %% auto #0
-__all__ = ['tie_keys', 'rank', 'Run', 'pad']
+__all__ = ['ABSENT', 'tie_keys', 'rank', 'Run', 'pad']
 
 # %% ../../nbs/00_core/08_runs.ipynb #c723b0e0
 def tie_keys(
@@ -41,32 +43,59 @@ def rank(
     order = np.lexsort((rows, tie_keys(query_hash, text_hashes[rows]), -scores))[:k]
     return scores[order], rows[order]
 
+# %% ../../nbs/00_core/08_runs.ipynb #1fa516ce
+def _query_ids(ids: Iterable[str]) -> tuple[str, ...]:
+    "The ids as a tuple of strings; raises `DataError`."
+    if isinstance(ids, str) or not isinstance(ids, Iterable): raise DataError(f"query_ids is {ids!r}", "Run", "Give the ids of the queries as a list of strings")
+    ids = tuple(ids)
+    if wrong := [q for q in ids if not isinstance(q, str)]: raise DataError(f"a query id is {wrong[0]!r}, a {type(wrong[0]).__name__}", "Run", "Ids are strings")
+    return ids
+
+def _table(what: str, values: Any, dtype: type) -> np.ndarray:
+    "Values as a table of numbers; raises `DataError`."
+    try: given = np.atleast_2d(np.asarray(values))
+    except ValueError as e: raise DataError(f"{what} is no table: its lines differ in length", "Run", "Fill the short ones with −1; `pad` does it") from e
+    if given.size and given.dtype.kind not in ("iu" if dtype is np.int64 else "iuf"): raise DataError(f"{what} holds {given.dtype} values", "Run", "Give whole numbers" if dtype is np.int64 else "Give numbers")
+    if given.ndim != 2: raise DataError(f"{what} has shape {given.shape}", "Run", "Give one line a query")
+    return given.astype(dtype, copy=False)
+
+def _disorder(ids: tuple[str, ...], rows: np.ndarray, scores: np.ndarray) -> str:
+    "What is wrong with a ranking, with the query where it is; empty for nothing."
+    ordered, filled = np.sort(rows, axis=1), rows == -1
+    problems = {f"a row below {ABSENT}": rows < ABSENT, "a score is not a number": np.isnan(scores) & ~filled, "a row follows the filling": ~filled[:, 1:] & filled[:, :-1],
+                "scores rise within the query": (scores[:, 1:] > scores[:, :-1]) & ~filled[:, 1:], "a row occurs twice in the query": (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] >= 0)}
+    return next((f"{what}: query {ids[int(np.argmax(bad.any(axis=1)))]!r}" for what, bad in problems.items() if bad.any()), "")
+
 # %% ../../nbs/00_core/08_runs.ipynb #4d53a08b
+ABSENT = -2   # in `Run.rows`: a place taken by something that the chunk table does not have
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    "Ranked rows of a chunk table for each query: `rows` `(n_queries, k)` int64 and `scores` float64 of the same shape."
+    "Ranked rows of a chunk table for each query: `rows` `(n_queries, k)` int64, −1 behind the last, and `scores` float64 of the same shape; raises `DataError`."
     query_ids: tuple[str, ...]
     rows: np.ndarray
     scores: np.ndarray
 
     def __post_init__(self):
-        rows, scores = np.atleast_2d(np.asarray(self.rows, np.int64)), np.atleast_2d(np.asarray(self.scores, np.float64))
-        if rows.shape != scores.shape or len(rows) != len(self.query_ids):
-            raise DataError(f"{len(self.query_ids)} queries, rows {rows.shape}, scores {scores.shape}", "Run", "Give one line of rows and scores a query")
-        there = (rows[:, 1:] >= 0) & (rows[:, :-1] >= 0)
-        if (scores[:, 1:] > scores[:, :-1])[there].any() or (rows[:, 1:] > -1)[rows[:, :-1] < 0].any():
-            raise DataError("scores rise within a query, or a row follows the filling", "Run")
-        ordered = np.sort(rows, axis=1)
-        if ((np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] >= 0)).any(): raise DataError("a row occurs twice in a query", "Run")
-        object.__setattr__(self, "query_ids", tuple(self.query_ids))
+        ids, rows, scores = _query_ids(self.query_ids), _table("rows", self.rows, np.int64), _table("scores", self.scores, np.float64)
+        if rows.shape != scores.shape or len(rows) != len(ids):
+            raise DataError(f"{len(ids)} queries, rows {rows.shape}, scores {scores.shape}", "Run", "Give one line of rows and scores a query")
+        if problem := _disorder(ids, rows, scores): raise DataError(problem, "Run", "Best first; −1 only behind the last, and every row once a query")
+        object.__setattr__(self, "query_ids", ids)
         object.__setattr__(self, "rows", rows)
-        object.__setattr__(self, "scores", np.where(rows < 0, -np.inf, scores))
+        object.__setattr__(self, "scores", np.where(rows == -1, -np.inf, scores))
 
     def __len__(self) -> int: return len(self.query_ids)
     def __repr__(self) -> str: return f"Run({len(self)} queries, depth {self.rows.shape[1]})"
     def of(self, i: int) -> np.ndarray:
-        "The rows that query `i` retrieved, best first, without the filling."
+        "The rows that query `i` retrieved, best first, without the filling and what is absent."
         return self.rows[i][self.rows[i] >= 0]
+    def places(self, i: int) -> np.ndarray:
+        "The place from 1 of each row of `of(i)`; 1, 2, 3, … where nothing is absent."
+        return np.flatnonzero(self.rows[i] >= 0) + 1
+    def length(self, i: int) -> int:
+        "How many results query `i` has, what is absent included."
+        return int((self.rows[i] != -1).sum())
 
 # %% ../../nbs/00_core/08_runs.ipynb #4f06ff84
 def pad(

@@ -18,7 +18,7 @@ from ..core.gold import Gold
 from ..core.runs import Run
 from ..core.spans import first_cover, union
 from ..core.tokenizers import get_tokenizer
-from .units import answer_rows, classes_of
+from .units import answer_places, answer_rows, classes_of
 
 # %% auto #0
 __all__ = ['MEASURES', 'token_starts', 'TokenCounts', 'token_counts', 'reading', 'stops', 'QueryEvidence', 'query_evidence',
@@ -209,9 +209,9 @@ def evidence_at_chunks(
     limits, base = _whole_numbers(depths, "number of chunks"), np.r_[0, np.cumsum([len(d) for d in corpus])]
     counts = token_counts(corpus, tokenizer) if unit == "tokens" else None
     counted = []
-    for rows, e in zip(answer_rows(gold, corpus, chunks, run), evidence_of(gold, corpus)):
+    for rows, (places, _), e in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run), evidence_of(gold, corpus)):
         segments, chunk = reading(chunks.spans[rows] + base[chunks.doc_row[rows]][:, None])
-        full = np.searchsorted(chunk, limits)                          # stretches that the first n chunks brought
+        full = np.searchsorted(places[chunk], limits, side="right")    # stretches that the first n results brought
         counted.append(_counted(e, segments, full, np.r_[segments[:, 0], 0][full], unit, counts))
     return _ratios(counted)
 

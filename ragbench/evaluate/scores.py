@@ -20,7 +20,7 @@ from ..core.runs import Run
 from ..core.spans import union
 from .evidence import MEASURES, evidence_at_budgets, evidence_at_chunks, precision_omega, token_counts
 from .metrics import ALIASES, Metric, parse_metric, rank_metrics
-from .units import answer_rows
+from .units import answer_places, answer_rows
 
 # %% auto #0
 __all__ = ['EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
@@ -95,7 +95,8 @@ def tokens_handed(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: i
     "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
-    return np.array([int(counts.count(union(line[rows[:depth]])).sum()) if len(rows) else 0 for rows in answer_rows(gold, corpus, chunks, run)], dtype=np.float64)
+    first = [rows[places <= depth] for rows, (places, _) in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run))]
+    return np.array([int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first], dtype=np.float64)
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #c2fbae70
 def _evidence_scores(

@@ -21,8 +21,8 @@ from ..core.runs import Run
 from ..core.spans import first_cover
 
 # %% auto #0
-__all__ = ['UNITS', 'answer_rows', 'class_positions', 'class_places', 'evidence_list', 'document_list', 'document_grades',
-           'classes_of', 'Judged', 'judged_wanting', 'judge_chunks', 'judge']
+__all__ = ['UNITS', 'answer_rows', 'answer_places', 'class_positions', 'class_places', 'evidence_list', 'document_list',
+           'in_places', 'document_grades', 'classes_of', 'Judged', 'judged_wanting', 'judge_chunks', 'judge']
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #6126ecf9
 def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np.ndarray]:
@@ -39,6 +39,11 @@ def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np
     if not gold.answerable: raise DataError("no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall")
     at = {q: i for i, q in enumerate(run.query_ids)}
     return [run.of(at[q.query_id]) if q.query_id in at else np.empty(0, np.int64) for q in gold.answerable]
+
+def answer_places(gold: Gold, run: Run) -> list[tuple[np.ndarray, int]]:
+    "For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many results it has: results that the table lacks have places too."
+    at, nothing = {q: i for i, q in enumerate(run.query_ids)}, (np.empty(0, np.int64), 0)
+    return [(run.places(at[q.query_id]), run.length(at[q.query_id])) if q.query_id in at else nothing for q in gold.answerable]
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #6e89cbdb
 def _place_position(doc, start, end, place: tuple[int, int, int], cover: float) -> int:
@@ -101,8 +106,18 @@ def evidence_list(
 # %% ../../nbs/08_evaluate/00_units.ipynb #15adb6a8
 def document_list(chunks: Chunks, rows: np.ndarray) -> np.ndarray:
     "Document rows in the order of their best chunk, each once."
-    docs, first = np.unique(chunks.doc_row[rows], return_index=True)
-    return docs[np.argsort(first)]
+    return _first_of_each(chunks.doc_row[rows])
+
+def _first_of_each(ids: np.ndarray) -> np.ndarray:
+    "The ids in the order of their first place, each once."
+    known, first = np.unique(ids, return_index=True)
+    return known[np.argsort(first)]
+
+def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
+    "The ids at their places in a list of this length, `(length,)` int64; what stands between them has an id of its own below 0."
+    out = -1 - np.arange(length, dtype=np.int64)
+    out[places - 1] = ids
+    return out
 
 def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
     "For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a document's evidence counts."
@@ -151,10 +166,10 @@ def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
         if q in out and d in corpus.rows: out[q].append(corpus.row(d))
     return [np.array(rows, dtype=np.int64) for rows in out.values()]
 
-def judge_chunks(gold: Gold, chunks: Chunks, rows: list[np.ndarray]) -> Judged:
+def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     "Chunks judged one by one, by the rule `overlap`."
     units = [np.array(list(grades.items()), dtype=np.int64).reshape(-1, 2) for grades in chunk_grades(gold, chunks)]
-    return Judged("chunk", units, rows, [len(r) for r in rows])
+    return Judged("chunk", units, lists, [len(ids) for ids in lists])
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #96ea8da5
 def judge(
@@ -169,9 +184,11 @@ def judge(
     unit = unit or gold.unit
     if unit not in UNITS: raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
     rows = answer_rows(gold, corpus, chunks, run)
-    depths = [len(r) for r in rows]
-    if unit == "document": return Judged(unit, document_grades(gold, corpus), [document_list(chunks, r) for r in rows], depths, judged_wanting(gold, corpus))
-    if unit == "chunk": return judge_chunks(gold, chunks, rows)
+    places = answer_places(gold, run)
+    depths = [n for _, n in places]
+    if unit == "document": return Judged(unit, document_grades(gold, corpus), [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)], depths, judged_wanting(gold, corpus))
+    if unit == "chunk": return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])
     classes = classes_of(gold, corpus)
     units = [np.array([(i, c.grade) for i, c in enumerate(cs)], dtype=np.int64) for cs in classes]
-    return Judged(unit, units, [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)], depths)
+    found = [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)]
+    return Judged(unit, units, [np.r_[0, p][f] for f, (p, _) in zip(found, places)], depths)
