@@ -1,5 +1,7 @@
 """What happens after retrieval, against definitions written out: a cross-encoder, MMR, thresholds, best per document, and expansion."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -176,6 +178,7 @@ def cut_documents(draw):
         text, headings = "Before any heading. " * int(rng.integers(0, 2)), []
         for h in range(int(rng.integers(0, 5))):
             title = f"Part {d}.{h}"
+            text += ("", "", "## ", "2.1 ")[int(rng.integers(0, 4))] if text.endswith("\n") or not text else ""
             headings.append(Heading(int(rng.integers(1, 4)), title, len(text), len(text) + len(title)))
             text += title + "\n\n" + "".join(f"Sentence {i} of it, which says little. " for i in range(int(rng.integers(0, 6)))) + "\n\n"
         text += "The end."
@@ -233,20 +236,22 @@ def test_a_list_of_grown_passages_repeats_nothing(made, grow):
 def test_a_parent_section_is_the_section_of_the_document(made, levels):
     chunks, rows = made
     for r in rows[rows >= 0]:
-        doc, at = chunks.corpus[int(chunks.doc_row[r])], int(chunks.start[r])
+        doc, begins, ends = chunks.corpus[int(chunks.doc_row[r])], int(chunks.start[r]), int(chunks.end[r])
+        at = next((i for i in range(begins, ends) if not doc.text[i].isspace()), begins)
+        line = {h: re.search(r"(?:## |2\.1 )?\Z", doc.text[:h.start]).start() for h in doc.headings}     # where the heading's line begins
         above_it = []                                                                 # the headings that `at` stands under, innermost first
-        for h in reversed([h for h in doc.headings if h.start <= at]):
+        for h in reversed([h for h in doc.headings if line[h] <= at]):
             if not above_it or h.level < above_it[-1].level:
                 above_it.append(h)
-        found = section_span(doc, at, levels)
+        found = section_span(doc, begins, levels, ends)
         if not above_it:
-            assert found is None and ParentSection(levels).span(chunks, int(r)) == (at, int(chunks.end[r]))
+            assert found is None and ParentSection(levels).span(chunks, int(r)) == (begins, ends)
             continue
         top = above_it[min(levels, len(above_it)) - 1]
-        after = [h.start for h in doc.headings if h.start > top.start and h.level <= top.level]
-        assert found == (top.start, min(after, default=len(doc.text)))
+        after = [line[h] for h in doc.headings if h.start > top.start and h.level <= top.level]
+        assert found == (line[top], min(after, default=len(doc.text)))
         start, end = ParentSection(levels).span(chunks, int(r))
-        assert start <= found[0] <= at and end >= max(found[1], int(chunks.end[r]))
+        assert start <= found[0] <= at and end >= max(found[1], ends)
 
 
 @OFF

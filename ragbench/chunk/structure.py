@@ -70,14 +70,9 @@ def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
 STEP = re.compile(r"^(?:[ \t>*#-]|\*\*)*(?:Step|STEP|Schritt|SCHRITT|Étape|ÉTAPE|Paso|PASO|Passo|PASSO|步骤|ステップ)[ \t]*(\d{1,3})\b[ \t]*([^\n]*)", re.M)
 BREAKS = (re.compile(r"\f"), re.compile(r"\n\n(?=[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n[ \t]*\n)"))  # a section begins where a match ends
 
-def _line_start(text: str, at: int) -> int:
-    "The start of the line of a heading, where nothing but marks stands before its title."
-    start = text.rfind("\n", max(at - 80, 0), at) + 1
-    return start if at - start < 80 and not any(c.isalpha() for c in text[start:at]) else at
-
 def marks(doc: Document) -> list[Mark]:
     "Where the sections of `doc` begin, in order."
-    heads = [(_line_start(doc.text, h.start), h.level, h.title) for h in doc.headings if not STEP.match(h.title)]
+    heads = [(start, h.level, h.title) for start, h in zip(doc.section_starts, doc.headings) if not STEP.match(h.title)]
     taken = {s for s, _, _ in heads}
     rest = [(s, n, t) for s, n, t in numbered_lines(doc.text) if s not in taken]
     rest += [(m.end(), None, "") for pattern in BREAKS for m in pattern.finditer(doc.text)]

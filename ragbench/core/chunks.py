@@ -20,8 +20,8 @@ from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
 
 # %% auto #0
-__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'chunks_frame', 'chunks_html', 'chunks_show',
-           'chunks_describe', 'chunks_sizes']
+__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'section_of', 'chunks_frame', 'chunks_html',
+           'chunks_show', 'chunks_describe', 'chunks_sizes']
 
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Chunks:
     def spans(self) -> np.ndarray: return np.c_[self.start, self.end]
 
     @functools.cached_property
-    def fingerprint(self) -> str: return fingerprint(self.corpus, self.doc_row, self.start, self.end)
+    def fingerprint(self) -> str: return fingerprint(self.corpus, self.doc_row, self.start, self.end, *([] if self.section is None else [self.section]))
 
     def id(self, i: int) -> str:
         "The content address of chunk `i`: document key, start, end."
@@ -112,12 +112,12 @@ def chunk_corpus(
         parts.append(np.delete(spans, blank, axis=0) if blank else spans)
         labels.append(names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist())
     rows, spans = np.repeat(np.arange(len(corpus)), [len(p) for p in parts]), np.concatenate(parts)
-    names = None if all(n is None for n in labels) else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p[:, 0]))]
+    names = None if all(n is None for n in labels) else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p))]
     return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by, names)
 
-def _paths(doc: Document, offsets: np.ndarray) -> list[str]:
-    "The titles of the headings over each offset, joined by `/`."
-    return ["/".join(section_path(doc, o)) for o in offsets.tolist()]
+def _paths(doc: Document, spans: np.ndarray) -> list[str]:
+    "The titles of the headings that each span stands under, joined by `/`."
+    return ["/".join(section_path(doc, s, e)) for s, e in spans.tolist()]
 
 # %% ../../nbs/00_core/06_chunks.ipynb #d70915d7
 def chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
@@ -127,11 +127,21 @@ def chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> 
     tables = token_tables(tokenizer, [d.text for d in chunks.corpus])
     return np.concatenate([t.count(chunks.spans[i:j]) for t, i, j in zip(tables, first, first[1:])]).astype(np.int64)
 
+# %% ../../nbs/00_core/06_chunks.ipynb #3e0ff496
 def chunk_sections(chunks: Chunks) -> list[str]:
-    "The section path of each chunk: the chunker's, else the titles of the headings that it begins under, joined by `/`."
+    "The section path of each chunk: the chunker's, else the titles of the headings that it stands under, joined by `/`."
     if chunks.section is not None: return list(chunks.section)
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
-    return [path for d, i, j in zip(chunks.corpus, first, first[1:]) for path in _paths(d, chunks.start[i:j])]
+    return [path for d, i, j in zip(chunks.corpus, first, first[1:]) for path in _paths(d, chunks.spans[i:j])]
+
+def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
+    "The section path of any span of a document: that of the first chunk in it where the chunker named one, else of the headings."
+    if chunks.section is not None:
+        first, last = np.searchsorted(chunks.doc_row, (doc_row, doc_row + 1))
+        at = first + int(np.searchsorted(chunks.start[first:last], start))                     # the first chunk that begins in the span
+        if at == last or chunks.start[at] >= end: at -= 1                                      # none does: the last that began before it
+        if first <= at < last and (chunks.start[at] < end and start < chunks.end[at]): return chunks.section[at]
+    return _paths(chunks.corpus[doc_row], np.array([[start, end]]))[0]
 
 # %% ../../nbs/00_core/06_chunks.ipynb #0e9bfbb1
 def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from .errors import DataError
 from .fingerprint import fingerprint, text_hash
 
 # %% auto #0
-__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'pages_of', 'section_path', 'Refusal', 'Corpus', 'corpus_html']
+__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'pages_of', 'section_headings', 'section_path', 'Refusal', 'Corpus',
+           'corpus_html']
 
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -79,6 +81,9 @@ class Document:
     def text_hash(self) -> str: return text_hash(self.text)
 
     @functools.cached_property
+    def section_starts(self) -> tuple[int, ...]: return tuple(_line_start(self.text, h.start) for h in self.headings)   # of each heading, with its `## ` or `2.1`
+
+    @functools.cached_property
     def key(self) -> str: return f"{self.id}@{self.text_hash[:16]}"
 
 # %% ../../nbs/00_core/03_documents.ipynb #1320c5c7
@@ -90,17 +95,33 @@ def pages_of(
     "Numbers of the pages that `[start, end)` touches; empty where the format has no pages."
     return tuple(p.number for p in doc.pages if p.start < end and start < p.end)
 
-def section_path(
+# %% ../../nbs/00_core/03_documents.ipynb #143e2e37
+def _line_start(text: str, at: int) -> int:
+    "The start of the line of a heading, where nothing but marks stands before its title."
+    start = text.rfind("\n", max(at - 80, 0), at) + 1
+    return start if at - start < 80 and not any(c.isalpha() for c in text[start:at]) else at
+
+def _first_visible(text: str, start: int, end: int | None) -> int:
+    "The first character of a span that is no white space; its start where there is none."
+    end, at = len(text) if end is None else end, start
+    while at < end and text[at].isspace(): at += 1
+    return at if at < end else start
+
+def section_headings(
     doc: Document,
-    offset: int,  # code-point offset into doc.text
-) -> tuple[str, ...]:
-    "Titles of the headings that `offset` stands under, outermost first."
+    start: int,              # code-point offsets into doc.text
+    end: int | None = None,  # of the span; the end of the text, if not given
+) -> tuple[Heading, ...]:
+    "The headings that a span stands under, outermost first; empty before the first."
     path: list[Heading] = []
-    for h in doc.headings:
-        if h.start > offset: break
+    for h in doc.headings[:bisect_right(doc.section_starts, _first_visible(doc.text, start, end))]:
         while path and path[-1].level >= h.level: path.pop()
         path.append(h)
-    return tuple(h.title for h in path)
+    return tuple(path)
+
+def section_path(doc: Document, start: int, end: int | None = None) -> tuple[str, ...]:
+    "Titles of the headings that a span stands under, outermost first."
+    return tuple(h.title for h in section_headings(doc, start, end))
 
 # %% ../../nbs/00_core/03_documents.ipynb #72d6b4b7
 class Refusal(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.chunks import Chunks
-from ..core.documents import Document, Heading
+from ..core.chunks import Chunks, section_of
+from ..core.documents import Document, section_headings
 from ..core.errors import DataError, at_least
 from ..core.sentences import sentence_ends
 from ..core.spans import union
@@ -30,6 +30,7 @@ class Passage(NamedTuple):
     row: int
 
     def text(self, chunks: Chunks) -> str: return chunks.corpus[self.doc_row].text[self.start:self.end]
+    def section(self, chunks: Chunks) -> str: return section_of(chunks, *self[:3])
 
 def merged(
     passages: Sequence[Passage],  # best first
@@ -87,29 +88,22 @@ class ParentSection:
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`; the chunk itself where it stands under no heading."
         start, end = int(chunks.start[row]), int(chunks.end[row])
-        found = section_span(chunks.corpus[int(chunks.doc_row[row])], start, self.levels)
+        found = section_span(chunks.corpus[int(chunks.doc_row[row])], start, self.levels, end)
         return (start, end) if found is None else (min(start, found[0]), max(end, found[1]))
 
 # %% ../../nbs/06_search/12_expand.ipynb #ee62172f
-def _path(doc: Document, offset: int) -> list[Heading]:
-    "The headings that `offset` stands under, outermost first."
-    path: list[Heading] = []
-    for h in doc.headings:
-        if h.start > offset: break
-        while path and path[-1].level >= h.level: path.pop()
-        path.append(h)
-    return path
-
 def section_span(
     doc: Document,
-    offset: int,      # code-point offset into doc.text
+    start: int,       # code-point offset into doc.text
     levels: int = 1,  # 1 for the innermost section, 2 for the one around it
+    end: int | None = None,
 ) -> tuple[int, int] | None:
-    "Where the section around `offset` begins (with its heading) and ends; `None` under no heading. Beyond the outermost, the outermost."
-    path = _path(doc, offset)
+    "Where the section that a span stands in begins (with the line of its heading) and ends; `None` under no heading. Beyond the outermost, the outermost."
+    path = section_headings(doc, start, end)
     if not path: return None
     top = path[max(0, len(path) - levels)]
-    return top.start, next((h.start for h in doc.headings if h.start > top.start and h.level <= top.level), len(doc.text))
+    begins = doc.section_starts[doc.headings.index(top)]
+    return begins, next((s for s, h in zip(doc.section_starts, doc.headings) if h.start > top.start and h.level <= top.level), len(doc.text))
 
 # %% ../../nbs/06_search/12_expand.ipynb #03ea2653
 def expand(
@@ -165,8 +159,8 @@ class SeeAlso:
 
     def related(self, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
         "What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the relations."
-        doc, at = chunks.corpus[int(chunks.doc_row[row])], int(chunks.start[row])
-        here = {doc.id, *((doc.id, h.title) for h in _path(doc, at))}
+        doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
+        here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
         found = [place_span(chunks, target, self.chunks) for source, target in self.relations if source in here]
         return list(dict.fromkeys(found))[:self.most]
 

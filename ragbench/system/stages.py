@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.chunks import Chunks
+from ..core.chunks import Chunks, section_of
 from ..core.fingerprint import code_hash
 from ..core.runs import Run, pad
 from ..search.expand import grown
@@ -103,7 +103,8 @@ def expanded(grow: Any, chunks: Chunks, scores: np.ndarray, rows: np.ndarray, k:
     at = {span: i for i, span in enumerate(spans)}
     score = [dict(zip(line.tolist(), s.tolist())) for line, s in zip(np.asarray(rows), np.asarray(scores))]
     filled = lambda of: pad([(np.array([s[p.row] for p in ps], float), np.array([of(p) for p in ps], np.int64)) for ps, s in zip(lists, score)], k)
-    table = Chunks(chunks.corpus, *np.array(spans, np.int64).reshape(-1, 3).T, f"{chunks.made_by} grown by {grow!r}")
+    sections = None if chunks.section is None else [section_of(chunks, *span) for span in spans]
+    table = Chunks(chunks.corpus, *np.array(spans, np.int64).reshape(-1, 3).T, f"{chunks.made_by} grown by {grow!r}", sections)
     return Expanded(table, *filled(lambda p: at[p[:3]]), filled(lambda p: p.row)[1])
 
 # %% ../../nbs/07_system/02b_stages.ipynb #f7acb271
