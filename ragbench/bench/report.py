@@ -63,7 +63,7 @@ def _place(doc: Document, row: int, start: int, end: int) -> list:
     "A span as the page wants it: document, offsets, pages and section in words."
     pages = pages_of(doc, start, end)
     shown = "" if not pages else f"page {pages[0]}" if len(pages) == 1 else f"pages {pages[0]}–{pages[-1]}"
-    return [row, start, end, shown, " › ".join(section_path(doc, start))]
+    return [row, start, end, shown, " › ".join(section_path(doc, start, end))]
 
 def _question(results: Results, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int) -> dict[str, Any]:
     "A question for the page: text, evidence, scores by metric and the first passages of each system."

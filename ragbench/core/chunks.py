@@ -15,7 +15,7 @@ import numpy as np
 
 from .documents import Corpus, Document, pages_of, section_path
 from .errors import DataError
-from .fingerprint import fingerprint, hash64
+from .fingerprint import fingerprint, hash64, text_hash
 from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
 
@@ -60,7 +60,7 @@ class Chunks:
     def spans(self) -> np.ndarray: return np.c_[self.start, self.end]
 
     @functools.cached_property
-    def fingerprint(self) -> str: return fingerprint(self.corpus, self.doc_row, self.start, self.end, *([] if self.section is None else [self.section]))
+    def fingerprint(self) -> str: return fingerprint(self.corpus, self.doc_row, self.start, self.end, text_hash("\n".join(chunk_sections(self))))
 
     def id(self, i: int) -> str:
         "The content address of chunk `i`: document key, start, end."
