@@ -4,8 +4,6 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import ragbench as rb
 from ragbench.core.chunks import Chunks, chunk_corpus, chunk_sections, section_of
@@ -21,7 +19,6 @@ from ragbench.system.stages import expanded
 def files_of(name): return rb.load_corpus(shipped(name) / "files")
 
 
-OFF = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 # sections
