@@ -18,7 +18,7 @@ from .fingerprint import text_hash
 from .files import write_atomic
 
 # %% auto #0
-__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart']
+__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart', 'chart_html']
 
 # %% ../../nbs/00_core/13_charts.ipynb #c862c70d
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -64,7 +64,7 @@ class Chart:
     size: tuple[float, float] = (7.2, 4.4)    # inches
 
     def __repr__(self) -> str: return f"Chart({self.title!r}: {self.alt})"
-    def _repr_html_(self) -> str: return f"<figure style='margin:0;overflow-x:auto'>{self.svg()}</figure>"
+    def _repr_html_(self) -> str: return chart_html(self)
     def figure(self):
         "A matplotlib Figure in dark ink on white, to change and save."
         from matplotlib import rc_context
@@ -89,3 +89,12 @@ class Chart:
         out = io.BytesIO()
         self.figure().savefig(out, format=kind, dpi=200, facecolor="white", metadata={"CreationDate": None} if kind == "pdf" else None)
         return write_atomic(path, out.getvalue())
+
+# %% ../../nbs/00_core/13_charts.ipynb #acfea7db
+def chart_html(chart: Chart) -> str:
+    "A chart for a notebook: the picture, or, where the notebook is not trusted, its description."
+    svg = chart.svg()
+    mine = "rb-" + text_hash(svg)[:10]
+    words = f"<b>{escape(chart.title)}.</b> {escape(chart.alt)} (A picture in a trusted notebook: File, Trust Notebook.)"
+    return (f"<style>.{mine}{{display:block!important}}.{mine}-words{{display:none}}</style><figure class='{mine}' style='display:none;margin:0px;overflow-x:auto'>{svg}</figure>"
+            f"<p class='{mine}-words' style='max-width:900px'>{words}</p>")

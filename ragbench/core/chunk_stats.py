@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import ConfigError, at_least
+from .numbers import count, number, percent
 from .sentences import gaps
 from .spans import as_spans, overlap, union
 from .tokenizers import Tokenizer
@@ -58,10 +59,10 @@ class Description:
     def rows(self) -> list[tuple[str, str]]:
         "What is shown, as (name, value)."
         q = np.percentile(self.tokens, [0, 5, 50, 95, 100]) if len(self.tokens) else np.zeros(5)
-        return [("chunks", f"{len(self.tokens):,} over {self.documents:,} documents"),
-                (f"tokens ({self.tokenizer})", f"median {q[2]:,.0f}, 5–95 %: {q[1]:,.0f}–{q[3]:,.0f}, all: {q[0]:,.0f}–{q[4]:,.0f}"),
-                ("stored twice", f"{self.twice:.1%} of the covered text"), ("not covered", f"{self.uncovered:.2%} of the text"),
-                ("sentences cut", f"{self.sentences_cut:.1%} are whole in no chunk"), ("words cut", f"{self.words_cut:.2%} are whole in no chunk")]
+        return [("chunks", f"{len(self.tokens):,} over {count(self.documents, 'document')}"),
+                (f"tokens ({self.tokenizer})", "median {2}, 5–95 %: {1}–{3}, all: {0}–{4}".format(*(number(v, ",.0f") for v in q))),
+                ("stored twice", f"{percent(self.twice)} of the covered text"), ("not covered", f"{percent(self.uncovered, 2)} of the text"),
+                ("sentences cut", f"{percent(self.sentences_cut)} are whole in no chunk"), ("words cut", f"{percent(self.words_cut, 2)} are whole in no chunk")]
 
     def __repr__(self) -> str: return "\n".join(f"{name:24} {value}" for name, value in [("by", self.made_by), *self.rows()])
     def _repr_html_(self) -> str:
@@ -69,19 +70,22 @@ class Description:
         return f"<p><b>{escape(self.made_by)}</b></p><table>{rows}</table>{histogram(self.tokens)}"
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #fcb25f44
-def histogram(sizes: np.ndarray, bins: int = 40, width: int = 480, height: int = 90) -> str:
-    "The distribution of sizes as an SVG that takes the page's text colour."
+def histogram(
+    sizes: np.ndarray,   # (n,) tokens
+    bins: int = 40,
+    width: int = 480,    # pixels
+    height: int = 90,
+) -> str:
+    "The distribution of sizes as HTML that every notebook shows, trusted or not, on any ground."
     if not len(sizes): return ""
     counts, edges = np.histogram(sizes, bins=np.linspace(0, max(int(sizes.max()), 1), bins + 1))
-    w = width / bins
-    tall = counts / counts.max() * height
-    bars = "".join(f'<rect x="{i * w:.1f}" y="{height - tall[i]:.1f}" width="{w - 1:.1f}" height="{tall[i]:.1f}" fill="#0072b2">'
-                   f'<title>{int(c):,} chunks of {edges[i]:.0f}–{edges[i + 1]:.0f} tokens</title></rect>' for i, c in enumerate(counts) if c)
-    label = lambda x, anchor, text: f'<text x="{x}" y="{height + 14}" text-anchor="{anchor}" font-size="11" fill="currentColor">{text}</text>'
-    return (f'<svg role="img" aria-label="distribution of chunk sizes in tokens" width="{width}" height="{height + 18}" '
-            f'viewBox="0 0 {width} {height + 18}">{bars}'
-            f'<line x1="0" x2="{width}" y1="{height}" y2="{height}" stroke="currentColor" stroke-width=".5"/>{label(0, "start", 0)}'
-            f'{label(width, "end", f"{int(sizes.max()):,} tokens")}</svg>')
+    wide, tall = max(1, width // bins - 1), np.ceil(counts / counts.max() * height).astype(int).tolist()
+    box = "display:inline-block;vertical-align:bottom;margin-right:1px"
+    tips = [f"{count(int(c), 'chunk')} of {a:.0f}–{b:.0f} tokens" for c, a, b in zip(counts, edges, edges[1:])]
+    bars = "".join(f"<span title='{tip}' style='{box};width:{wide}px;height:{max(t, 1)}px;background-color:{'#0072b2' if t else '#88888855'}'></span>" for tip, t in zip(tips, tall))
+    across = (wide + 1) * bins
+    ends = f"<div style='width:{across}px;font-size:11px'><span style='float:right'>{count(int(sizes.max()), 'token')}</span>0</div>"
+    return f"<div style='width:{across}px;height:{height}px;line-height:{height}px;font-size:0px;white-space:nowrap'>{bars}</div>{ends}"
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #6cd2169a
 def describe(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en") -> Description:

@@ -9,20 +9,22 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .documents import Corpus, Document
-from .errors import DataError
+from .errors import ConfigError, DataError
 from .files import write_atomic
+from .numbers import count, percent, several
 from .spans import as_spans, union
 from .tokenizers import Tokenizer
 
 if TYPE_CHECKING: from ragbench.core.chunks import Chunks
 
 # %% auto #0
-__all__ = ['BLOCK', 'LIMIT', 'STYLE', 'CONTROL', 'segments', 'block_cuts', 'draw', 'View', 'summary', 'view']
+__all__ = ['BLOCK', 'LIMIT', 'COLORS', 'FRAME', 'STYLE', 'CONTROL', 'segments', 'block_cuts', 'draw', 'View', 'summary',
+           'marks_of', 'view']
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #eb69fcf7
 def segments(
@@ -41,18 +43,13 @@ def segments(
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #f0ea500a
 BLOCK, LIMIT = 3_000, 1_000_000  # characters in a block, and in a view
 
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+FRAME = "max-height:36em;overflow:auto;border:1px solid #88888888;border-radius:6px;padding:6px 12px;line-height:1.55;font-size:14px"
+
 STYLE = """<style>
-.rb-view{max-height:36em;overflow:auto;border:1px solid #8886;border-radius:6px;padding:.4em .8em;line-height:1.55;font-size:14px}
-.rb-view p{white-space:pre-wrap;overflow-wrap:anywhere;margin:0;content-visibility:auto;contain-intrinsic-size:auto 40em;
-  unicode-bidi:isolate;font:inherit;color:inherit;text-align:start}
-.rb-view span{border-radius:2px;--c:#0072b2;background:color-mix(in srgb,var(--c) 24%,transparent)}
-.rb-view .c1{--c:#e69f00}.rb-view .c2{--c:#009e73}.rb-view .c3{--c:#cc79a7}
-.rb-view .o{background:repeating-linear-gradient(45deg,color-mix(in srgb,var(--c) 45%,transparent) 0 5px,color-mix(in srgb,var(--d) 45%,transparent) 5px 10px)}
-.rb-view .d0{--d:#0072b2}.rb-view .d1{--d:#e69f00}.rb-view .d2{--d:#009e73}.rb-view .d3{--d:#cc79a7}
-.rb-view .n{background:none}
-.rb-view b{font:inherit;font-weight:600;text-decoration:underline 2.5px #d55e00;text-underline-offset:3px}
-.rb-view i[data-n]::before{content:attr(data-n);font:600 10px/1 system-ui,sans-serif;vertical-align:super;opacity:.75;margin:0 1px 0 3px}
-.rb-head{margin:.3em 0;font-size:13px}
+.rb-view p{content-visibility:auto;contain-intrinsic-size:auto 40em;unicode-bidi:isolate;font:inherit;color:inherit;text-align:start}
+.rb-view sup{user-select:none}
+.rb-view b{text-decoration:underline 2.5px #d55e00!important;text-underline-offset:3px}
 </style>"""
 
 def block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
@@ -68,24 +65,27 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 def _clean(text: str) -> str: return escape(CONTROL.sub("\ufffd", text))
 
-def _piece(text: str, over: Sequence[int], tips: Sequence[str], marked: bool, begins: Sequence[int]) -> str:
+def _piece(text: str, over: Sequence[int], tips: Sequence[str], marked: str | None, begins: Sequence[int]) -> str:
     "One segment as HTML: numbers of the chunks that begin here, colours, tooltip, underline."
-    body = f"<b>{_clean(text)}</b>" if marked else _clean(text)
-    tags = "".join(f'<i data-n="{i}"></i>' for i in begins)
-    if not over: return tags + f'<span class="n">{body}</span>'
-    kind = f"c{over[0] % 4}" + (f" o d{over[1] % 4}" if len(over) > 1 else "")
-    return f'{tags}<span class="{kind}" title="{escape(" + ".join(tips[i] for i in over))}">{body}</span>'
+    body = _clean(text) if marked is None else f"<b style='text-decoration:underline'{f' title={chr(34)}{_clean(marked)}{chr(34)}' if marked else ''}>{_clean(text)}</b>"
+    tags = "".join(f"<sup style='font-size:10px;opacity:.75'>{i}</sup>" for i in begins)
+    if not over: return f"{tags}<span>{body}</span>"
+    colors = [COLORS[i % len(COLORS)] for i in over[:2]]
+    second = f";border-bottom:4px double {colors[1]}" if len(over) > 1 else ""
+    return f'{tags}<span style="background-color:{colors[0]}3d{second}" title="{_clean(" + ".join(tips[i] for i in over))}">{body}</span>'
 
-def draw(text: str, spans: np.ndarray, tips: Sequence[str], mark: np.ndarray, start: int, end: int) -> str:
-    "`text[start:end]` with chunks and marks, as blocks of HTML."
+def draw(text: str, spans: np.ndarray, tips: Sequence[str], mark: np.ndarray, start: int, end: int, said: Sequence[str] = ()) -> str:
+    "`text[start:end]` with chunks and marks, as blocks of HTML; `said` is the tooltip of each mark."
     cuts = block_cuts(text, start, end)
     edges = np.clip(np.r_[np.array(cuts), mark.ravel()], start, end)
-    blocks, out = set(cuts[1:]), ["<p dir=auto>"]
+    opened = "<p dir=auto style='white-space:pre-wrap;overflow-wrap:break-word;margin:0px'>"
+    blocks, out = set(cuts[1:]), [opened]
     for s, e, over in segments(spans, edges.tolist()):
         if e <= start or s >= end: continue
-        marked = bool(len(mark)) and bool(((mark[:, 0] <= s) & (mark[:, 1] >= e)).any())
+        hit = np.flatnonzero((mark[:, 0] <= s) & (mark[:, 1] >= e)).tolist() if len(mark) else []
+        marked = " + ".join(said[i] for i in hit if i < len(said)) if hit else None
         out.append(_piece(text[max(s, start):min(e, end)], over, tips, marked, [i for i in over if spans[i, 0] == s]))
-        if e in blocks and e < end: out.append("</p><p dir=auto>")
+        if e in blocks and e < end: out.append("</p>" + opened)
     return "".join(out) + "</p>"
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #264a1268
@@ -107,32 +107,51 @@ def summary(doc: Document, spans: np.ndarray, tokens: np.ndarray, mark: np.ndarr
     "What the chunks of one document come to, in a line."
     whole = sum(bool(((spans[:, 0] <= s) & (spans[:, 1] >= e)).any()) for s, e in mark.tolist())
     lengths, covered = int((spans[:, 1] - spans[:, 0]).sum()), int(np.diff(union(spans)).sum())
-    twice = f"{(lengths - covered) / max(covered, 1):.0%} of the text twice" if lengths > covered else "no overlap"
-    said = [f"{doc.id}: {len(spans):,} chunks", f"{int(tokens.sum()):,} tokens" if len(tokens) else "", twice,
+    twice = f"{percent((lengths - covered) / max(covered, 1), 0)} of the text twice" if lengths > covered else "no overlap"
+    said = [f"{doc.id}: {count(len(spans), 'chunk')}", count(int(tokens.sum()), "token") if len(tokens) else "", twice,
             f"{whole} of {len(mark)} marked spans lie whole in one chunk" if len(mark) else ""]
     return " · ".join(filter(None, said))
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #72f74440
+def marks_of(
+    mark: Any,        # a Gold, pieces of evidence, or spans
+    doc: Document,
+) -> tuple[np.ndarray, list[str], str]:
+    "Spans to underline `(m, 2)`, a tooltip for each, and a remark where the evidence lies in other documents; raises `ConfigError`."
+    pieces = getattr(mark, "evidence_list", [mark] if hasattr(mark, "doc_id") else mark)
+    if isinstance(pieces, (list, tuple)) and pieces and all(hasattr(e, "doc_id") for e in pieces):
+        own = [e for e in pieces if e.doc_id == doc.id]
+        texts = {q.query_id: q.text for q in getattr(mark, "query_list", ())}
+        rest = [] if own else list(dict.fromkeys(e.doc_id for e in pieces))
+        return as_spans([(e.start, e.end) for e in own]), [f"{e.query_id}: {texts.get(e.query_id, 'evidence')}" for e in own], f"none of the evidence lies here: it is in {several(rest)}" if rest else ""
+    try: spans = as_spans(pieces)
+    except (TypeError, ValueError) as e: raise ConfigError(f"what is to be marked is {mark!r:.60}", "show", "Give a Gold, pieces of evidence, or (start, end) offsets in the document") from e
+    if len(spans) and (spans.min() < 0 or spans.max() > len(doc)): raise DataError(f"a marked span lies outside the text of {len(doc)} characters", doc.id)
+    return spans, [], ""
+
+# %% ../../nbs/00_core/06a_chunk_view.ipynb #3972e10d
 def view(
     chunks: Chunks,
     doc: Document | str | int = 0,               # a document of the chunks' corpus, its id or its row
-    mark=(),                                     # spans of that document to underline
+    mark: Any = (),                              # what to underline: a Gold, pieces of evidence, or spans of that document
     tokenizer: str | Tokenizer = "cl100k_base",  # counts the tokens in the tooltips
     start: int = 0,                              # where the view begins, in characters
     limit: int = LIMIT,                          # how much it shows
 ) -> View:
     "The chunks of one document drawn over its text."
     from ragbench.core.chunks import Chunks, chunk_sections
+    if isinstance(doc, bool) or not isinstance(doc, (Document, str, int, np.integer)): raise ConfigError(f"the document is {doc!r:.60}", "show", "Give a Document, its id or its row")
     row = chunks.corpus.row(doc.id if isinstance(doc, Document) else doc) if isinstance(doc, (Document, str)) else int(doc)
     if not 0 <= row < len(chunks.corpus): raise DataError(f"there is no document in row {row}", repr(chunks.corpus), f"Rows are 0 to {len(chunks.corpus) - 1}; ids work too")
-    doc, mark = chunks.corpus[row], as_spans(mark)
-    if len(mark) and (mark.min() < 0 or mark.max() > len(doc)): raise DataError(f"a marked span lies outside the text of {len(doc)} characters", doc.id)
+    doc = chunks.corpus[row]
+    mark, names, remark = marks_of(mark, doc)
     i, j = np.searchsorted(chunks.doc_row, (row, row + 1))
     own = Chunks(Corpus([doc]), np.zeros(j - i), chunks.start[i:j], chunks.end[i:j], section=None if chunks.section is None else chunks.section[i:j])
     tokens, sections = own.tokens(tokenizer), chunk_sections(own)
-    tips = [f"chunk {k} · {t} tokens" + (f" · {s}" if s else "") for k, (t, s) in enumerate(zip(tokens.tolist(), sections))]
+    tips = [f"chunk {k} · {count(t, 'token')}" + (f" · {s}" if s else "") for k, (t, s) in enumerate(zip(tokens.tolist(), sections))]
     end = min(start + limit, len(doc))
-    said = summary(doc, own.spans, tokens, mark) + (f" · shown: characters {start:,} to {end:,} of {len(doc):,}" if end - start < len(doc) else "")
-    body = draw(doc.text, own.spans, tips, mark, start, end)
-    frame = f'<div class="rb-view" tabindex=0 role="region" aria-label="chunks of {escape(doc.id)}">{body}</div>'
-    return View(f'{STYLE}<p class="rb-head"><b>{_clean(said)}</b></p>{frame}', said)
+    shown = f"shown: characters {start:,} to {end:,} of {len(doc):,}" if end - start < len(doc) else ""
+    said = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
+    body = draw(doc.text, own.spans, tips, mark, start, end, names)
+    frame = f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of {escape(doc.id)}">{body}</div>'
+    return View(f"{STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(said)}</b></p>{frame}", said)

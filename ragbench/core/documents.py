@@ -17,8 +17,8 @@ from .errors import DataError
 from .fingerprint import fingerprint, text_hash
 
 # %% auto #0
-__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'pages_of', 'section_headings', 'section_path', 'Refusal', 'Corpus',
-           'corpus_html']
+__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pages_of', 'section_headings', 'section_path',
+           'Refusal', 'Corpus', 'corpus_html']
 
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -85,6 +85,17 @@ class Document:
 
     @functools.cached_property
     def key(self) -> str: return f"{self.id}@{self.text_hash[:16]}"
+
+# %% ../../nbs/00_core/03_documents.ipynb #9c3ef65b
+def document_html(doc: Document, most: int = 400) -> str:
+    "A document as a small HTML table and the first characters of its text."
+    facts = {"format": doc.format, "words": f"{len(doc.text.split()):,}", "pages": len(doc.pages), "headings": len(doc.headings), "fields": len(doc.fields), "turns": len(doc.turns), "source": doc.source}
+    rows = [(k, str(v)) for k, v in facts.items() if v] + [(str(k), str(v)) for k, v in doc.metadata.items()]
+    cells = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v if len(v) <= 200 else v[:200] + '…')}</td></tr>" for k, v in rows)
+    start = escape(doc.text[:most]) + ("…" if len(doc) > most else "")
+    return f"<p><b>{escape(doc.id)}</b></p><table>{cells}</table><p style='white-space:pre-wrap;max-width:900px'>{start}</p>"
+
+Document._repr_html_ = document_html
 
 # %% ../../nbs/00_core/03_documents.ipynb #1320c5c7
 def pages_of(

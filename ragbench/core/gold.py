@@ -253,3 +253,11 @@ def _to_qrels(gold: Gold, chunks: Any, rule: str = "overlap"):
 
 Gold.from_qrels = staticmethod(_from_qrels)
 Gold.to_qrels = _to_qrels
+
+# %% ../../nbs/00_core/09_gold.ipynb #e03e7a81
+def _to_html(gold: Gold) -> str:
+    "What a notebook shows: see `ragbench.core.gold_view`."
+    from ragbench.core.gold_view import gold_html
+    return gold_html(gold)
+
+Gold._repr_html_ = _to_html

@@ -36,9 +36,13 @@ def progress_bar(
 log = logging.getLogger("ragbench")
 _said: set[str] = set()
 
+def _in_notebook() -> bool:
+    "Whether this runs in the kernel of a notebook, which paints standard error red."
+    return getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None) is not None
+
 def note(text: str, once: str = "") -> None:
-    "Say what is happening, on standard error where somebody watches and to the log; with a key in `once`, the first time only."
+    "Say what is happening, where somebody watches (in a notebook as plain output, in a terminal on standard error) and to the log; with a key in `once`, the first time only."
     if once in _said: return
     if once: _said.add(once)
     log.info(text)
-    if watched(): print(f"ragbench: {text}", file=sys.stderr, flush=True)
+    if watched(): print(f"ragbench: {text}", file=sys.stdout if _in_notebook() else sys.stderr, flush=True)

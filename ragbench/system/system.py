@@ -187,3 +187,16 @@ def names_of(systems: Sequence[System]) -> list[str]:
         copies = itertools.chain([name], (f"{name} #{n}" for n in itertools.count(2)))
         out.append(next(c for c in copies if c not in out))
     return out
+
+# %% ../../nbs/07_system/03_system.ipynb #3cdb8af7
+def _system_html(system: System) -> str:
+    "What a notebook shows: see `ragbench.system.system_view`."
+    from ragbench.system.system_view import system_html
+    return system_html(system)
+
+def _built_html(built: BuiltSystem) -> str:
+    "What a notebook shows of a system over its corpus."
+    from ragbench.system.system_view import built_html
+    return built_html(built)
+
+System._repr_html_, BuiltSystem._repr_html_ = _system_html, _built_html
