@@ -52,11 +52,12 @@ def ms_text(ms: float) -> str:
 
 def bytes_text(size: float) -> str:
     "A number of bytes in the unit that gives it about three digits, blank for NaN."
-    for unit in ("B", "kB", "MB", "GB"):
-        if not size >= 999.5: break
+    if size != size: return ""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while size >= 999.5 and len(units) > 1:
         size /= 1000
-    else: unit = "TB"
-    return f"{number(size, ',.0f' if unit == 'B' or size >= 99.95 else '.1f')} {unit}".strip() if size == size else ""
+        units.pop(0)
+    return f"{number(size, ',.0f' if units[0] == 'B' or size >= 99.95 else '.1f')} {units[0]}"
 
 # %% ../../nbs/00_core/00a_numbers.ipynb #e9922d06
 def count(n: int, one: str, many: str = "") -> str:
