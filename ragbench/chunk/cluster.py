@@ -16,6 +16,7 @@ from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, at_least
 from ..core.protocols import Chunker, Embedder
 from ..core.tokenizers import get_tokenizer
+from ..core.vectors import as_vectors, unit
 
 # %% auto #0
 __all__ = ['mean_similarity', 'band', 'worth', 'best_partition', 'ClusterChunker']
@@ -95,9 +96,10 @@ class ClusterChunker:
         cut = self.pieces or RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)
         pieces = cut(doc).spans
         if len(pieces) < 2: return pieces
-        vectors = self.embedder.embed_passages([doc.text[s:e] for s, e in pieces.tolist()]).array
+        vectors = as_vectors(self.embedder.embed_passages([doc.text[s:e] for s, e in pieces.tolist()]))
+        alike = vectors.array if vectors.space.normalized else unit(vectors.array)      # by cosine, whatever the embedder gives
         longest = np.minimum(_room(doc.text, pieces, self.tokenizer, self.size), self.size // self.piece)
-        runs = best_partition(worth(band(vectors, self.size // self.piece)), longest)
+        runs = best_partition(worth(band(alike, self.size // self.piece)), longest)
         return np.c_[pieces[runs[:, 0], 0], pieces[runs[:, 1], 1]]
 
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))

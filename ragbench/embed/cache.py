@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, StoreError
 from ..core.fingerprint import text_hash
-from ..core.vectors import Vectors
+from ..core.vectors import Vectors, as_vectors
 
 # %% auto #0
 __all__ = ['FIX', 'EmbeddingCache', 'read_vectors', 'write_vectors', 'parts_of', 'embed_cached']
@@ -75,7 +75,9 @@ def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iter
         embed = embedder.embed_queries if role == "query" else embedder.embed_passages
         parts = ((range(i, min(i + batch, len(texts))), embed(texts[i:i + batch])) for i in range(0, len(texts), batch))
     for positions, vectors in parts:
+        vectors = as_vectors(vectors)
         embedder.space.check(vectors.space, "new")
+        if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
         if len(vectors) != len(positions): raise DataError(f"{len(positions)} texts gave {len(vectors)} vectors", repr(embedder))
         yield positions, vectors.array
 
