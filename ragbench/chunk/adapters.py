@@ -6,11 +6,8 @@
 from __future__ import annotations
 
 import functools
-import re
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +15,7 @@ import numpy as np
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError
-from ..core.fingerprint import fingerprint, text_hash
+from ..core.fingerprint import canonical, fingerprint
 from ..core.spans import length
 
 # %% auto #0
@@ -189,41 +186,11 @@ def _native(text: str, pieces: Sequence[tuple[int | None, int | None, str]]) -> 
     return np.array([p[:2] for p in pieces], dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #0de820f4
-def _described(x: Any, owner: str, depth: int = 0) -> Any:
-    "A value, a function or an object as plain values that change when what it does changes."
-    inner = functools.partial(_described, owner=owner, depth=depth + 1)
-    if x is None or isinstance(x, (bool, int, float, str)): return x
-    if isinstance(x, bytes): return x.hex()
-    if isinstance(x, (list, tuple)): return [inner(v) for v in x]
-    if isinstance(x, (set, frozenset)): return sorted(map(str, map(inner, x)))
-    if isinstance(x, dict): return {str(k): inner(v) for k, v in x.items()}
-    if isinstance(x, types.MethodType): return [x.__func__.__qualname__, inner(x.__self__)]
-    if isinstance(x, functools.partial): return [inner(x.func), inner(x.args), inner(x.keywords)]
-    if isinstance(x, types.BuiltinFunctionType) and not isinstance(x.__self__, (type(None), types.ModuleType, type)): return [x.__qualname__, inner(x.__self__)]
-    if isinstance(x, (type, types.BuiltinFunctionType)): return f"{x.__module__}.{x.__qualname__}"
-    if isinstance(x, types.MethodDescriptorType): return f"{x.__objclass__.__module__}.{x.__qualname__}"     # such as str.split
-    if isinstance(x, re.Pattern): return ["re.Pattern", inner(x.pattern), x.flags]
-    if isinstance(x, types.FunctionType):
-        return [x.__qualname__, _code(x.__code__), inner(x.__defaults__), [inner(c.cell_contents) for c in x.__closure__ or ()]]
-    kind = f"{type(x).__module__}.{type(x).__qualname__} {_version(type(x).__module__)}"
-    if kind.startswith("tiktoken."): return [kind, x.name]
-    if hasattr(x, "to_str"): return [kind, text_hash(x.to_str())]  # a Hugging Face tokenizer
-    if depth < 6 and getattr(x, "__dict__", None):  # a callback manager of LlamaIndex fills with use, and decides nothing
-        return [kind, {k: inner(v) for k, v in sorted(vars(x).items()) if k != "callback_manager"}]
-    raise ConfigError(f"a {kind.strip()} cannot be described, so the chunker has no fingerprint", owner, "Give identity=, a name for exactly this splitter and its settings")
-
-# %% ../../nbs/03_chunk/23_adapters.ipynb #2973a9b7
-def _code(code: types.CodeType) -> str:
-    "A hash of what a function's code does."
-    consts = [_code(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts]
-    return text_hash(repr((code.co_code.hex(), code.co_names, consts)))
-
-_distributions = functools.lru_cache(maxsize=1)(metadata.packages_distributions)  # reads every installed package
-
-def _version(module: str) -> str:
-    "The version of the distribution that a module comes from, empty for one that is not installed."
-    names = _distributions().get(module.partition(".")[0], [])
-    return " ".join(f"{n}=={metadata.version(n)}" for n in sorted(set(names)))
+def _described(settings: Any, owner: str) -> Any:
+    "What a splitter does, in a form that changes with it: see `ragbench.core.fingerprint`."
+    try: return canonical(settings)
+    except ConfigError as e:
+        raise ConfigError(f"the chunker has no fingerprint, because {e.what}", owner, "Give identity=, a name for exactly this splitter and its settings") from e
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #599e0fe9
 def from_function(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, StoreError
-from ..core.fingerprint import text_hash
+from ..core.fingerprint import own_fingerprint, text_hash
 from ..core.vectors import Vectors, as_vectors
 
 # %% auto #0
@@ -85,7 +85,7 @@ def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iter
 def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: str, cache: EmbeddingCache, batch: int,
              progress: Callable[[int], None]) -> dict[str, np.ndarray]:
     "Vectors by hash: the cached ones read, the others embedded and committed part by part."
-    with cache.connect(embedder.fingerprint) as con:
+    with cache.connect(own_fingerprint(embedder)) as con:
         have = read_vectors(con, role, hashes, embedder.space.dim)
         todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
         progress(len(have))
@@ -98,7 +98,7 @@ def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: s
 
 # %% ../../nbs/04_embed/02_cache.ipynb #8640f447
 def embed_cached(
-    embedder: Any,                  # an Embedder with a `fingerprint`
+    embedder: Any,                  # an Embedder; without a `fingerprint` of its own, its class, code and content are it
     texts: Sequence[str],
     role: str,                      # "passage" or "query"
     cache: EmbeddingCache | None,   # None embeds everything
