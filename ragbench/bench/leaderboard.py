@@ -17,17 +17,18 @@ import numpy as np
 from .costs import calls_needed
 from .results import Results, one_of
 from ..core.errors import ConfigError
+from ..core.estimates import FEWEST_SCORES, interval_words, number, without_interval
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
 from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
 from ..evaluate.power import minimal_detectable_difference, queries_needed
 from ..evaluate.selection import Optimism, selection_optimism
 from ..evaluate.slices import Slices, slice_by_tag
-from ..evaluate.statistics import bootstrap_interval, compare_pair
+from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair
 
 # %% auto #0
-__all__ = ['ALPHA', 'leaderboard_frame', 'number', 'p_text', 'ms_text', 'Leaderboard', 'clip', 'text_table', 'html_table',
-           'leaderboard', 'compare', 'best', 'slices']
+__all__ = ['ALPHA', 'leaderboard_frame', 'p_text', 'ms_text', 'Leaderboard', 'clip', 'text_table', 'html_table', 'leaderboard',
+           'compare', 'best', 'slices']
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
@@ -67,10 +68,6 @@ def leaderboard_frame(results: Results, metric: str, baseline: str | None = None
     return frame.join(speed).iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #63499e02
-def number(x: float, form: str = ".3f") -> str:
-    "A number for people: a true minus sign, and nothing at all for NaN."
-    return "" if x is None or math.isnan(x) else format(x, form).replace("-", "−")
-
 def p_text(p: float) -> str:
     "A p-value to three decimals, blank for NaN."
     return "" if math.isnan(p) else "<.001" if p < .001 else f"{p:.3f}"
@@ -106,11 +103,13 @@ def _notes(board: Leaderboard) -> list[str]:
     said = CORRECTIONS.get(board.correction, (None, "corrected for all {} pairs"))[1]
     test = f"paired sign-flip test, {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}" if pairs > 1 else "paired sign-flip test"
     out = [f"Means over {n} questions on {board.documents} documents, bootstrap intervals and tests {board.drawn}, each interval by itself."]
+    if f["low"].isna().any(): out.append(f"A mean without brackets has {without_interval(n)}.")
     if board.winner: out.append(f"★ {board.winner} beats every other system ({test}).")
     elif s > 1: out.append(f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is no winner.")
     if board.baseline: out.append(f"Differences and p are against {board.baseline}, {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}.")
     if (o := board.optimism) is not None:
-        out.append(f"Choosing the best of {s} on the questions that score it flatters it by {number(o.optimism)}: {number(o.in_sample)} in sample, {number(o.held_out)} "
+        size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
+        out.append(f"Choosing the best of {s} on the questions that score it flatters it by {size}: {number(o.in_sample)} in sample, {number(o.held_out)} "
                    f"held out (cross-validated); {100 * o.stability:.0f} % of the folds chose the same one.")
     if board.metric.startswith("qrels:"): out.append("qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of different chunkers cannot be compared by this metric.")
     if f["ann_recall"].notna().any(): out.append("ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is part of the system's score.")
@@ -201,7 +200,7 @@ def leaderboard(
     metric = one_of("metric", metric or results.metrics[0], results.metrics)
     if correction is not None: one_of("correction", correction, CORRECTIONS)
     drawn = grouping(results.gold)
-    optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups > 1 else None
+    optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups >= FEWEST_SCORES else None
     return Leaderboard(leaderboard_frame(results, metric, baseline, correction), metric, len(results.corpus), baseline, optimism, drawn.note, correction)
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #33eb1a3f
@@ -231,7 +230,7 @@ def compare(
     A, B = results.names[i], results.names[j]
     size = "" if math.isnan(c.effect.value) else f", {number(c.effect.value, '+.2f')} standard deviations ({number(c.effect.low, '+.2f')} to {number(c.effect.high, '+.2f')})"
     means = (f"{metric} over {c.n} questions: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
-             f"(95 % interval {number(c.low, '+.3f')} to {number(c.high, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
+             f"({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
     rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
     holds = f"This holds for questions like these on these {len(results.corpus)} documents." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
     return " ".join([means, _verdict(x[:, i] - x[:, j], A if c.mean_difference > 0 else B, p, pairs, drawn), *rest, holds])
@@ -241,7 +240,8 @@ def _verdict(d: np.ndarray, better: str, p: float, pairs: int, drawn: Grouping) 
     "The sentence that says whether a difference is more than chance, and if not, what could have been seen."
     how = f"paired sign-flip test, p {'' if p < .001 else '= '}{p_text(p)}" + (f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else "")
     if p < ALPHA: return f"{better} is better by more than chance explains ({how})."
-    if not d.any() or drawn.groups < 2: return "Nothing tells them apart."
+    if not d.any(): return f"Nothing tells them apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
+    if drawn.groups < 2: return "Nothing tells them apart."
     least, needed = minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
     more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f", and one as large as this one would take about {needed - len(d):,} more questions"
     return f"Chance alone could do that ({how}), so neither may be called better; a true difference would have to be about {number(least)} to be found four times in five{more}."
@@ -265,7 +265,7 @@ def best(results: Results, metric: str | None = None) -> Any:
     first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
     if first.system is None: raise ConfigError(f"the system {first.name!r} was not made here", "best", f"Make it again from its code: {first.config}")
     o = leaderboard(results, metric).optimism
-    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {o.in_sample:.3f} on the questions that chose it, {o.held_out:.3f} on others (optimism {o.optimism:+.3f})"))
+    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {o.in_sample:.3f} on the questions that chose it, {o.held_out:.3f} on others (optimism {number(o.optimism, '+.3f')})"))
     return first.system
 
 def slices(

@@ -18,6 +18,7 @@ from .leaderboard import clip
 from .results import Results, one_of, parts
 from ..core.charts import DASHES, MARKERS, PALETTE, Chart
 from ..core.errors import ConfigError
+from ..core.estimates import interval_words, number
 from ..evaluate.statistics import bootstrap_interval
 
 # %% auto #0
@@ -159,7 +160,7 @@ def budget_curve(results: Results) -> Chart:
         for ax in axes.flat[len(panels):]: ax.set_axis_off()
         for ax in axes[:, 0]: ax.set_ylabel("evidence found")
     at_end = data[data["tokens"] == data["tokens"].max()].sort_values("evidence_recall", ascending=False, kind="stable")
-    say = lambda r: f"{r.system} with {r.evidence_recall:.3f} (95 % interval {r.low:.3f} to {r.high:.3f})"
+    say = lambda r: f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
     alt = (f"Share of the evidence found against the token budget, {len(results)} systems, budgets from {min(results.curve_budgets):,} to {max(results.curve_budgets):,} tokens. "
            f"At the largest the highest is {say(at_end.iloc[0])}, the lowest {say(at_end.iloc[-1])}.")
     return Chart("Evidence found within a token budget", alt, data, draw, (7.4 if columns == 1 else 11.5, 4.3 * lines))

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import DataError, at_least
-from .statistics import _table, grouped, resampled_means
+from ..core.estimates import FEWEST_SCORES, estimate, number, without_interval
+from .statistics import _level, _table, grouped, resampled_means
 
 # %% auto #0
 __all__ = ['kendall_tau', 'Agreement', 'order_agreement']
@@ -39,8 +40,11 @@ class Agreement:
     queries: tuple[int, int]
 
     def __str__(self) -> str:
-        word = "agree as well as each agrees with itself" if self.high >= min(self.itself) else "agree less than each agrees with itself"
-        return (f"Kendall's tau {self.tau:.2f} [{self.low:.2f}, {self.high:.2f}] over {self.systems} systems; with themselves {self.itself[0]:.2f} and {self.itself[1]:.2f}: "
+        if np.isnan(self.tau): return f"One of the two puts all {self.systems} systems level, so there is no order to agree on."
+        said = f"Kendall's tau {estimate(self.tau, self.low, self.high, '.2f')} over {self.systems} systems"
+        if np.isnan(self.low): return f"{said} ({without_interval(min(self.queries))})."
+        word = "agree as well as each agrees with itself" if self.high >= np.nanmin(self.itself) else "agree less than each agrees with itself"
+        return (f"{said}; with themselves {number(self.itself[0], '.2f') or 'not known'} and {number(self.itself[1], '.2f') or 'not known'}: "
                 f"they {word}, and name the same first in {self.same_first:.0%} of resamples of {self.queries[0]} and {self.queries[1]} questions.")
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #ec80ade4
@@ -57,11 +61,14 @@ def order_agreement(
     x, y = _table(a, "order_agreement"), _table(b, "order_agreement")
     if x.shape[1] != y.shape[1] or x.shape[1] < 2: raise DataError(f"{x.shape[1]} and {y.shape[1]} systems", "order_agreement", "Give the same two or more systems, as columns")
     if paired and len(x) != len(y): raise DataError(f"{len(x)} and {len(y)} queries", "order_agreement", "Two metrics of the same queries, or paired=False")
+    _level(level)
     at_least("resamples", resamples, 100, "order_agreement")
+    first_groups, second_groups = (grouped(v, c).sizes for v, c in ((x, clusters[0]), (y, clusters[1])))
     draw = lambda v, c, s: resampled_means(g := grouped(v, c), resamples, s) * g.quantum
     first, second = draw(x, clusters[0], seed), draw(y, clusters[1], seed if paired else seed + 1)
     taus = kendall_tau(first, second)
-    low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2]) if np.isfinite(taus).any() else (np.nan, np.nan)
+    enough = min(len(first_groups), len(second_groups)) >= FEWEST_SCORES and np.isfinite(taus).any()
+    low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2]) if enough else (np.nan, np.nan)
     itself = tuple(float(np.nanmedian(t)) if np.isfinite(t := kendall_tau(m, draw(v, c, seed + 2 + i))).any() else np.nan
                    for i, (m, v, c) in enumerate(((first, x, clusters[0]), (second, y, clusters[1]))))
     return Agreement(float(kendall_tau(x.mean(axis=0), y.mean(axis=0))), float(low), float(high), itself,

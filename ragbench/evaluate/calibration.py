@@ -10,23 +10,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, DataError, at_least
 from .corrections import correct, doubted, max_t_p
-from .statistics import bootstrap_interval, sign_flip_p
+from .statistics import _table, mean_interval, sign_flip_p
 
 # %% auto #0
-__all__ = ['Draw', 'WORLDS', 'Interval', 'TESTS', 'World', 'coverage', 'false_claims']
+__all__ = ['Draw', 'WORLDS', 'SHARES', 'Interval', 'TESTS', 'World', 'world_of', 'coverage', 'false_claims']
 
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #e2d248da
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class World:
-    "A population of paired differences: `draw(rng, shape)` around the true `mean`, and `fair` ones of the same kind around 0."
+    "A population of paired differences, or of scores: `draw(rng, shape)` around the true `mean`, and `fair` ones of the same kind around 0."
     name: str
     mean: float
     draw: Draw
     fair: Draw
+    scale: tuple[float, float] | None = None   # of scores, such as (0, 1); None: differences of scores from 0 to 1, or of another quantity where they go beyond ±1
 
 def _shifted(name: str, mean: float, noise: Draw) -> World: return World(name, mean, lambda rng, shape: mean + noise(rng, shape), noise)
 
@@ -49,8 +50,36 @@ WORLDS = (
     _ones("90 % zero, else ±1", 0.1, 0.6),
 )
 
+# %% ../../nbs/08_evaluate/22_calibration.ipynb #0242a528
+def _all_or_nothing(share: float) -> World:
+    hits = lambda rng, shape: (rng.random(shape) < share).astype(np.float64)
+    return World(f"{share:.0%} found".replace("%", " %"), share, hits, lambda rng, shape: hits(rng, shape) - share, (0.0, 1.0))
+
+SHARES = tuple(map(_all_or_nothing, (0.5, 0.7, 0.9, 0.95, 0.98)))
+
+def world_of(
+    name: str,
+    scores: np.ndarray,   # (n,) of real questions
+    scale: tuple[float, float] | None = (0.0, 1.0),   # None: they are differences
+) -> World:
+    "The world in which these questions are all there are."
+    x = _table(scores, "world_of")
+    if x.shape[1] != 1: raise DataError(f"scores of shape {np.shape(scores)}", "world_of", "Give those of one system, (n,)")
+    if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]: raise DataError(f"scores from {x.min():g} to {x.max():g} leave the scale {scale}", "world_of", "Give scale=None for differences")
+    pick = lambda center: lambda rng, shape: (x[:, 0] - center)[rng.integers(len(x), size=shape)]
+    return World(name, float(x.mean()), pick(0.0), pick(float(x.mean())), scale)
+
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #6be330de
 Interval = Callable[[np.ndarray, int], np.ndarray]   # ((n, studies), seed) -> (studies, 2)
+
+def _ours(world: World) -> Interval:
+    "The interval of the leaderboard, with fewer resamples."
+    def ends(d: np.ndarray, seed: int) -> np.ndarray:
+        beyond = (np.abs(d).max(axis=0) > 1)[:, None]
+        scale = np.where(beyond, np.nan, np.array([-1.0, 1.0])) if world.scale is None else np.tile(world.scale, (d.shape[1], 1))
+        out = mean_interval(d, 0.95, 2000, seed, bounds=scale)
+        return out if world.scale is None else np.clip(out, *world.scale)
+    return ends
 
 def coverage(
     world: World,
@@ -59,15 +88,16 @@ def coverage(
     interval: Interval | None = None, # ours unless given
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    "Share of studies whose 95 % interval holds the truth, and that miss it from below and from above."
-    ours: Interval = lambda d, s: bootstrap_interval(d, resamples=2000, seed=s)
-    below = above = 0
+    "Share of studies whose 95 % interval holds the truth, and that miss it from below and from above; of those that have an interval."
+    below = above = told = 0
+    at_least("n", n, 1, "coverage"); at_least("studies", studies, 1, "coverage")
     for block in range(0, studies, 100):                # other resamples for every hundred studies
         d = world.draw(np.random.default_rng([seed, block, n]), (n, min(100, studies - block)))
-        ends = (interval or ours)(d, seed + block)
-        below += (ends[:, 1] < world.mean - 1e-12).sum()
-        above += (ends[:, 0] > world.mean + 1e-12).sum()
-    return 1 - (below + above) / studies, below / studies, above / studies
+        ends = (interval or _ours(world))(d, seed + block)
+        told += int(np.isfinite(ends).all(axis=1).sum())
+        below += int((ends[:, 1] < world.mean - 1e-12).sum())
+        above += int((ends[:, 0] > world.mean + 1e-12).sum())
+    return (1 - (below + above) / told, below / told, above / told) if told else (np.nan, np.nan, np.nan)
 
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #7933a076
 def _holm(d: np.ndarray, seed: int) -> np.ndarray:

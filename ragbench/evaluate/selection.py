@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import ConfigError, at_least
+from ..core.estimates import number
 from .statistics import _on_grid, _table
 
 # %% auto #0
@@ -49,7 +50,7 @@ class Optimism:
     stability: float
 
     def __str__(self) -> str:
-        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {self.optimism:+.3f}, chosen in {self.stability:.0%} of folds"
+        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {number(self.optimism, '+.3f')}, chosen in {self.stability:.0%} of folds"
 
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #e6132963
 def selection_optimism(
@@ -66,4 +67,4 @@ def selection_optimism(
     total = np.rint(x / quantum).sum(axis=0)
     best = float(total.max() * quantum / len(x))
     share = np.sort(chosen[total == total.max()]).sum()          # sorted, so that the order of columns cannot change the last bit
-    return Optimism(best, float(held.mean()), float(best - held.mean()), float(share))
+    return Optimism(best, float(held.mean()), round(float(best - held.mean()), 12) + 0.0, float(share))     # + 0.0: rounding is no negative optimism

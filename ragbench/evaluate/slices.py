@@ -5,13 +5,15 @@
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #a98a1efc
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
-from ..core.errors import DataError
+from ..core.errors import DataError, at_least
+from ..core.estimates import number, without_interval
 from .corrections import correct, max_t_p
 from .statistics import TIE, Comparison, _table, compare_columns, grouped
 
@@ -49,9 +51,13 @@ class Slices:
     slices: tuple[Slice, ...]
 
     def __len__(self) -> int: return len(self.slices)
-    def __str__(self) -> str: return f"{self.to_frame().round(3).to_string()}\n\n{self.verdict}"
+    def __str__(self) -> str: return "\n\n".join([_shown(self).to_string(na_rep=""), self.verdict, *self.notes])
     def __repr__(self) -> str: return str(self)
-    def _repr_html_(self) -> str: return f"{self.to_frame().round(3).to_html(border=0, na_rep='')}<p>{escape(self.verdict)}</p>"
+    def _repr_html_(self) -> str: return _shown(self).to_html(border=0, na_rep="") + "".join(f"<p>{escape(t)}</p>" for t in (self.verdict, *self.notes))
+    @property
+    def notes(self) -> list[str]:
+        "Why an interval is missing, a sentence a tag."
+        return [f"{s.tag}: {without_interval(s.comparison.groups or s.comparison.n, 'groups of questions' if s.comparison.groups else 'questions')}." for s in self.slices if math.isnan(s.comparison.low)]
     @property
     def verdict(self) -> str: return _verdict(self)
     def to_frame(self):
@@ -61,13 +67,19 @@ class Slices:
                  "p": s.comparison.p, "wins": s.comparison.wins, "losses": s.comparison.losses, "interaction_p": s.interaction} for s in self.slices]
         return pd.DataFrame(rows, index=pd.Index([s.tag for s in self.slices], name="tag"))
 
+def _shown(found: Slices):
+    "The table for people: three decimals, true minus signs, blanks for what is not known."
+    signed, frame = ("difference", "low", "high"), found.to_frame()
+    texts = {c: [str(v) for v in frame[c]] if c in ("n", "wins", "losses") else [number(v, "+.3f" if c in signed else ".3f") for v in frame[c]] for c in frame}
+    return type(frame)(texts, index=frame.index)
+
 def _verdict(found: Slices) -> str:
     tested = [s for s in found.slices if s.interaction == s.interaction]
     depends = [s for s in tested if s.interaction < 0.05]
     if not tested: return f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b} differ by kind of question."
     if not depends:
         return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({len(tested)} tags, least corrected p {min(s.interaction for s in tested):.3f})."
-    say = "; ".join(f"{s.tag} ({s.comparison.mean_difference:+.3f} on {s.comparison.n} questions, p = {s.interaction:.3g})" for s in depends)
+    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {s.comparison.n} questions, p = {s.interaction:.3g})" for s in depends)
     return f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for {len(tested)} tags: {say}."
 
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #45f1b849
@@ -82,6 +94,7 @@ def slice_by_tag(
 ) -> Slices:
     "Two systems by tag, with a corrected test of whether their difference depends on it."
     x, y = _table(a, "slice_by_tag"), _table(b, "slice_by_tag")
+    at_least("fewest", fewest, 1, "slice_by_tag")
     if not (x.shape == y.shape == (len(tags), 1)): raise DataError(f"{len(x)} and {len(y)} scores, tags of {len(tags)} queries", "slice_by_tag", "Give one of each a query")
     known = sorted({t for ts in tags for t in ts})
     tagged = np.array([[t in ts for t in known] for ts in tags], dtype=bool).reshape(len(tags), len(known))

@@ -12,16 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate, scales
 
 # %% auto #0
 __all__ = ['EXACT', 'FLIPS', 'TIE', 'Sample', 'grouped', 'resampled_means', 'freedom', 'standard_error', 'mean_interval',
-           'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison', 'compare_columns',
-           'compare_pair']
+           'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison', 'all_ties',
+           'compare_columns', 'compare_pair']
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #0f7f7d1f
 def _table(scores, owner: str) -> np.ndarray:
-    "`scores` as `(n, s)` float64: a row a query, a column a system; `DataError` when empty or not finite."
-    x = np.asarray(scores, dtype=np.float64)
+    "`scores` as `(n, s)` float64: a row a query, a column a system; `DataError` when empty, not numbers or not finite."
+    try: x = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError): raise DataError(f"scores are {type(scores).__name__}, which is no table of numbers", owner, "Give (n queries,) or (n queries, s systems)") from None
     if x.ndim not in (1, 2): raise DataError(f"scores have shape {x.shape}", owner, "Give (n queries,) or (n queries, s systems)")
     if len(x) == 0: raise DataError("there are no scores: n = 0 queries", owner, "Give the score of at least one answerable query")
     bad = np.argwhere(~np.isfinite(x))
@@ -116,18 +118,52 @@ def standard_error(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lean = np.divide(_sum(u**3), 6 * squares**1.5, out=np.zeros(len(mean)), where=squares > 0)
     return mean, np.sqrt(squares * groups / max(groups - 1, 1)) / sample.n, lean
 
-def mean_interval(x: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> np.ndarray:
-    "Interval of the mean of each column, `(s, 2)`: the outer ends of Student's and the BCa bootstrap's."
+def _spread_interval(sample: Sample, level: float, resamples: int, seed: int) -> np.ndarray:
+    "The outer ends of Student's and the BCa bootstrap's, `(s, 2)` in grid steps."
     from scipy.stats import t
-    sample = grouped(x, clusters)
     groups = len(sample.sizes)
-    if groups == 1: return np.full((x.shape[1], 2), np.nan)
     z, (mean, error, lean) = _widened(groups, level), standard_error(sample)
     half = -t.ppf((1 - level) / 2, freedom(sample.sums - mean * sample.sizes[:, None])) * error
     cols = max(1, 20_000_000 // resamples)                      # columns at a time, to bound the memory
     parts = [slice(i, i + cols) for i in range(0, len(mean), cols)]
     boot = np.concatenate([_bca(resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z) for p in parts])
-    return np.stack([np.minimum(boot[:, 0], mean - half), np.maximum(boot[:, 1], mean + half)], axis=1) * sample.quantum[:, None]
+    return np.stack([np.minimum(boot[:, 0], mean - half), np.maximum(boot[:, 1], mean + half)], axis=1)
+
+def mean_interval(
+    x: np.ndarray,        # (n, s)
+    level: float,
+    resamples: int,
+    seed: int,
+    clusters: np.ndarray | None = None,
+    bounds: np.ndarray | None = None,   # (s, 2) the scale of each column, NaN for none; as the scores look unless given
+) -> np.ndarray:
+    "Interval of the mean of each column, `(s, 2)`; at the edge of a scale Gaffke's; NaN where there are too few questions, or nothing to tell from."
+    sample, scale = grouped(x, clusters), scales(x) if bounds is None else bounds
+    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    if len(sample.sizes) < FEWEST_SCORES: return np.full((x.shape[1], 2), np.nan)
+    ends = _spread_interval(sample, level, resamples, seed) * sample.quantum[:, None]
+    sums = sample.sums * sample.quantum
+    edge = at_edge(sums, sample.sizes, scale)
+    ends[edge] = np.nan
+    for low, high in np.unique(scale[edge & ~np.isnan(scale[:, 0])], axis=0):
+        at = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
+        ends[at] = bounded_interval(sums[:, at], sample.sizes, (low, high), level, seed=seed)
+    return ends
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #fb0d3c6c
+def _level(level: float) -> float:
+    "The level of an interval, or a `ConfigError`."
+    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    return float(level)
+
+def _scale(bounds: tuple[float, float], x: np.ndarray) -> np.ndarray:
+    "Bounds as an array `(2,)`, or a `ConfigError` where they are none, or a score lies beyond."
+    try: low, high = map(float, bounds)
+    except (TypeError, ValueError): low = high = 0.0
+    if not low < high: raise ConfigError(f"bounds is {bounds!r}", "interval", "Give the least and the most that a score can be, such as (0, 1)")
+    if x.min() < low or x.max() > high: raise ConfigError(f"a score is {x.min() if x.min() < low else x.max():g}, beyond the bounds {low:g} to {high:g}", "interval", "Give wider bounds")
+    return np.array([low, high])
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #3288678c
 def bootstrap_interval(
@@ -136,12 +172,13 @@ def bootstrap_interval(
     resamples: int = 10_000,
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups that are drawn whole, such as documents
+    bounds: tuple[float, float] | None = None,   # the least and the most that a score can be; 0 to 1, or −1 to 1, as the scores look, unless given
 ) -> np.ndarray:
-    "Bootstrap interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; conditional on these documents unless they are the clusters."
+    "Interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; NaN for fewer than five; conditional on these documents unless they are the clusters."
     x = _table(scores, "bootstrap_interval")
-    ends = mean_interval(x, level, at_least("resamples", resamples, 100, "bootstrap_interval"), seed, clusters)
-    shares = (x >= 0).all(axis=0) & (x <= 1).all(axis=0)
-    ends[shares] = np.clip(ends[shares], 0, 1)
+    scale = scales(x) if bounds is None else np.tile(_scale(bounds, x), (x.shape[1], 1))
+    ends = mean_interval(x, _level(level), at_least("resamples", resamples, 100, "bootstrap_interval"), seed, clusters, scale)
+    ends = np.clip(ends, np.where(np.isnan(scale[:, :1]), -np.inf, scale[:, :1]), np.where(np.isnan(scale[:, 1:]), np.inf, scale[:, 1:]))
     return ends[0] if np.ndim(scores) == 1 else ends
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #8771cd52
@@ -191,12 +228,12 @@ def sign_flip_p(
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #50a35e82
 class Effect(NamedTuple):
-    "Standardised mean difference of pairs and its interval; NaN where the differences have no spread."
+    "Standardised mean difference of pairs and its interval; NaN where the differences have no spread or are fewer than five."
     value: float
     low: float
     high: float
 
-    def __str__(self) -> str: return f"d = {self.value:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+    def __str__(self) -> str: return "no effect size" if np.isnan(self.value) else f"d = {estimate(self.value, self.low, self.high, '+.2f')}"
 
 def effect_size(
     mean: float,
@@ -207,7 +244,7 @@ def effect_size(
 ) -> Effect:
     "The effect and its interval from the non-central t distribution, by the approximation of Johnson and Welch."
     from scipy.stats import norm
-    if not sd > 0 or not error > 0 or groups < 2: return Effect(np.nan, np.nan, np.nan)
+    if not sd > 0 or not error > 0 or groups < FEWEST_SCORES: return Effect(np.nan, np.nan, np.nan)
     t, df = mean / error, groups - 1
     middle, half = t * (1 - 1 / (4 * df)), norm.ppf((1 + level) / 2) * np.sqrt(1 + t**2 / (2 * df))
     return Effect(mean / sd, float((middle - half) * error / sd), float((middle + half) * error / sd))
@@ -215,7 +252,7 @@ def effect_size(
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #ed1ae6f9
 @dataclass(frozen=True)
 class Comparison:
-    "System `a` against `b` on the same `n` queries: mean of a − b, its bootstrap interval, p, and who wins how often."
+    "System `a` against `b` on the same `n` queries: mean of a − b, its interval (NaN where there are too few queries), p, and who wins how often."
     mean_difference: float
     low: float
     high: float
@@ -233,15 +270,28 @@ class Comparison:
         "The standardised mean difference, with its 95 % interval."
         return effect_size(self.mean_difference, self.sd, self.error, self.groups or self.n)
 
+    @property
+    def difference(self) -> str:
+        "The mean difference and its interval, or why there is none."
+        return estimate(self.mean_difference, self.low, self.high, "+.3f", self.groups or self.n, "groups" if self.groups else "questions")
+
     def __str__(self) -> str:
-        return (f"{self.mean_difference:+.3f} [{self.low:+.3f}, {self.high:+.3f}], p = {self.p:.3g}, "
-                f"{self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}")
+        if self.ties == self.n: return all_ties(self.n, self.groups)
+        return f"{self.difference}, p = {self.p:.3g}, {self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}"
+
+def all_ties(n: int, groups: int = 0, what: str = "they score the same") -> str:
+    "What may be said where no question tells two systems apart: the share that might (the rule of three, exactly)."
+    units, name = groups or n, "groups of questions" if groups else "questions"
+    sure = f"; with 95 % confidence at most {100 * (1 - 0.05 ** (1 / units)):.1f} % of such {name} would tell them apart" if units >= FEWEST_SCORES else f"; {units} {name} are too few to say more" if units > 1 else "; one is too few to say more"
+    return f"{what} on all {n} questions{sure}"
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #117f4e14
 def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> list[Comparison]:
     "A comparison for each column of differences `(n, s)`, p not corrected."
     d = np.where(np.abs(d) < TIE, 0.0, d)
-    ends, p, sample = mean_interval(d, level, resamples, seed, clusters), sign_flip_p(d, seed, clusters), grouped(d, clusters)
+    beyond = np.abs(d).max(axis=0, initial=0) > 1               # scores from 0 to 1 differ by at most 1
+    scale = np.where(beyond[:, None], np.nan, np.array([-1.0, 1.0]))
+    ends, p, sample = mean_interval(d, _level(level), resamples, seed, clusters, scale), sign_flip_p(d, seed, clusters), grouped(d, clusters)
     mean, error, _ = (v * sample.quantum for v in standard_error(sample))
     sd = np.sqrt(_sum((d - mean) ** 2) / max(len(d) - 1, 1))
     wins, losses = (d > 0).sum(axis=0), (d < 0).sum(axis=0)

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.charts import DASHES, PALETTE, Chart
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, DataError
+from ..core.estimates import estimate, number
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
 from ..core.runs import Run
@@ -25,7 +26,7 @@ from .corrections import compare_family
 from .metrics import Metric
 from .scores import parse_name, score_run
 from .selection import Optimism, held_out_scores
-from .statistics import Comparison, bootstrap_interval
+from .statistics import Comparison, all_ties, bootstrap_interval
 from .units import judge
 from ..search.fusion import RRF, MinMax, ZScore, rank_batch
 from ..search.ranx_fusion import RanxFusion
@@ -148,16 +149,16 @@ def _against(t: FusionTuning) -> dict[str, Comparison]:
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #911eef65
 def _verdict(t: FusionTuning) -> str:
     "What tuning was worth, in sentences."
-    o, (held, low, high) = t.optimism, t.held_out
+    o, held = t.optimism, estimate(*t.held_out, n=len(t.held))
     groups = {"better than": [], "worse than": [], "cannot be told from": []}
     for name, c in t.against.items():
         word = "cannot be told from" if c.p >= 0.05 else "better than" if c.mean_difference > 0 else "worse than"
-        groups[word].append(f"{name} ({c.mean_difference:+.3f} [{c.low:+.3f}, {c.high:+.3f}], p = {c.p:.3g})")
+        groups[word].append(f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, p = {c.p:.3g}'})")
     said = "; ".join(f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who)
     first = next(iter(t.against.values()))
     advice = "" if first.p < 0.05 and first.mean_difference > 0 else " Plain RRF, which needs no tuning, will do." if first.p >= 0.05 else " Take plain RRF."
-    return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {o.in_sample:.3f} in sample; choosing it so is worth {held:.3f} [{low:.3f}, {high:.3f}] held out "
-            f"(optimism {o.optimism:+.3f}, chosen in {o.stability:.0%} of folds). Held out, the tuned fusion {said}.{advice} Intervals, tests and folds are {t.drawn}.")
+    return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {o.in_sample:.3f} in sample; choosing it so is worth {held} held out "
+            f"(optimism {number(o.optimism, '+.3f')}, chosen in {o.stability:.0%} of folds). Held out, the tuned fusion {said}.{advice} Intervals, tests and folds are {t.drawn}.")
 
 def _curve(t: FusionTuning):
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."

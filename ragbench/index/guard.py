@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
 from ..core.vectors import Vectors, as_vectors
 from .flat import FaissFlat
 
@@ -35,12 +36,14 @@ class AnnRecall:
     def mean(self) -> float: return float(self.per_query.mean())
     @property
     def interval(self) -> tuple[float, float]:
-        "Of the mean: 2.5th and 97.5th percentile of 2,000 resamples of the queries."
-        n = len(self.per_query)
+        "Of the mean: 2.5th and 97.5th percentile of 2,000 resamples of the queries; near 0 and 1 an interval that holds there; NaN for fewer than five queries."
+        n, scale = len(self.per_query), np.array([[0.0, 1.0]])
+        if n < FEWEST_SCORES: return float("nan"), float("nan")
+        if at_edge(self.per_query[:, None], np.ones(n), scale)[0]: return tuple(float(v) for v in bounded_interval(self.per_query))
         means = self.per_query[np.random.default_rng(0).integers(n, size=(2000, n))].mean(axis=1)
         return tuple(float(v) for v in np.percentile(means, [2.5, 97.5]))
     def __float__(self) -> float: return self.mean
-    def __repr__(self) -> str: return f"recall@{self.k} {self.mean:.3f} [{self.interval[0]:.3f}, {self.interval[1]:.3f}] of {len(self.per_query)} queries, against exact search"
+    def __repr__(self) -> str: return f"recall@{self.k} {estimate(self.mean, *self.interval, n=len(self.per_query), what='queries')} of {len(self.per_query)} queries, against exact search"
 
 def ann_recall(
     searcher: Any,                # any built vector index
