@@ -20,8 +20,8 @@ from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
 
 # %% auto #0
-__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'section_of', 'chunks_frame', 'chunks_html',
-           'chunks_show', 'chunks_describe', 'chunks_sizes']
+__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'chunk_section', 'section_of', 'chunks_frame',
+           'chunks_html', 'chunks_show', 'chunks_describe', 'chunks_sizes']
 
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
 @dataclass(frozen=True, eq=False)
@@ -133,6 +133,11 @@ def chunk_sections(chunks: Chunks) -> list[str]:
     if chunks.section is not None: return list(chunks.section)
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
     return [path for d, i, j in zip(chunks.corpus, first, first[1:]) for path in _paths(d, chunks.spans[i:j])]
+
+def chunk_section(chunks: Chunks, row: int) -> str:
+    "The section path of one chunk."
+    if chunks.section is not None: return chunks.section[row]
+    return _paths(chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row:row + 1])[0]
 
 def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
     "The section path of any span of a document: that of the first chunk in it where the chunker named one, else of the headings."

@@ -27,20 +27,29 @@ from .conditions import Clause, kind
 from .databases import DatabaseIndex, DatabaseSearcher, Pointer, about, known, same_space, steady
 
 # %% auto #0
-__all__ = ['NAMES', 'chroma_value', 'chroma_where', 'remove_collection', 'ChromaBackend', 'chroma_fill', 'chroma_remove',
-           'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep', 'replace_collection', 'ChromaIndex',
-           'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
+__all__ = ['NAMES', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_collection', 'ChromaBackend', 'chroma_fill',
+           'chroma_remove', 'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep', 'replace_collection',
+           'ChromaIndex', 'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #55578968
 def chroma_value(v: Any) -> Any: return float(v) if kind(v) == "number" else v
 
+def chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    "Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of its numbers."
+    out: dict[str, Any] = {}
+    for f, v in record.items():
+        if not isinstance(v, list): out[f] = chroma_value(v); continue
+        for name in dict.fromkeys(map(kind, v)): out[f"{f}:{name}"] = [chroma_value(x) for x in v if kind(x) == name]
+        if f"{f}:number" in out: out |= {f"{f}:min": min(out[f"{f}:number"]), f"{f}:max": max(out[f"{f}:number"])}
+    return out
+
 def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
     def one(c: Clause) -> dict[str, Any]:
-        if c.op != "in": return {c.field: {c.op: float(c.value)}}
+        if c.op != "in": return {"$or": [{f: {c.op: float(c.value)}} for f in (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")]}
         groups = {name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")}
         each = [{c.field: {"$in": g}} for g in groups.values() if g]
-        return each[0] if len(each) == 1 else {"$or": each}
+        return {"$or": each + [{f"{c.field}:{name}": {"$contains": v}} for name, g in groups.items() for v in g]}
     all_of = [one(c) for c in clauses]
     return None if not all_of else all_of[0] if len(all_of) == 1 else {"$and": all_of}
 
@@ -104,7 +113,7 @@ def chroma_fill(client: Any, collection: Any, rows: np.ndarray, array: np.ndarra
     "Add rows that are not there, in batches of the size that Chroma takes."
     step = client.get_max_batch_size()
     for i in range(0, len(rows), step):
-        records = [{f: chroma_value(v) for f, v in m.items()} or None for m in metadata[i:i + step]]
+        records = [chroma_record(m) or None for m in metadata[i:i + step]]
         collection.add(ids=[str(r) for r in rows[i:i + step].tolist()], embeddings=array[i:i + step], metadatas=records if any(records) else None)
 
 def chroma_remove(collection: Any, rows: np.ndarray) -> int:

@@ -37,7 +37,7 @@ def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, 
     parts, given = [], []
     if rows is not None: parts.append(SQL("id = ANY(%s)")); given.append(rows.tolist())
     for c in clauses:
-        if c.op == "in": parts.append(SQL("metadata -> %s = ANY(%s)")); given += [c.field, [Jsonb(v) for v in c.value]]
+        if c.op == "in": parts.append(SQL("metadata -> %s @> ANY(%s)")); given += [c.field, [Jsonb(v) for v in c.value]]
         else:
             path = SQL({"$gt": "'$ ? (@ > $v)'", "$gte": "'$ ? (@ >= $v)'", "$lt": "'$ ? (@ < $v)'", "$lte": "'$ ? (@ <= $v)'"}[c.op])
             parts.append(SQL("jsonb_path_exists(metadata -> %s, {}, %s)").format(path)); given += [c.field, Jsonb({"v": c.value})]

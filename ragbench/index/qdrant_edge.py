@@ -44,7 +44,7 @@ def field_kinds(metadata: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     "Fields whose values are all of one kind, and that kind: `'text'`, `'number'` or `'bool'`."
     kinds: dict[str, set[str]] = {}
     for m in metadata:
-        for f, v in m.items(): kinds.setdefault(f, set()).add(kind(v))
+        for f, v in m.items(): kinds.setdefault(f, set()).update(map(kind, v if isinstance(v, list) else [v]))
     return {f: next(iter(k)) for f, k in kinds.items() if len(k) == 1}
 
 def qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
@@ -71,7 +71,10 @@ class EdgeWords:
 
 def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     "Metadata as the library can be asked for it."
-    return {f"0{f}" if isinstance(v, bool) else f: str(v) if isinstance(v, bool) else v for f, v in record.items()}
+    out: dict[str, Any] = {}
+    for f, held in record.items():
+        for v in held if isinstance(held, list) else [held]: out.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(str(v) if isinstance(v, bool) else v)
+    return {f: v[0] if len(v) == 1 else v for f, v in out.items()}
 
 def read_about(folder: Path) -> dict[str, Any]:
     "What a folder says about itself; raises `StoreError` where there is nothing of ours."

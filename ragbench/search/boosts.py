@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.documents import section_path
+from ..core.documents import Corpus
 from ..core.errors import ConfigError
 from ..core.runs import pad
+from ..index.conditions import Clause, check_fields, chunk_values, clauses, known_fields, meets
 from .fusion import min_max
 
 # %% auto #0
-__all__ = ['IN_QUERY', 'attributes', 'values_of', 'holds', 'Boost', 'Boosts']
+__all__ = ['IN_QUERY', 'attributes', 'named', 'Boost', 'Boosts']
 
 # %% ../../nbs/06_search/13_boosts.ipynb #bd385616
-def attributes(chunks: Chunks, row: int) -> dict[str, Any]:
-    "What conditions may ask of chunk `row`: `id`, `format`, `section`, `field` (all names that it touches), and its document's metadata."
-    doc, start, end = chunks.corpus[int(chunks.doc_row[row])], int(chunks.start[row]), int(chunks.end[row])
-    section = chunks.section[row] if chunks.section is not None else "/".join(section_path(doc, start))
-    return {"id": doc.id, "format": doc.format, "section": section, "field": tuple(f.name for f in doc.fields if f.start < end and start < f.end), **doc.metadata}
+def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
+    "What conditions may ask of chunk `row`: the values of every field that it has."
+    found = {f: chunk_values(chunks, row, f) for f in known_fields(Corpus([chunks.corpus[int(chunks.doc_row[row])]]))}
+    return {f: held for f, held in found.items() if held}
 
 # %% ../../nbs/06_search/13_boosts.ipynb #f7cfe1d7
 IN_QUERY = "in query"
@@ -37,18 +37,9 @@ def _words(text: str) -> str:
     "Letters and digits in lower case, one space between words and around all of them."
     return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
 
-def values_of(value: Any) -> list[Any]:
-    "An attribute's values: those of a list, or the parts of a string between commas and semicolons."
-    if isinstance(value, str): return [v.strip() for v in re.split("[,;]", value) if v.strip()]
-    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [] if value is None else [value]
-
-def holds(condition: Any, value: Any, question: str = "") -> bool:
-    "Whether an attribute with this value meets a condition: equal to it, among it, or (`'in query'`) named in the question."
-    have = values_of(value)
-    if condition == IN_QUERY: return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in have)
-    same = lambda a, b: _words(a) == _words(b) if isinstance(a, str) and isinstance(b, str) else a == b
-    wanted = condition if isinstance(condition, (list, tuple, set, frozenset)) else [condition]
-    return any(same(w, v) for w in wanted for v in [*have, value])
+def named(held: Sequence[Any], question: str) -> bool:
+    "Whether a question names one of these values."
+    return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in held)
 
 # %% ../../nbs/06_search/13_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)
@@ -61,13 +52,19 @@ class Boost:
         if not isinstance(self.when, Mapping) or not self.when: raise ConfigError(f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}")
         for by in self.by if isinstance(self.by, list) else [self.by]:       # a list is a choice, which a grid expands
             if isinstance(by, bool) or not isinstance(by, (int, float)) or not -np.inf < by < np.inf: raise ConfigError(f"by is {by!r}", "Boost", "Give a finite number")
+        self.clauses                                                          # refused here, and not at the first question
 
     @property
-    def label(self) -> str: return f"{', '.join(f'{k} {v}' if v == IN_QUERY else f'{k} = {v}' for k, v in self.when.items())}: {self.by:+g}"
+    def label(self) -> str: return f"{', '.join(f'{k} {v}' if _asks(v) else f'{k} = {v}' for k, v in self.when.items())}: {self.by:+g}"
 
-    def applies(self, question: str, facts: Mapping[str, Any]) -> bool:
-        "Whether every condition holds for a chunk with these attributes."
-        return all(holds(condition, facts.get(name), question) for name, condition in self.when.items())
+    @functools.cached_property
+    def clauses(self) -> tuple[Clause, ...]: return clauses({f: v for f, v in self.when.items() if not _asks(v)}, stored=False)
+
+    def applies(self, question: str, facts: Mapping[str, Sequence[Any]]) -> bool:
+        "Whether every condition holds for a chunk with these values in its fields."
+        return all(named(facts.get(f, ()), question) for f, v in self.when.items() if _asks(v)) and all(meets(facts.get(c.field, ()), c) for c in self.clauses)
+
+def _asks(condition: Any) -> bool: return isinstance(condition, str) and condition == IN_QUERY
 
 # %% ../../nbs/06_search/13_boosts.ipynb #d02cd705
 @dataclass(frozen=True)
@@ -84,9 +81,13 @@ class Boosts:
     @property
     def label(self) -> str: return f"boosts({'; '.join(r.label for r in self.rules)}{'' if self.how == 'add' else ', multiplied'})"
 
+    def check(self, corpus: Corpus) -> None:
+        "Raise `ConfigError` for a rule on a field that no document has: it could never apply."
+        for r in self.rules: check_fields(corpus, r.when, f"Boost({r.label})")
+
     def applied(self, question: str, chunks: Chunks, row: int) -> tuple[Boost, ...]:
         "The rules that apply to chunk `row`."
-        facts = attributes(chunks, row)
+        facts = {f: chunk_values(chunks, row, f) for f in {f for r in self.rules for f in r.when}}
         return tuple(r for r in self.rules if r.applies(question, facts))
 
     def boosted(self, score: float, rules: Sequence[Boost]) -> float:

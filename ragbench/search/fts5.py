@@ -30,9 +30,10 @@ def rows_of(
     n: int,
 ) -> np.ndarray:
     "The rows that a filter allows, int64; raises `DataError` for a mask of another length, and for what is neither."
-    a = np.asarray(where)
-    if a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer): raise DataError(f"the filter holds {a.dtype}", "where", "Give one truth value a row, or the numbers of the allowed rows")
-    if a.dtype != bool: return a.astype(np.int64).reshape(-1)
+    try: a = np.asarray(where)
+    except ValueError as e: raise DataError(f"the filter is {where!r:.60}", "where", "Give one truth value a row, or the numbers of the allowed rows") from e
+    if a.ndim != 1 or a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer): raise DataError(f"the filter is {where!r:.60}", "where", "Give one truth value a row, or the numbers of the allowed rows")
+    if a.dtype != bool: return a.astype(np.int64)
     if a.shape != (n,): raise DataError(f"the mask has shape {a.shape} for {n} rows", "where", "Give one truth value a row, or the numbers of the allowed rows")
     return np.flatnonzero(a)
 

@@ -78,6 +78,7 @@ def stages_of(
 ) -> list[Stage]:
     "What happens to candidates, in order; empty where nothing does."
     out, tail = [], system.min_score is None
+    if hasattr(system.boosts, "check"): system.boosts.check(chunks.corpus)
     if system.boosts is not None: out.append(Stage("boosts", system.boosts, lambda t, s, r: system.boosts.apply(t, s, r, chunks)))
     if system.rerank is not None:
         config = {"reranker": system.rerank, "revision": getattr(system.rerank, "revision", None), "tail": tail}

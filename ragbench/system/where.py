@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError
-from ..index.conditions import chunk_metadata, clauses, matching, read_where
+from ..index.conditions import check_fields, clauses, matching_rows, read_where
 
 # %% auto #0
 __all__ = ['allowed_rows']
@@ -24,8 +24,5 @@ def allowed_rows(
 ) -> np.ndarray | None:
     "The rows that may be found, `(m,)` int64, rising; `None` for all. Raises `ConfigError` for a field that no document has."
     if not isinstance(where, Mapping): return read_where(where, len(chunks))[1]
-    metadata = chunk_metadata(chunks)
-    known = {name for m in metadata for name in m}
-    if unknown := [c.field for c in clauses(where) if c.field not in known]:
-        raise ConfigError(f"no document has the field {unknown[0]!r}", "where", f"There is: {', '.join(sorted(known))}")
-    return np.flatnonzero(matching(metadata, where))
+    check_fields(chunks.corpus, [c.field for c in clauses(where, stored=False)], "where")
+    return np.flatnonzero(matching_rows(chunks, where))
