@@ -52,7 +52,7 @@ class Boost:
         if not isinstance(self.when, Mapping) or not self.when: raise ConfigError(f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}")
         for by in self.by if isinstance(self.by, list) else [self.by]:       # a list is a choice, which a grid expands
             if isinstance(by, bool) or not isinstance(by, (int, float)) or not -np.inf < by < np.inf: raise ConfigError(f"by is {by!r}", "Boost", "Give a finite number")
-        self.clauses                                                          # refused here, and not at the first question
+        assert self.clauses is not None                                       # read here: a wrong one is refused now, and not at the first question
 
     @property
     def label(self) -> str: return f"{', '.join(f'{k} {v}' if _asks(v) else f'{k} = {v}' for k, v in self.when.items())}: {self.by:+g}"

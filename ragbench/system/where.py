@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError
 from ..index.conditions import check_fields, clauses, matching_rows, read_where
 
 # %% auto #0
