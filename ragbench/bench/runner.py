@@ -22,7 +22,7 @@ from ..core.fingerprint import code_hash, fingerprint
 from ..core.gold import Gold
 from ..core.progress import progress_bar
 from ..core.runs import Run, rank
-from ..core.store import Artifact, Store, versions
+from ..core.store import Artifact, Packed, Store, versions
 from ..embed.cache import EmbeddingCache
 from ..evaluate.audit import truncation
 from ..evaluate.evidence import evidence_at_budgets, token_counts
@@ -93,10 +93,10 @@ def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequ
     if isinstance(retriever, Hybrid):
         parts = [steps.run(r, chunks, retriever.depth, texts, role) for r in retriever.retrievers]
         scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth)
-        return {"rows": rows, "scores": scores, "nbytes": sum(p.value("nbytes") for p in parts)}
+        return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": sum(p.value("nbytes") for p in parts)}
     ranker = steps.ranker(retriever, chunks)
     scores, rows = ask(ranker, texts, depth, steps.context, role=role)
-    return {"rows": rows, "scores": scores, "nbytes": int(ranker.nbytes)}
+    return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": int(ranker.nbytes)}
 
 # %% ../../nbs/09_bench/06_runner.ipynb #eadb0ab2
 @dataclass(frozen=True, eq=False)
@@ -123,14 +123,14 @@ def outcome(steps: Steps, system: System, chunks: Chunks) -> Outcome:
     found = searched(system, texts, chunks.text_hashes, system.candidates, made, retrieve)
     trail = [("fusion", *found)]
     for stage in steps_of(system, chunks, steps.context):
-        a = steps.make(stage.name, repr(stage), after(steps, found, chunks, stage.recipe), lambda s=stage, given=found: dict(zip(("scores", "rows"), s.apply(texts, *given))))
+        a = steps.make(stage.name, repr(stage), after(steps, found, chunks, stage.recipe), lambda s=stage, given=found: dict(zip(("scores", "rows"), map(Packed, s.apply(texts, *given)))))
         found = a.array("scores"), a.array("rows")
         trail = [trail[0], ("rerank", *found)]
     scores, rows = found
     if system.expand is None: return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
     def grow():
         e = expanded(system.expand, chunks, scores, rows, depth)
-        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "scores": e.scores, "rows": e.rows, "origin": e.origin}
+        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "scores": Packed(e.scores), "rows": Packed(e.rows), "origin": Packed(e.origin)}
     a = steps.make("expand", repr(system.expand), after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}), grow)
     table = Chunks(chunks.corpus, a.array("doc_row"), a.array("start"), a.array("end"), f"{chunks.made_by} grown by {system.expand!r}")
     return Outcome(a.array("rows"), a.array("scores"), table, nbytes, tuple(trail))
@@ -163,7 +163,7 @@ def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
               "code": [code_hash(f) for f in (score_run, rank_metrics, evidence_at_budgets, judge)], **libraries("ranx", "tiktoken", "numpy")}
     def build():
         got = score_run(plan.gold, plan.corpus, chunks, run, [s.own.get(m, m) for m in s.columns], s.budgets, s.curve, s.tokenizer)
-        return {"scores": np.stack([got["metrics"][m] for m in s.columns], axis=1), "curve": got["curve"]}
+        return {"scores": Packed(np.stack([got["metrics"][m] for m in s.columns], axis=1)), "curve": Packed(got["curve"])}
     a = steps.make("scores", "scores", recipe, build)
     return {"curve": np.array(a.array("curve")), **{m: np.array(a.array("scores")[:, i]) for i, m in enumerate(s.columns)}}
 

