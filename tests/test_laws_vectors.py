@@ -1,12 +1,20 @@
 """Vectors are what they say they are: lengths, files, recall, secrets and wrong types, for every index."""
 
+import os
+import subprocess
+import sys
+
+import faiss
 import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.errors import DataError, RagbenchError
+from ragbench.core.errors import DataError, RagbenchError, StoreError
 from ragbench.core.vectors import Space, Vectors, unit
 from ragbench.index.databases import WithMetadata
+from ragbench.index.faiss_base import open_index
+from ragbench.index.faiss_files import read_header, verify_index
+from ragbench.index.faiss_shards import lists_to_disk
 
 RNG = np.random.default_rng(20)
 RAW = (RNG.normal(size=(1200, 32)) * RNG.gamma(1, 20, size=(1200, 1))).astype(np.float32)      # lengths from 1 to 1,000
@@ -115,3 +123,128 @@ def test_errors_of_vectors_are_ours():
         with pytest.raises(RagbenchError): Vectors(RAW, wrong)
     for fields in ({"dim": "4"}, {"dim": -1}, {"normalized": "no"}, {"kept": 1.5}):
         with pytest.raises(RagbenchError): Space("x", **fields)
+
+
+# Files
+
+def test_a_file_that_was_renamed_or_copied_is_checked_itself(tmp_path):
+    path, copy = rb.FaissFlat().build(RAW).save(tmp_path / "a.faiss"), tmp_path / "b.faiss"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    copy.write_bytes(bytes(data))
+    assert verify_index(copy) == [f"{copy}: checksum differs"] and verify_index(path) == []          # the file of its old name is whole
+    with pytest.raises(StoreError, match="checksum differs"): open_index(copy, check="all")
+    path.rename(tmp_path / "c.faiss")
+    assert verify_index(tmp_path / "c.faiss") == []
+    np.testing.assert_array_equal(open_index(tmp_path / "c.faiss").search(ASKED, 3)[1], rb.FaissFlat().build(RAW).search(ASKED, 3)[1])
+
+
+def test_rows_travel_with_their_index(tmp_path):
+    "Row numbers after a deletion stand in the file itself, and a changed byte of them is seen on opening."
+    searcher = rb.FaissFlat().build(RAW)
+    searcher.delete([0, 5])
+    path = searcher.save(tmp_path / "a.faiss")
+    (moved := tmp_path / "sub" / "b.faiss").parent.mkdir()
+    path.rename(moved)
+    np.testing.assert_array_equal(open_index(moved).search(ASKED, 3)[1], searcher.search(ASKED, 3)[1])
+    data, at = bytearray(moved.read_bytes()), read_header(moved)["rows"] + 200
+    data[at] ^= 1
+    moved.write_bytes(bytes(data))
+    with pytest.raises(StoreError, match="structure's checksum differs"): open_index(moved)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["b.faiss"]
+
+
+def test_lists_that_a_saved_index_reads_are_not_written_over(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    old = lists_to_disk(rb.FaissIVF(10, 10).build(RAW), tmp_path / "lists")
+    old.save(tmp_path / "old.faiss")
+    with pytest.raises(RagbenchError, match=r"old\.faiss reads its lists from it"): lists_to_disk(rb.FaissIVF(10).build(RAW * 2), tmp_path / "lists")
+    np.testing.assert_array_equal(open_index(tmp_path / "old.faiss", check="all").search(ASKED, 5)[1], old.search(ASKED, 5)[1])
+    (tmp_path / "lists").write_bytes(b"damaged")
+    assert verify_index(tmp_path / "old.faiss") == [f"{tmp_path / 'lists'}: 7 bytes instead of {len(RAW) * (32 * 4 + 8)}"]
+
+
+def test_another_index_put_in_place_while_one_is_read_is_read_from_the_start(tmp_path, monkeypatch):
+    first, second = (rb.FaissFlat(m).build(RAW[:900]) for m in ("ip", "l2"))
+    path, moved = first.save(tmp_path / "a.faiss"), []
+    monkeypatch.setattr(faiss, "read_index", lambda *given, read=faiss.read_index: (moved or moved.append(second.save(path)), read(*given))[1])
+    opened = open_index(path)
+    assert moved and opened.metric == "l2"
+    np.testing.assert_array_equal(opened.search(ASKED, 5)[1], second.search(ASKED, 5)[1])
+
+
+KILLS = int(os.environ.get("RAGBENCH_KILLS", "25"))
+SAVING = """
+import os, random, signal, sys, time
+from pathlib import Path
+import numpy as np
+import ragbench as rb
+from ragbench.index.faiss_base import open_index
+from ragbench.index.faiss_files import verify_index
+from ragbench.index.faiss_shards import build_shards, open_shards, save_shards
+what, folder, kills = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+rng, chance = np.random.default_rng(1), random.Random(7)
+sets = [rng.normal(size=(n, 48)).astype(np.float32) for n in (4000, 7000)]
+if what == "shards":
+    made, save, load = [build_shards(rb.FaissFlat(), x, 3) for x in sets], save_shards, lambda p: open_shards(p, check="all")
+else:
+    made, save, load = [rb.FaissFlat().build(x) for x in sets], lambda s, p: s.save(p), lambda p: open_index(p, check="all")
+    for s in made: s.delete([3])          # so that there are row numbers too
+path = folder / "index"
+save(made[0], path)
+began = time.perf_counter(); save(made[1], path); took = time.perf_counter() - began
+found, between = [], 0
+for n in range(kills):
+    child = os.fork()
+    if not child:
+        i = 0
+        while True: save(made[i % 2], path); i += 1
+    time.sleep(chance.uniform(.1, 2.2) * took)
+    os.kill(child, signal.SIGKILL); os.waitpid(child, 0)
+    between += len(list(folder.iterdir())) > 1
+    size = len(load(path))
+    assert size in [len(s) for s in made], size
+    np.testing.assert_array_equal(load(path).search(sets[0][:5], 3)[1], made[[len(s) for s in made].index(size)].search(sets[0][:5], 3)[1])
+    found.append(size)
+save(made[0], path)
+assert [p.name for p in folder.iterdir()] == ["index"], list(folder.iterdir())       # the next writer sweeps
+print("killed", len(found), "in the midst of writing", between, "old or new", [found.count(len(s)) for s in made])
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(120 + 4 * KILLS)
+@pytest.mark.parametrize("what", ["index", "shards"])
+def test_killed_while_saving_the_old_index_or_the_new_one_is_there_whole(what, tmp_path):
+    done = subprocess.run([sys.executable, "-c", SAVING, what, str(tmp_path), str(KILLS)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    print(done.stdout)
+    assert int(done.stdout.split("writing ")[1].split()[0]) > KILLS // 5, "the kills came at idle times"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("what", ["save", "shards", "lists"])
+def test_a_disk_without_room_keeps_the_old_index(what, tmp_path):
+    "The limit on the size of files stands for the full disk: FAISS meets both inside its own writer."
+    code = f"""
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+import ragbench as rb
+from ragbench.core.errors import StoreError
+from ragbench.index.faiss_base import open_index
+from ragbench.index.faiss_shards import build_shards, lists_to_disk, open_shards, save_shards
+folder = Path({str(tmp_path)!r}); x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)
+save = {{"save": lambda a: rb.FaissFlat().build(a).save(folder / "i"), "shards": lambda a: save_shards(build_shards(rb.FaissFlat(), a, 2), folder / "i"),
+        "lists": lambda a: lists_to_disk(rb.FaissIVF(10, 10).build(a), folder / "l").save(folder / "i") if len(a) < 3000 else rb.FaissIVF(10, 10).build(a).save(folder / "i")}}[{what!r}]
+load = open_shards if {what!r} == "shards" else open_index
+save(x[:500])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try: save(x)
+except StoreError as e: print(e)
+else: sys.exit("it was written")
+assert len(load(folder / "i", check="all")) == 500 and not [p for p in folder.iterdir() if p.name not in ("i", "l")]
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "larger than the system allows" in done.stdout and "What was written before is as it was" in done.stdout

@@ -23,7 +23,6 @@ GIVEN = {
     ("core/store.py", "_write"), ("embed/onnx_encoder.py", "write_onnx"), ("embed/onnx_encoder.py", "_export"),           # given a path
     ("core/charts.py", "svg"), ("core/charts.py", "save"), ("index/faiss_base.py", "index_bytes"), ("ingest/workers.py", "serve"),   # to memory, to a pipe
     ("ingest/web.py", "_load_file"),                                                                                  # to a temporary folder
-    ("index/faiss_files.py", "write_index"),
 }
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.starts import threads
 from ..core.vectors import Space, Vectors, as_vectors, unit
-from .faiss_files import layers, read_index, write_index
+from .faiss_files import file_path, layers, read_index, write_index
 from .faiss_settings import keeps_ids, on_gpu, pinned, query_defaults, search_params, takes_selector
 
 METRICS = ("cosine", "ip", "l2")
@@ -277,14 +277,15 @@ def searcher_of(built: Built, query: Mapping[str, float] | None = None) -> Faiss
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #4cb97efa
 def save(searcher: FaissSearcher, path: str | Path) -> Path:
-    "Write the index and a header (space, metric, configuration, sizes, checksums) beside it; returns the path."
+    "Write the index and a header (space, metric, configuration, sizes, checksums) into one file, all of it or nothing; returns the path."
     import faiss
-    b = searcher.built
+    b, path = searcher.built, file_path(path, "save")
     if isinstance(faiss.downcast_index(b.index), faiss.IndexShards): raise ConfigError("shards are saved one by one", b.config, "Use save_shards")
     about = {"space": asdict(b.space), "metric": b.metric, "config": b.config, "query": dict(searcher.query), "next_row": b.next_row, "notes": list(b.notes)}
     lists = getattr(b.resources, "file", None)
-    if lists is not None and lists.parent.resolve() != Path(path).parent.resolve():
+    if lists is not None and lists.parent.resolve() != path.parent.resolve():
         raise ConfigError("its inverted lists are in another folder", str(path), f"Save it beside them, in {lists.parent}")
+    if lists is not None and lists.name == path.name: raise ConfigError("its inverted lists have that name", str(path), "Give another one")
     return write_index(faiss.index_gpu_to_cpu(b.index) if on_gpu(b.index) else b.index, path, about | ({"lists": [lists.name]} if lists is not None else {}), b.rows)
 
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:

@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import struct
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,15 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, StoreError
-from ..core.fingerprint import text_hash
-from ..core.files import write_atomic
+from ..core.files import whole_file
 
-FORMAT = "ragbench.faiss/1"
+FORMAT = "ragbench.faiss/2"
 CHECKS = ("structure", "all", "sizes")
 AGAIN = "Build the index again and save it"
 
 # %% auto #0
-__all__ = ['FORMAT', 'CHECKS', 'AGAIN', 'layers', 'sampled', 'code_ranges', 'checksum', 'header_path', 'write_index',
-           'read_header', 'damage', 'verify_index', 'read_index']
+__all__ = ['FORMAT', 'CHECKS', 'AGAIN', 'MAGIC', 'FOOTER', 'layers', 'sampled', 'code_ranges', 'checksum', 'file_path',
+           'write_index', 'read_header', 'damage', 'verify_index', 'read_index']
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #f15c5ab1
 def layers(index: Any) -> Iterator[Any]:
@@ -91,9 +89,9 @@ def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
     return sampled(found, os.path.getsize(path)) if all(a[1] <= b[0] for a, b in zip(found, found[1:])) else []
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #ec7a19ae
-def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None) -> str:
-    "SHA-256 of the file's bytes outside the ranges `skip`, as hexadecimal characters."
-    h, size = hashlib.sha256(), os.path.getsize(path)
+def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None, size: int | None = None) -> str:
+    "SHA-256 of the first `size` bytes of a file (all, if not given) outside the ranges `skip`, as hexadecimal characters."
+    h, size = hashlib.sha256(), os.path.getsize(path) if size is None else size
     with open(path, "rb", buffering=0) as f:
         at = 0
         for start, end in [*(skip or ()), (size, size)]:
@@ -103,62 +101,76 @@ def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None) -> str
     return h.hexdigest()
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #a71ff49b
-def header_path(path: str | Path) -> Path:
-    "The header of an index file: its name and `.json`."
-    return Path(f"{path}.json")
+MAGIC = b"ragbench"
+FOOTER = struct.Struct("<Q32s8s")       # length and SHA-256 of the header, MAGIC
 
-def _entry(path: Path, ranges: list[tuple[int, int]]) -> dict[str, Any]:
-    "Size and checksums of one file."
-    return {"bytes": path.stat().st_size, "sha256": checksum(path), "structure": checksum(path, ranges), "codes": ranges}
+def file_path(path: str | Path, where: str) -> Path:
+    "`path` as a Path; raises `ConfigError` for what names no file."
+    if isinstance(path, str | os.PathLike) and str(path): return Path(path)
+    raise ConfigError(f"the path is {path!r:.80}", where, "Give the name of a file")
+
+def _entry(path: Path) -> dict[str, Any]:
+    "Size and checksum of a file that belongs to an index."
+    if not path.is_file(): raise StoreError("the inverted lists are gone", str(path), AGAIN)
+    return {"bytes": path.stat().st_size, "sha256": checksum(path)}
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #7bdb11e2
 def write_index(index: Any, path: str | Path, about: Mapping[str, Any], rows: np.ndarray | None = None) -> Path:
-    "Write a FAISS index, its row numbers if it needs them, and a header that carries `about`; returns the path."
+    "Write a FAISS index, its row numbers if it needs them, and a header that carries `about`, all of it or nothing; returns the path."
     import faiss
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    header_path(path).unlink(missing_ok=True)
-    try:
-        faiss.write_index(index, str(beside))
-        ranges = code_ranges(beside, index)
-        beside.replace(path)
-    finally: beside.unlink(missing_ok=True)
-    files = {path.name: _entry(path, ranges)}
-    if rows is not None:
-        with open(extra := path.with_name(path.name + ".rows.npy"), "wb") as f: np.save(f, rows, allow_pickle=False)
-        files[extra.name] = _entry(extra, [])
-    files |= {name: _entry(path.with_name(name), []) for name in about.get("lists", ())}
-    head = {"format": FORMAT, "faiss": faiss.__version__, "dim": index.d, "size": index.ntotal, "metric_type": index.metric_type, **about, "files": files}
-    text = json.dumps(head, sort_keys=True)
-    write_atomic(header_path(path), json.dumps({"header": head, "checksum": text_hash(text)}, indent=1, sort_keys=True))
+    path = file_path(path, "save")
+    head = {"format": FORMAT, "faiss": faiss.__version__, "dim": index.d, "size": index.ntotal, "metric_type": index.metric_type, **about}
+    head["files"] = {name: _entry(path.with_name(name)) for name in about.get("lists", ())}
+    with whole_file(path) as new:
+        with open(new, "wb") as f: faiss.write_index(index, faiss.PyCallbackIOWriter(f.write))      # its own writer does not say when the last bytes find no room
+        head["codes"] = code_ranges(new, index)
+        with open(new, "ab") as f:
+            head["rows"] = None if rows is None else f.tell()
+            if rows is not None: np.save(f, rows, allow_pickle=False)
+            head["bytes"] = f.tell()
+        head |= {"sha256": checksum(new), "structure": checksum(new, head["codes"])}
+        text = json.dumps(head, sort_keys=True).encode()
+        with open(new, "ab") as f: f.write(text + FOOTER.pack(len(text), hashlib.sha256(text).digest(), MAGIC))
     return path
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #e217519e
-def read_header(path: str | Path) -> dict[str, Any]:
-    "The header of an index file; raises `StoreError` where it is missing, damaged or of another format."
-    beside = header_path(path)
+def _end_of(path: Path) -> tuple[bytes, int, bytes]:
+    "Header, its length and its SHA-256 as the end of a file tells them; a length of -1 where it tells nothing. Raises `StoreError` where there is no such file."
     try:
-        with open(beside, "rb", buffering=0) as f: outer = json.loads(f.read())
-    except FileNotFoundError as e: raise StoreError("there is no header", str(beside), "Give the path that the index was saved to") from e
-    except (OSError, ValueError) as e: raise StoreError(f"the header cannot be read ({e})", str(beside), AGAIN) from e
-    head = outer.get("header") if isinstance(outer, dict) else None
-    if not isinstance(head, dict) or outer.get("checksum") != text_hash(json.dumps(head, sort_keys=True)):
-        raise StoreError("the header is damaged", str(beside), AGAIN)
-    if head.get("format") != FORMAT: raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(beside), AGAIN)
-    return head
+        with open(path, "rb", buffering=0) as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(max(0, size - 16_384))               # one read, unless there are many lists
+            end = f.read()
+            length, digest, magic = FOOTER.unpack(end[-FOOTER.size:]) if len(end) >= FOOTER.size else (0, b"", b"")
+            if magic != MAGIC or length > size - FOOTER.size: return b"", -1, b""
+            if length + FOOTER.size > len(end): f.seek(size - FOOTER.size - length); end = f.read()
+            return end[-FOOTER.size - length:-FOOTER.size], length, digest
+    except FileNotFoundError as e: raise StoreError("there is no index", str(path), "Give the path that the index was saved to") from e
+    except OSError as e: raise StoreError(f"it cannot be read ({e.strerror})", str(path), "Look at the file and its rights") from e
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    "The header of an index file, and its `length`; raises `StoreError` where there is none, or a damaged one."
+    text, length, digest = _end_of(path := file_path(path, "open"))
+    if length < 0: raise StoreError("there is no header at its end: it is cut short, or not saved by this version", str(path), AGAIN)
+    if hashlib.sha256(text).digest() != digest: raise StoreError("the header is damaged", str(path), AGAIN)
+    head = json.loads(text)
+    if head.get("format") != FORMAT: raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(path), AGAIN)
+    return head | {"length": length + FOOTER.size}
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #148199b6
 def damage(path: str | Path, check: str = "all", head: Mapping[str, Any] | None = None) -> list[str]:
     "What is wrong with the files of a saved index: sizes, checksums of the `'structure'` or of `'all'`; empty when all is well."
     if check not in CHECKS: raise ConfigError(f"check is {check!r}", "open", f"Choose from {', '.join(CHECKS)}")
-    bad, head = [], head or read_header(path)
+    path, bad, head = file_path(path, "open"), [], head or read_header(path)
+    size, whole = path.stat().st_size, head["bytes"] + head["length"]
+    if size != whole: return [f"{path}: {size} bytes instead of {whole}"]
+    if check == "structure" and checksum(path, head["codes"], head["bytes"]) != head["structure"]: bad.append(f"{path}: the structure's checksum differs")
+    if check == "all" and checksum(path, None, head["bytes"]) != head["sha256"]: bad.append(f"{path}: checksum differs")
     for name, f in head["files"].items():
-        file = Path(path).with_name(name)
-        if not file.is_file(): bad.append(f"{file}: missing"); continue
-        if file.stat().st_size != f["bytes"]: bad.append(f"{file}: {file.stat().st_size} bytes instead of {f['bytes']}"); continue
-        if check == "structure" and checksum(file, f["codes"]) != f["structure"]: bad.append(f"{file}: the structure's checksum differs")
-        if check == "all" and checksum(file) != f["sha256"]: bad.append(f"{file}: checksum differs")
+        file = path.with_name(name)
+        if not file.is_file(): bad.append(f"{file}: missing")
+        elif file.stat().st_size != f["bytes"]: bad.append(f"{file}: {file.stat().st_size} bytes instead of {f['bytes']}")
+        elif check != "sizes" and checksum(file) != f["sha256"]: bad.append(f"{file}: checksum differs")
     return bad
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #688e3ef0
@@ -170,14 +182,28 @@ def verify_index(path: str | Path) -> list[str]:
 # %% ../../nbs/05_index/01_faiss_files.ipynb #594f8966
 def read_index(path: str | Path, mapped: bool = True, check: str = "structure") -> tuple[Any, dict[str, Any], np.ndarray | None]:
     "A saved FAISS index, memory-mapped unless told otherwise, with its header and row numbers; raises `StoreError` for a damaged one."
+    path = file_path(path, "open")
+    while True:
+        before = _identity(path)
+        try: return _read(path, mapped, check)
+        except StoreError:
+            if _identity(path) == before: raise          # else another index was put in its place meanwhile
+
+def _identity(path: Path) -> tuple[int, ...]:
+    try: s = path.stat()
+    except OSError: return ()
+    return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns
+
+def _read(path: Path, mapped: bool, check: str) -> tuple[Any, dict[str, Any], np.ndarray | None]:
     import faiss
-    head = read_header(path)
+    before, head = _identity(path), read_header(path)
     if bad := damage(path, check, head): raise StoreError("; ".join(bad), "", AGAIN)
     flags = faiss.IO_FLAG_MMAP_IFC if mapped else 0
     if head.get("lists"): flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
     try: index = faiss.read_index(str(path), flags)
     except RuntimeError as e: raise StoreError(f"FAISS cannot read it ({str(e).splitlines()[0]})", str(path), AGAIN) from e
+    with open(path, "rb") as f: rows = None if head["rows"] is None else np.load(f, allow_pickle=False) if f.seek(head["rows"]) else None
+    if _identity(path) != before: raise StoreError("it was replaced while it was read", str(path), "Open it again")
     if (index.d, index.ntotal, index.metric_type) != (head["dim"], head["size"], head["metric_type"]):
         raise StoreError("the header tells of another index", str(path), AGAIN)
-    extra = Path(f"{path}.rows.npy")
-    return index, head, np.load(extra, allow_pickle=False) if extra.name in head["files"] else None
+    return index, head, rows

@@ -5,6 +5,10 @@
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #313f334d
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, StoreError, at_least
+from ..core.files import whole_file, whole_folder, write_atomic
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import Built, FaissSearcher, open_index, prepared
-from .faiss_files import layers
+from .faiss_base import Built, FaissSearcher, index_bytes, open_index, prepared
+from .faiss_files import AGAIN, file_path, layers, read_header
 from .faiss_settings import search_params
 from .faiss_variants import FaissVariant, feed
+from .flat import FaissFlat
 
 # %% auto #0
-__all__ = ['GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count', 'to_gpu']
+__all__ = ['SHARDS', 'GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count',
+           'to_gpu']
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #6d188ccc
 def _joined(parts: list[Any]) -> Any:
@@ -29,12 +36,12 @@ def _joined(parts: list[Any]) -> Any:
     for part in parts: shards.add_shard(part)
     return shards
 
-def build_shards(config: FaissVariant, vectors: Vectors | np.ndarray, n: int) -> FaissSearcher:
+def build_shards(config: FaissFlat | FaissVariant, vectors: Vectors | np.ndarray, n: int) -> FaissSearcher:
     "An index of `n` shards of almost equal size, trained together and searched as one."
     import faiss
+    if not isinstance(config, FaissFlat | FaissVariant): raise ConfigError(f"the configuration is {config!r:.80}", "build_shards", "Give one of FAISS's, such as FaissFlat() or FaissIVF(256)")
     v = as_vectors(vectors)
-    at_least("n", n, 1, "build_shards")
-    if n > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
+    if (n := at_least("n", n, 1, "build_shards")) > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
     empty, notes = config.trained(v)
     if any(isinstance(p, faiss.IndexNSG) for p in layers(empty)): raise ConfigError("FAISS never ends an NSG search for more than a shard has", repr(config), "Use HNSW")
     image, array = faiss.serialize_index(empty), prepared(v, config.metric)
@@ -44,27 +51,35 @@ def build_shards(config: FaissVariant, vectors: Vectors | np.ndarray, n: int) ->
     return FaissSearcher(built).tuned(**config.query)
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #6b2ca98f
+SHARDS = "shards.json"      # which shards belong together: a file name and the SHA-256 of its index, in the order of the rows
+
 def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
-    "Save every shard as an index of its own in `folder`; returns it."
+    "Save every shard as an index of its own in `folder`, which then holds these and nothing else; it is replaced as a whole. Returns it."
     import faiss
-    shards = faiss.downcast_index(searcher.index)
+    shards, folder = faiss.downcast_index(searcher.index), file_path(folder, "save_shards")
     if not isinstance(shards, faiss.IndexShards): raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
-    n = shards.count()
-    for i in range(n):
-        part = shards.at(i)
-        built = replace(searcher.built, index=part, next_row=part.ntotal, notes=(*searcher.notes, f"shard {i} of {n}"), resources=None)
-        FaissSearcher(built, searcher.query).save(Path(folder) / f"shard-{i:04d}.faiss")
-    return Path(folder)
+    if others := [p.name for p in folder.iterdir() if p.name != SHARDS and not p.match("shard-*.faiss")] if folder.is_dir() else []:
+        raise ConfigError(f"the folder holds something else: {others[0]}", str(folder), "Give a folder for the shards alone")
+    with whole_folder(folder) as new:
+        saved = {}
+        for i in range(shards.count()):
+            built = replace(searcher.built, index=shards.at(i), next_row=shards.at(i).ntotal, resources=None)
+            path = FaissSearcher(built, searcher.query).save(new / f"shard-{i:04d}.faiss")
+            saved[path.name] = read_header(path)["sha256"]
+        write_atomic(new / SHARDS, json.dumps(saved))
+    return folder
 
 def open_shards(folder: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
-    "The shards of `folder` as one searcher; raises `StoreError` when one is missing or damaged."
-    opened = [open_index(p, mapped, check) for p in sorted(Path(folder).glob("shard-*.faiss"))]
-    if not opened: raise StoreError("there are no shards", str(folder), "Give the folder that save_shards wrote")
-    expected = tuple(f"shard {i} of {len(opened)}" for i in range(len(opened)))
-    if tuple(s.notes[-1] for s in opened) != expected: raise StoreError("shards are missing or of different sets", str(folder), "Build and save them again")
-    first = opened[0].built
-    notes, size = first.notes[:-1], sum(len(s) for s in opened)
-    built = replace(first, index=_joined([s.index for s in opened]), next_row=size, notes=notes, resources=[s.built for s in opened])
+    "The shards of `folder` as one searcher; raises `StoreError` when one is missing, damaged or of another set."
+    folder = file_path(folder, "open_shards")
+    try: saved = json.loads((folder / SHARDS).read_text(encoding="utf-8")).items()
+    except OSError as e: raise StoreError("there are no shards", str(folder), "Give the folder that save_shards wrote") from e
+    except (ValueError, AttributeError) as e: raise StoreError("it is damaged", str(folder / SHARDS), AGAIN) from e
+    if other := [name for name, digest in saved if not (folder / name).is_file() or read_header(folder / name)["sha256"] != digest]:
+        raise StoreError(f"shards are missing or of different sets: {', '.join(other)}", str(folder), AGAIN)
+    opened = [open_index(folder / name, mapped, check) for name, _ in saved]
+    first, size = opened[0].built, sum(len(s) for s in opened)
+    built = replace(first, index=_joined([s.index for s in opened]), next_row=size, resources=[s.built for s in opened])
     return FaissSearcher(built).tuned(**opened[0].query)
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #9a95a603
@@ -73,20 +88,39 @@ class ListsFile:
     "The file that inverted lists live in."
     file: Path
 
-def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
-    "Move the inverted lists of an index, for all its views, into the file `path`; save it in the same folder. Raises `ConfigError` where it has none to move."
+def _reader_of(lists: Path) -> Path | None:
+    "A saved index that reads its lists from this file."
+    for path in sorted(lists.parent.iterdir()) if lists.exists() else ():
+        if path.is_file() and path.name != lists.name and lists.name in _lists_of(path): return path
+    return None
+
+def _lists_of(path: Path) -> list[str]:
+    try: return read_header(path).get("lists", [])
+    except StoreError: return []        # no index of ours
+
+def _one_lists(searcher: FaissSearcher) -> Any:
+    "The inverted file inside an index; raises `ConfigError` where FAISS cannot keep its lists on disk."
     import faiss
-    b, path = searcher.built, Path(path)
-    found = [p for p in layers(b.index) if isinstance(p, faiss.IndexIVF)]
-    if len(found) != 1 or type(faiss.downcast_InvertedLists(found[0].invlists)) is not faiss.ArrayInvertedLists or isinstance(b.index, faiss.IndexShards):
-        raise ConfigError("it has no inverted lists that FAISS can keep on disk", b.config, "Use an IVF variant that is not a fast-scan (fs) one")
+    index = searcher.built.index
+    found = [p for p in layers(index) if isinstance(p, faiss.IndexIVF)]
+    if len(found) == 1 and type(faiss.downcast_InvertedLists(found[0].invlists)) is faiss.ArrayInvertedLists and not isinstance(index, faiss.IndexShards): return found[0]
+    raise ConfigError("it has no inverted lists that FAISS can keep on disk", searcher.built.config, "Use an IVF variant that is not a fast-scan (fs) one")
+
+# %% ../../nbs/05_index/04_faiss_shards.ipynb #0d5795cc
+def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
+    "Move the inverted lists of an index, for all its views, into the file `path`; save it in the same folder. Raises `ConfigError` where it has none to move, or a saved index reads that file."
+    import faiss
+    b, path, ivf = searcher.built, file_path(path, "lists_to_disk"), _one_lists(searcher)
     b.refuse_if_mapped("move the lists of")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    lists, many = faiss.OnDiskInvertedLists(found[0].nlist, found[0].code_size, str(path)), faiss.InvertedListsPtrVector()
-    many.push_back(found[0].invlists)
-    lists.merge_from_multiple(many.data(), many.size())
-    found[0].replace_invlists(lists, True)
+    if reader := _reader_of(path): raise ConfigError(f"{reader.name} reads its lists from it", str(path), "Give another name, and delete both files when the new index is saved")
+    with whole_file(path) as new:
+        room, need = shutil.disk_usage(new.parent).free, index_bytes(b.index)       # FAISS writes through a map: on a full disk the process would end
+        if room < need: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        lists, many = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(new)), faiss.InvertedListsPtrVector()
+        many.push_back(ivf.invlists)
+        lists.merge_from_multiple(many.data(), many.size())
+        lists.filename = str(path)
+    ivf.replace_invlists(lists, True)
     lists.this.disown()
     b.mapped, b.resources = True, ListsFile(path)
     return searcher

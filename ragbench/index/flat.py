@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,19 @@ class FaissFlat:
     def __post_init__(self):
         if self.metric not in METRICS: raise ConfigError(f"metric is {self.metric!r}", "FaissFlat", f"Choose from {', '.join(METRICS)}")
 
-    def build(self, vectors: Vectors | np.ndarray) -> FlatSearcher:
-        "Index `vectors`; raises `DataError` for none."
+    @property
+    def query(self) -> dict[str, float]: return {}
+
+    def trained(self, vectors: Vectors | np.ndarray) -> tuple[Any, tuple[str, ...]]:
+        "The empty FAISS index for these vectors, and no notes: nothing is trained."
         import faiss
         v = as_vectors(vectors)
         if not len(v): raise DataError("there are no vectors to index", "FaissFlat")
-        index = (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1])
+        return (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1]), ()
+
+    def build(self, vectors: Vectors | np.ndarray) -> FlatSearcher:
+        "Index `vectors`; raises `DataError` for none."
+        v = as_vectors(vectors)
+        index, _ = self.trained(v)
         with pinned(): index.add(prepared(v, self.metric))
         return FlatSearcher(Built(index, v.space, self.metric, repr(self), len(v)))
