@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..core.errors import RagbenchError, at_least
+from ..core.processes import end_with
 from ..core.starts import threads
 
 # %% auto #0
@@ -45,8 +46,8 @@ def hidden_main() -> Iterator[None]:
 def _begin() -> None:
     "In a new worker: one thread for every library, and an end when the parent ends."
     os.environ.update({n: "1" for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAGBENCH_THREADS")}, TOKENIZERS_PARALLELISM="false")
-    def watch(): multiprocessing.parent_process().join(); os._exit(1)
-    threading.Thread(target=watch, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)                            # Ctrl-C is the parent's to handle
+    end_with(multiprocessing.parent_process().sentinel)
 
 # %% ../../nbs/04_embed/04_workers.ipynb #319c30f2
 _WORKERS: list[ProcessPoolExecutor] = []

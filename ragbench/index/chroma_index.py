@@ -9,7 +9,6 @@ import json
 import re
 import shutil
 import sqlite3
-import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
+from ..core.processes import temporary_folder
 from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause, kind
@@ -196,7 +196,7 @@ class ChromaIndex(DatabaseIndex):
     def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
         "Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when the new one is complete."
         v, array, records = self.checked(vectors, metadata)
-        folder = Path(tempfile.mkdtemp(prefix="ragbench-chroma-")) if self.path is None else None
+        folder = temporary_folder("ragbench-chroma-") if self.path is None else None
         root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
         client = chroma_client(root)
         try: made = replace_collection(client, self, head, array, records) if self.collection else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
+from ..core.processes import lifeline
 from ..core.vectors import Vectors, as_vectors
 from .flat import FaissFlat
 
@@ -109,7 +110,8 @@ def memory_of(index: Any, vectors: Vectors | np.ndarray, queries: Vectors | np.n
     "Bytes of memory that the built index takes, measured in a process of its own; None where the system does not tell."
     if not Path("/proc/self/smaps_rollup").exists(): return None
     given = pickle.dumps((index, as_vectors(vectors), as_vectors(queries), k))
-    done = subprocess.run([sys.executable, "-c", "from ragbench.index.guard import _measure; _measure()"], input=given, capture_output=True, timeout=timeout)
+    code = f"from ragbench.core.processes import end_with; end_with({lifeline()}); from ragbench.index.guard import _measure; _measure()"
+    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, timeout=timeout, pass_fds=[lifeline()])
     told = [line.split()[1] for line in done.stdout.decode().splitlines() if line.startswith("bytes ")]
     if not told: raise DataError(f"the process that measures memory ended early ({done.stderr.decode(errors='replace').strip()[-200:]})", repr(index))
     return max(0, int(told[0]))

