@@ -107,12 +107,19 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settin
         loader = LOADERS[type]
         found = loader(Path(path), doc_id=doc_id, **(settings or {}).get(type, {}) | _options_for(loader, options))
         for one in [found] if isinstance(found, Document) else found: out.append(one)
+        out += _doubts(doc_id, out)
     except ConfigError: raise
     except RagbenchError as e: out.append(Refusal(doc_id, f"{e.what}. {e.fix}" if e.fix else e.what))
     except Exception as e:
         logger.exception("%s: the loader failed", path)
         out.append(Refusal(doc_id, f"the loader failed, which is a mistake of its own ({e.__class__.__name__}: {e})"))
     return out
+
+def _doubts(doc_id: str, loaded: list[Document | Refusal]) -> list[Refusal]:
+    "A word on a file whose encoding is a guess; the file is loaded all the same."
+    about = next((d.metadata for d in loaded if isinstance(d, Document) and d.metadata.get("encoding_alternatives")), None)
+    if about is None: return []
+    return [Refusal(doc_id, f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong")]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
 def load_corpus(

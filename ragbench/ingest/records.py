@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Document, Refusal
 from ..core.errors import ConfigError
 from .base import LIMITS, Limits, Refused, plain, read_bytes
+from .charset import Guess
 from .tables import Ids, check_file, find_encoding, record_document
 from .text import decode
 
@@ -74,14 +75,14 @@ def json_lines(lines: Iterable[str]) -> Iterator[Item]:
         except RecursionError: yield Item(None, f"line {n}", "it nests too deep")
 
 # %% ../../nbs/02_ingest/11_records.ipynb #9baa925e
-def encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> str:
+def encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> Guess:
     "The encoding of a file of records, as given or as found; raises `Refused` for one that is missing, too large or binary."
     check_file(path, encoding, limits)
-    return encoding or find_encoding(path)
+    return Guess(encoding) if encoding else find_encoding(path)
 
 def open_items(path: Path, array_path: str | None = None, encoding: str | None = None, limits: Limits = LIMITS) -> Iterator[Item]:
     "The items of a JSON or JSON lines file; raises `Refused` if it is neither."
-    encoding = encoding_of(path, encoding, limits)
+    encoding = encoding_of(path, encoding, limits).encoding
     if path.suffix.lower() in (".jsonl", ".ndjson"): yield from _streamed(path, array_path, encoding); return
     try: data = json.loads(decode(read_bytes(path, limits), encoding)[0])
     except RecursionError as e: raise Refused("it nests too deep", path.name) from e
@@ -114,14 +115,15 @@ def load_json(
 ) -> Iterator[Document | Refusal]:
     "The items of a JSON or JSON lines file, one at a time: a `Document`, or a `Refusal` that says where."
     path, ids, shape = Path(path), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
-    encoding, n = encoding_of(path, encoding, limits), 0
-    for n, item in enumerate(open_items(path, array_path, encoding, limits), 1):
+    guess, n = encoding_of(path, encoding, limits), 0
+    understood = {"encoding": guess.encoding} | ({"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {})
+    for n, item in enumerate(open_items(path, array_path, guess.encoding, limits), 1):
         try:
             if item.problem: raise Refused(item.problem, item.where)
             texts, own, metadata = shape.of(item.value)
             name = ids.give(own, item.where) if own is not None else doc_id if item.where == "$" else f"{doc_id}#{n}"
             broken = sum(text.count("\ufffd") for _, text in texts)
-            said = {"where": item.where, "encoding": encoding} | ({"encoding_errors": broken} if broken else {})
+            said = {"where": item.where} | understood | ({"encoding_errors": broken} if broken else {})
             yield record_document(name, texts, metadata=said | metadata, format="json", source=str(path))
         except Refused as e: yield Refusal(f"{doc_id}, {item.where}", f"{e.what}. {e.fix}" if e.fix else e.what)
     if not n: raise Refused("there are no items in it", path.name)

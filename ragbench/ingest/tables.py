@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
 from .base import LIMITS, Limits, Refused, TextBuilder, clean, kind_of
+from .charset import Guess
 from .text import byte_order_mark, decode
 
 # %% auto #0
@@ -47,14 +48,16 @@ class Ids:
         return f"{self.file}#{value}"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #3e90b082
-def find_encoding(path: Path, block: int = 1 << 20) -> str:
+def find_encoding(path: Path, block: int = 1 << 20) -> Guess:
     "The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by the rule of `decode`; raises `Refused` for binary data."
     with open(path, "rb") as f:
         head = f.read(block)
-        if marked := byte_order_mark(head): return marked
+        if marked := byte_order_mark(head): return Guess(marked)
         decode(head)                                               # refuses what is no text
         bad = _first_not_utf8(head, iter(lambda: f.read(block), b""))
-    return decode(head if bad == head else head + bad)[1]["encoding"] if bad else "utf-8"
+    if not bad: return Guess("utf-8")
+    report = decode(head if bad == head else head + bad)[1]
+    return Guess(report["encoding"], tuple(report.get("encoding_alternatives", ())))
 
 def _first_not_utf8(head: bytes, blocks: Iterator[bytes]) -> bytes:
     "The first block that does not go on as UTF-8; empty if all do."
@@ -126,6 +129,7 @@ class Table:
     delimiter: str
     columns: tuple[str, ...]
     quotechar: str = '"'
+    alternatives: tuple[str, ...] = ()          # other encodings that fit as well
 
     def _lines(self) -> Iterator[str]:
         with open(self.path, encoding=self.encoding, errors="replace", newline="") as f: yield from f
@@ -154,7 +158,8 @@ def open_table(
     "The file's encoding, delimiter and columns; raises `Refused` if it is no table."
     path = Path(path)
     check_file(path, encoding, limits)
-    table = Table(path, encoding or find_encoding(path), delimiter or ",", (), quotechar)
+    guess = Guess(encoding) if encoding else find_encoding(path)
+    table = Table(path, guess.encoding, delimiter or ",", (), quotechar)
     sample = [line for line, _ in zip(table._lines(), range(200))]
     ordered = sample[0][4:5] if sample and sample[0].lower().startswith("sep=") else ""
     delimiter = delimiter or ordered or find_delimiter(sample[bool(ordered):], quotechar)
@@ -163,7 +168,7 @@ def open_table(
     names = tuple(clean(c).strip() or f"column {n}" for n, c in enumerate(header.cells, 1))
     twice = [n for n, k in Counter(names).items() if k > 1]
     if twice: raise Refused(f"the header names {twice[0]!r} more than once", path.name, "Rename one of the columns")
-    return Table(path, table.encoding, delimiter, names, quotechar)
+    return Table(path, table.encoding, delimiter, names, quotechar, guess.alternatives)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #bc7bfde8
 def check_file(path: Path, encoding: str | None, limits: Limits) -> None:
@@ -205,7 +210,7 @@ def load_table(
     table = open_table(path, encoding=encoding, delimiter=delimiter, quotechar=quotechar, limits=limits)
     texts, kept = _choose(table, text_columns, id_column, metadata_columns)
     ids, own = Ids(doc_id), table.columns.index(id_column) if id_column is not None else None
-    understood = {"encoding": table.encoding, "delimiter": table.delimiter}
+    understood = {"encoding": table.encoding, "delimiter": table.delimiter} | ({"encoding_alternatives": list(table.alternatives)} if table.alternatives else {})
     n = 0
     for n, row in enumerate(table, 1):
         where = f"line {row.first}" if row.first == row.last else f"lines {row.first} to {row.last}"

@@ -13,53 +13,39 @@ from typing import Any
 
 from ..core.documents import Document, Heading
 from ..core.errors import ConfigError
+from .charset import guess_encoding
 from .base import LIMITS, Limits, Refused, clean, kind_of, plain, read_bytes
 
 # %% auto #0
-__all__ = ['guess_encoding', 'byte_order_mark', 'decode', 'front_matter', 'structure', 'keep', 'source_offset', 'load_markdown',
-           'load_text']
-
-# %% ../../nbs/02_ingest/05_text.ipynb #2139d6d6
-_CODE_PAGES = ["cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp932", "gb18030", "big5", "euc_jp", "euc_kr", "koi8_r", "mac_roman"]
-_ODD = re.compile(r"[^\W\d_][¡-¶¸-¿×÷‚„†‡ˆ‰‹›˜€](?=[^\W\d_])|[À-ÿŒœŠšŽžŸƒ]{4}")
-
-def _western(data: bytes) -> bool:
-    "Whether bytes read well as cp1252: hardly a sign between two letters, hardly a word of accents only."
-    try: text = data.decode("cp1252")
-    except UnicodeDecodeError: return False
-    return len(_ODD.findall(text)) <= 0.02 * sum(c > "\x7f" for c in text)
-
-def guess_encoding(data: bytes) -> str:
-    "The most likely encoding of text that is neither marked nor UTF-8: cp1252 if it reads well, else what the detector says."
-    telling = b"\n".join(line for line in data.splitlines() if not line.isascii())
-    if _western(telling): return "cp1252"
-    from charset_normalizer import from_bytes
-    best = from_bytes(telling[:65_536], cp_isolation=_CODE_PAGES).best()
-    return best.encoding if best else "cp1252"
+__all__ = ['byte_order_mark', 'decode', 'front_matter', 'structure', 'keep', 'source_offset', 'load_markdown', 'load_text']
 
 # %% ../../nbs/02_ingest/05_text.ipynb #1100839f
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
          (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _CONTROL_BYTES = bytes(c for c in range(32) if c not in b"\t\n\x0b\x0c\r\x1b")
 
+_ESCAPED = b"\x1b$"       # ISO-2022 writes East Asian text in ASCII bytes, between escapes
+
 def byte_order_mark(data: bytes) -> str | None:
     "The encoding that a mark at the very beginning names."
     return next((name for mark, name in _BOMS if data.startswith(mark)), None)
 
 def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any]]:
-    "The text of `data`, and what to report: `encoding`, and `encoding_errors` (bytes replaced by U+FFFD) where there are any."
+    "The text of `data`, and what to report: `encoding`, the `encoding_alternatives` of a guess, and `encoding_errors` (bytes replaced by U+FFFD) where there are any."
     encoding = encoding or byte_order_mark(data)
     if encoding is None and len(data.translate(None, _CONTROL_BYTES)) < 0.99 * len(data):
         raise Refused(f"it is {kind_of(data[:16]) or 'binary data'}, not text", "", "" if kind_of(data[:16]) else "If it is UTF-16 without a mark, say encoding='utf-16-le'")
     try:
         if encoding: return data.decode(encoding), {"encoding": encoding}
-        return data.decode("utf-8"), {"encoding": "utf-8"}
+        if _ESCAPED not in data: return data.decode("utf-8"), {"encoding": "utf-8"}
     except LookupError as e: raise ConfigError(f"encoding is {encoding!r}, which Python does not know") from e
-    except UnicodeDecodeError: text = data.decode(encoding or "utf-8", errors="replace")
+    except UnicodeDecodeError: pass
+    text = data.decode(encoding or "utf-8", errors="replace")
     broken, valid = text.count("\ufffd"), sum(c > "\x7f" and c != "\ufffd" for c in text)
     if encoding or valid > 4 * broken: return text, {"encoding": encoding or "utf-8", "encoding_errors": broken}
-    text = data.decode(name := guess_encoding(data), errors="replace")
-    return text, {"encoding": name} | ({"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {})
+    guess = guess_encoding(data)
+    text, doubt = data.decode(guess.encoding, errors="replace"), {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
+    return text, {"encoding": guess.encoding} | doubt | ({"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {})
 
 # %% ../../nbs/02_ingest/05_text.ipynb #2c80a0a9
 _FRONT = re.compile(r"---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n+|\Z)", re.S)
