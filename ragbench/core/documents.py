@@ -18,7 +18,7 @@ from .fingerprint import fingerprint, text_hash
 
 # %% auto #0
 __all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pages_of', 'section_headings', 'section_path',
-           'Refusal', 'Corpus', 'corpus_html']
+           'Refusal', 'Doubt', 'Corpus', 'corpus_html']
 
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -140,6 +140,9 @@ class Refusal(NamedTuple):
     source: str
     reason: str
 
+class Doubt(Refusal):
+    "What was loaded, and why it may not be right."
+
 # %% ../../nbs/00_core/03_documents.ipynb #97c99511
 @dataclass(frozen=True)
 class Corpus:
@@ -152,14 +155,15 @@ class Corpus:
         twice = [i for i, n in Counter(d.id for d in documents).items() if n > 1]
         if twice: raise DataError(f"{len(twice)} document ids occur more than once, first {twice[0]!r}", "Corpus", "Give each document its own id")
         object.__setattr__(self, "documents", documents)
-        object.__setattr__(self, "errors", tuple(Refusal(*e) for e in errors))
+        object.__setattr__(self, "errors", tuple(e if isinstance(e, Refusal) else Refusal(*e) for e in errors))
 
     def __len__(self) -> int: return len(self.documents)
     def __iter__(self) -> Iterator[Document]: return iter(self.documents)
     def __getitem__(self, which: int | str) -> Document:
         return self.documents[self.row(which) if isinstance(which, str) else which]
     def __repr__(self) -> str:
-        return f"Corpus({len(self)} documents, {self.words:,} words, {len(self.errors)} refused)"
+        doubts = sum(isinstance(e, Doubt) for e in self.errors)
+        return f"Corpus({len(self)} documents, {self.words:,} words, {len(self.errors) - doubts} refused{f', {doubts} in doubt' if doubts else ''})"
     def _repr_html_(self) -> str: return corpus_html(self)
 
     @functools.cached_property
@@ -199,7 +203,8 @@ def corpus_html(corpus: Corpus, most: int = 12) -> str:
     formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
     said = [f"{len(corpus)} documents", f"{corpus.words:,} words", *([f"{pages:,} pages"] if pages else []), *(f"{n:,} {f}" for f, n in formats.most_common())]
     code = lambda text: f"<code>{escape(text)}</code>"
+    rows_of = lambda doubt: [f"{code(e.source)}: {escape(e.reason)}" for e in corpus.errors if isinstance(e, Doubt) == doubt]
     pages_out = [f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}" for d in corpus for n, why in dict(d.metadata.get("skipped_pages") or {}).items()]
     return (f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"
-            + _items("refused", [f"{code(e.source)}: {escape(e.reason)}" for e in corpus.errors], 2 * most) + _items("pages without their text", pages_out, most)
+            + _items("refused", rows_of(False), 2 * most) + _items("in doubt", rows_of(True), 2 * most) + _items("pages without their text", pages_out, most)
             + _items("texts occur more than once", [" = ".join(map(code, ids)) for ids in corpus.duplicates], most))

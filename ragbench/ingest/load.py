@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from ..core.documents import Corpus, Document, Refusal
+from ..core.documents import Corpus, Document, Doubt, Refusal
 from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
 from ..core.progress import progress_bar, watched
@@ -115,11 +115,11 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settin
         out.append(Refusal(doc_id, f"the loader failed, which is a mistake of its own ({e.__class__.__name__}: {e})"))
     return out
 
-def _doubts(doc_id: str, loaded: list[Document | Refusal]) -> list[Refusal]:
+def _doubts(doc_id: str, loaded: list[Document | Refusal]) -> list[Doubt]:
     "A word on a file whose encoding is a guess; the file is loaded all the same."
     about = next((d.metadata for d in loaded if isinstance(d, Document) and d.metadata.get("encoding_alternatives")), None)
     if about is None: return []
-    return [Refusal(doc_id, f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong")]
+    return [Doubt(doc_id, f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong")]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
 def load_corpus(
