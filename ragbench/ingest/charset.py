@@ -126,7 +126,9 @@ def guess_encoding(data: bytes) -> Guess:
     order = sorted(range(len(near)), key=lambda i: (looks[i], not (near[i].text == western and (top < 0.1 or near[i].confidence >= 0.7 * top)), i))
     best = near[order[0]]
     margin = min(0.1, 3 / max(1, sum(c > "\x7f" for c in best.text[:20_000])))       # three characters, or a tenth of them
-    others = [near[i].encoding for i in order[1:] if odd[i] < odd[order[0]] + margin and (near[i].text == western or near[i].confidence >= 0.7 * best.confidence)]
+    nonsense = max((c.confidence for c, o in zip(near, odd) if o >= 0.3), default=0.0)  # how high the detector rates what is no text
+    low = max(0.7 * best.confidence, nonsense if best.confidence > nonsense else 0.0)
+    others = [near[i].encoding for i in order[1:] if odd[i] < odd[order[0]] + margin and (near[i].confidence > low or (near[i].text == western and top < 0.2))]
     if plain and best.text == western and odd[order[0]] <= 0.05: others = []                   # and all in their places
     doubtful = odd[order[0]] > 0.05 or (len({c for c in best.text if c > "\x7f"}) < 3 and best.text != western)
     if doubtful: others += [c.encoding for c in found if c is not best and c.encoding not in others]

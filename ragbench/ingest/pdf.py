@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
+from .actual_text import hides_text, mentions_actual_text, says_less
 from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, no_collection, read_bytes, tidy
 from .layout import furniture, page_pieces, runs_on
 from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
@@ -205,18 +206,25 @@ def _together(a: Piece, b: Piece) -> bool:
 # %% ../../nbs/02_ingest/03_pdf.ipynb #bd4c62c8
 _ABOUT = {"title": "title", "author": "author", "subject": "subject", "keywords": "keywords", "creator": "creator", "producer": "producer"}
 
-def _pages(pdf: Any, pymupdf: Any) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int]]:
-    "Height, lines and ruled tables of each page, and the numbers of pages that could not be read."
-    flags = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS
-    out, unread = [], []
+def _pages(pdf: Any, pymupdf: Any, data: bytes) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int], list[int]]:
+    "Height, lines and ruled tables of each page; the numbers of pages that could not be read, and of those whose `ActualText` hid some of what is drawn."
+    flags, failures = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS, _failures(pymupdf)
+    try: compare = mentions_actual_text(pdf, data)
+    except failures: compare = True
+    out, unread, hidden = [], [], []
     for n in range(pdf.page_count):
         try:
-            textpage = pdf.load_page(n).get_textpage(flags=flags)
-            lines, boxes = _lines(textpage.extractDICT())
+            page = pdf.load_page(n)
+            textpage = page.get_textpage(flags=flags)
+            read = textpage.extractDICT()
+            if compare or says_less(page.read_contents()):
+                drawn = page.get_textpage(flags=flags | pymupdf.TEXT_IGNORE_ACTUALTEXT)
+                if hides_text(read, other := drawn.extractDICT()): textpage, read = drawn, other; hidden.append(n + 1)
+            lines, boxes = _lines(read)
             tables = grids(boxes) if boxes else []
             out.append((textpage.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
-        except _failures(pymupdf): unread.append(n + 1); out.append((0.0, [], []))
-    return out, unread
+        except failures: unread.append(n + 1); out.append((0.0, [], []))
+    return out, unread, hidden
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #64376ea5
 _PICTURE = "it is a picture without a text layer; ocr='tesseract' or ocr='azure' would read it"
@@ -263,8 +271,8 @@ def load_pdf(
         with pdf:
             metadata = _about(pdf)
             marks = _bookmarks(pdf, _failures(pymupdf))
-            pages, unread = _pages(pdf, pymupdf)
-            if unread: metadata["unreadable_pages"] = unread
+            pages, unread, hidden = _pages(pdf, pymupdf, data)
+            metadata |= {name: value for name, value in (("unreadable_pages", unread), ("pages_without_actual_text", hidden)) if value}
             without = [n for n, p in enumerate(pages, 1) if not p[1] and n not in unread]
             read, skipped = _recognise(pdf, pages, without, engine, _failures(pymupdf)) if without else ([], {})
             lines = [p[1] for p in pages]
