@@ -43,6 +43,11 @@ def places(text: bytes) -> dict[str, bytes]:
             "form": pdf(b"/X0 Do", (form(text),), resources=b"/XObject<</X0 6 0 R>>")}
 
 
+def letters(text: str) -> list[str]:
+    "The letters in any order: MuPDF squeezes a longer text into the width of the drawn one, and breaks it."
+    return sorted("".join(text.split()))
+
+
 def packed(data: bytes) -> bytes:
     "The same file with compressed objects and streams."
     return pymupdf.open(stream=data).tobytes(garbage=1, deflate=True, use_objstms=1)
@@ -56,10 +61,9 @@ def test_the_fuller_text_is_kept_wherever_it_is_replaced(tmp_path, place: str, p
         data = places(text.encode())[place]
         path = tmp_path / "a.pdf"
         path.write_bytes(packed(data) if pack else data)
-        mupdf = pymupdf.open(path)[0].get_text().strip()
-        assert mupdf == text  # what is read without a second look
+        assert letters(pymupdf.open(path)[0].get_text()) == letters(text)  # what is read without a second look
         doc = load_pdf(path, doc_id="a")
-        assert sorted("".join(doc.text.split())) == sorted("".join(kept.split()))  # MuPDF squeezes a longer text into the width of the drawn one
+        assert letters(doc.text) == letters(kept)
         assert doc.metadata.get("pages_without_actual_text") == ([1] if text == "Pump" else None)
 
 

@@ -147,7 +147,7 @@ def test_a_guess_is_reported_and_settled_by_encoding(tmp_path) -> None:
     (tmp_path / "short.txt").write_bytes(short.encode("cp1251"))
     (tmp_path / "notes.md").write_bytes(f"# {short}\n\n{short}".encode("cp1251"))
     (tmp_path / "rows.csv").write_bytes(f"id,text\n1,{short}\n2,{short}".encode("cp1251"))
-    (tmp_path / "rows.jsonl").write_bytes(('{"text": "%s"}\n' % short).encode("cp1251"))
+    (tmp_path / "rows.jsonl").write_bytes(f'{{"text": "{short}"}}\n'.encode("cp1251"))
     corpus = load_corpus(tmp_path)
     assert corpus["sure.txt"].text == sure
     assert sorted(e.source for e in corpus.errors) == ["notes.md", "rows.csv", "rows.jsonl", "short.txt"]
