@@ -5,19 +5,22 @@
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #6d7834a3
 from __future__ import annotations
 
+import functools
 import math
 import re
-import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
 from .costs import calls_needed
-from .results import Results, one_of
-from ..core.errors import ConfigError
-from ..core.estimates import FEWEST_SCORES, interval_words, number, without_interval
+from .letters import letters
+from .results import Results
+from .tables import html_table, latex_table, markdown_table, text_table
+from ..core.errors import ConfigError, one_of
+from ..core.estimates import FEWEST_SCORES, interval_words, without_interval
+from ..core.numbers import count, interval, ms_text, number, p_text, several
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
 from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
@@ -27,8 +30,7 @@ from ..evaluate.slices import Slices, slice_by_tag
 from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair
 
 # %% auto #0
-__all__ = ['ALPHA', 'leaderboard_frame', 'p_text', 'ms_text', 'Leaderboard', 'clip', 'text_table', 'html_table', 'leaderboard',
-           'compare', 'best', 'slices']
+__all__ = ['ALPHA', 'tokens_read', 'all_pairs', 'leaderboard_frame', 'Leaderboard', 'leaderboard', 'compare', 'best', 'slices']
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
@@ -37,24 +39,38 @@ def _order(means: np.ndarray) -> np.ndarray:
     "Positions from best to worst; equal means (to 1e-9) in the order of the plan."
     return np.argsort(-np.round(means, 9), kind="stable")
 
-def _tested(x: np.ndarray, reference: int, named: bool, correction: str | None, clusters: np.ndarray | None) -> dict[str, np.ndarray]:
-    "Against a reference, a value a system: difference, its interval and standardised size, wins, losses, and p: Holm for a named baseline, all pairs for the first."
+def _tested(x: np.ndarray, reference: int, p: np.ndarray | None, correction: str | None, clusters: np.ndarray | None) -> dict[str, np.ndarray]:
+    "Against a reference, a value a system: difference, its interval and standardised size, wins, losses, and p: as given, else corrected for a named baseline."
     found = compare_to(x, reference, clusters=clusters, correction=correction or "holm")
-    p = [c.p for c in found] if named else all_pairs_p(x, clusters=clusters, correction=correction or "tukey")[reference]
+    p = [c.p for c in found] if p is None else p
     return {"difference": np.array([c.mean_difference for c in found]), "difference_low": np.array([c.low for c in found]), "difference_high": np.array([c.high for c in found]),
             "p": np.asarray(p), "wins": np.array([c.wins for c in found], float), "losses": np.array([c.losses for c in found], float),
             **{f"effect{end}": np.array([v(c.effect) for c in found]) for end, v in (("", lambda e: e.value), ("_low", lambda e: e.low), ("_high", lambda e: e.high))}}
 
+# %% ../../nbs/09_bench/03a_leaderboard.ipynb #32672047
+def tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
+    "`tokens@k`: mean tokens that the first k passages of each system hand over, where the metric looks at k passages and systems differ by more than a tenth; else nothing."
+    m = re.fullmatch(r"[^@]+@(\d+)(?:-l\d+)?", metric)
+    if m is None or len(results) < 2 or f"tokens@{m[1]}" in results.metrics: return {}
+    tokens = results.handed(int(m[1]))
+    known = tokens[~np.isnan(tokens)]
+    return {f"tokens@{m[1]}": tokens} if len(known) and known.max() > 1.1 * known.min() else {}
+
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #66655b92
-def leaderboard_frame(results: Results, metric: str, baseline: str | None = None, correction: str | None = None):
-    "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame."
+def all_pairs(results: Results, metric: str, baseline: str | None = None, correction: str | None = None) -> np.ndarray:
+    "p of every pair `(s, s)`, in the order of the plan; by the named correction where no baseline uses it."
+    named = {} if baseline is not None or correction is None else {"correction": correction}
+    return all_pairs_p(results.scores(metric), clusters=grouping(results.gold).labels, **named)
+
+def leaderboard_frame(results: Results, metric: str, pairs: np.ndarray, baseline: str | None = None, correction: str | None = None):
+    "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame; `pairs` from `all_pairs`."
     import pandas as pd
     x, clusters = results.scores(metric), grouping(results.gold).labels
     order = _order(x.mean(axis=0))
     first = int(order[0])
-    reference = first if baseline is None else results.names.index(one_of("system", baseline, results.names))
-    tests = _tested(x, reference, baseline is not None, correction, clusters)
-    tied = (tests["p"] if baseline is None else all_pairs_p(x, clusters=clusters)[first]) >= ALPHA
+    reference = first if baseline is None else results.names.index(one_of("system", baseline, results.names, "leaderboard"))
+    tests = _tested(x, reference, None if baseline is not None else pairs[reference], correction, clusters)
+    tied = pairs[first] >= ALPHA
     own, blank = bootstrap_interval(x, clusters=clusters), np.arange(len(results)) == reference
     facts = lambda k: np.array([s.facts.get(k, math.nan) for s in results.systems], np.float64)
     against = {k: np.where(blank, np.nan, v) for k, v in tests.items()}
@@ -62,38 +78,29 @@ def leaderboard_frame(results: Results, metric: str, baseline: str | None = None
         "system": results.names, metric: x.mean(axis=0), "low": own[:, 0], "high": own[:, 1], "n": results.n,
         **{k: against[k] for k in ("difference", "difference_low", "difference_high", "p")}, "tied": tied,
         **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
-        "chunks": facts("chunks"), "truncated": facts("truncated_chunks") / facts("chunks"), "gold_past_window": facts("gold_past_window"), "ann_recall": facts("ann_recall"),
+        **tokens_read(results, metric), "chunks": facts("chunks"), "truncated": facts("truncated_chunks") / facts("chunks"), "gold_past_window": facts("gold_past_window"), "ann_recall": facts("ann_recall"),
         **{k: against[k] for k in ("effect", "effect_low", "effect_high", "wins", "losses")}})
     speed = results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]]
     return frame.join(speed).iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
-# %% ../../nbs/09_bench/03a_leaderboard.ipynb #63499e02
-def p_text(p: float) -> str:
-    "A p-value to three decimals, blank for NaN."
-    return "" if math.isnan(p) else "<.001" if p < .001 else f"{p:.3f}"
-
-def ms_text(ms: float) -> str:
-    "Milliseconds to about three digits, blank for NaN."
-    return number(ms, ".2f" if ms < 10 else ".1f" if ms < 100 else ",.0f")
-
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #8196f2d8
-def _columns(board: Leaderboard) -> list[tuple[str, list[str]]]:
-    "Header and cells of each column after rank and system, the most important first."
+def _keyed(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
+    "Header and cells of each column after rank and system, by key, the most important first."
     f, one = board.frame, board.metric
-    span = lambda a, b, form: [f"[{number(x, form)}, {number(y, form)}]" if not math.isnan(x) else "" for x, y in zip(f[a], f[b])]
-    joined = lambda mid, ends: [f"{m} {e}".strip() for m, e in zip(mid, ends)]
+    span = lambda mid, low, high, form: [f"{number(m, form)} {interval(a, b, form)}".strip() for m, a, b in zip(f[mid], f[low], f[high])]
     percent = lambda v: number(100 * v, ".1f") or "–"
-    cut = [f"{percent(a)} / {percent(b)}" for a, b in zip(f["truncated"], f["gold_past_window"])]
-    others = [c for c in f.columns[list(f.columns).index("tied") + 1:list(f.columns).index("chunks")]]
-    cols = [(f"{one} [95 %]", joined(map(number, f[one]), span("low", "high", ".3f"))),
-            (f"to {board.baseline or 'the first'} [95 %]", joined((number(v, "+.3f") for v in f["difference"]), span("difference_low", "difference_high", "+.3f"))),
-            ("p", list(map(p_text, f["p"])))]
-    cols += [("% cut off: chunks / gold", cut)] if f[["truncated", "gold_past_window"]].fillna(0).to_numpy().any() else []
-    cols += [("ANN recall", list(map(number, f["ann_recall"])))] if f["ann_recall"].notna().any() else []
-    cols += [("p95 ms", list(map(ms_text, f["latency_p95"])))] if f["latency_p95"].notna().any() else []
-    cols += [(m, list(map(number, f[m]))) for m in others]
-    cols += [("chunks", [number(v, ",.0f") for v in f["chunks"]])] if f["chunks"].notna().any() else []
-    return cols + ([("p50 ms", list(map(ms_text, f["latency_p50"])))] if f["latency_p50"].notna().any() else [])
+    inner = list(f.columns[list(f.columns).index("tied") + 1:list(f.columns).index("chunks")])
+    read = [c for c in inner if c.startswith("tokens@")]
+    cols = {one: (f"{one} [95 %]", span(one, "low", "high", ".3f"))}
+    if len(f) > 1: cols |= {"difference": (f"to {board.baseline or 'the first'} [95 %]", span("difference", "difference_low", "difference_high", "+.3f")), "p": ("p", list(map(p_text, f["p"])))}
+    cols |= {c: (c, [number(v, ",.0f") for v in f[c]]) for c in read}
+    if f[["truncated", "gold_past_window"]].fillna(0).to_numpy().any():
+        cols["cut"] = ("% cut off: chunks / gold", [f"{percent(a)} / {percent(b)}" for a, b in zip(f["truncated"], f["gold_past_window"])])
+    if f["ann_recall"].notna().any(): cols["ann_recall"] = ("ANN recall", list(map(number, f["ann_recall"])))
+    if f["latency_p95"].notna().any(): cols["latency_p95"] = ("p95 ms", list(map(ms_text, f["latency_p95"])))
+    cols |= {m: (m, list(map(number, f[m]))) for m in inner if m not in read}
+    if f["chunks"].notna().any(): cols["chunks"] = ("chunks", [number(v, ",.0f") for v in f["chunks"]])
+    return cols | ({"latency_p50": ("p50 ms", list(map(ms_text, f["latency_p50"])))} if f["latency_p50"].notna().any() else {})
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #cb45c1f5
 def _notes(board: Leaderboard) -> list[str]:
@@ -107,6 +114,8 @@ def _notes(board: Leaderboard) -> list[str]:
     if board.winner: out.append(f"★ {board.winner} beats every other system ({test}).")
     elif s > 1: out.append(f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is no winner.")
     if board.baseline: out.append(f"Differences and p are against {board.baseline}, {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}.")
+    out += board.remarks
+    if any(c.startswith("tokens@") for c in f.columns): out.append("Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system that hands over more has more chances; evidence_recall@1000tok compares at equal tokens.")
     if (o := board.optimism) is not None:
         size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
         out.append(f"Choosing the best of {s} on the questions that score it flatters it by {size}: {number(o.in_sample)} in sample, {number(o.held_out)} "
@@ -118,10 +127,24 @@ def _notes(board: Leaderboard) -> list[str]:
     if f["latency_p50"].notna().any() and f["latency_p95"].isna().all(): out.append(f"No p95: it takes {calls_needed(.95)} timed calls.")
     return out
 
+# %% ../../nbs/09_bench/03a_leaderboard.ipynb #59f7b66e
+def _remarks(results: Results) -> list[str]:
+    "What else must be said about these results, a sentence or two each."
+    out, of = [], int(results.manifest.get("selected_from", 0))
+    if of > len(results): out.append(f"These {len(results)} systems were selected from {of}: tests are corrected for these alone, and a choice made after the scores were known flatters them.")
+    for n in sorted({int(s.facts.get("missing_queries", 0)) for s in results.systems} - {0}):
+        who = [s.name for s in results.systems if s.facts.get("missing_queries", 0) == n]
+        out.append(f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {n:,} of {count(results.n, 'question')}; each counts as 0.")
+    for n in sorted({int(s.facts.get("unknown_documents", 0)) for s in results.systems} - {0}):
+        who = [s.name for s in results.systems if s.facts.get("unknown_documents", 0) == n]
+        out.append(f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and count as not relevant.")
+    if results.gold.not_judgeable: out.append(f"{count(len(results.gold.not_judgeable), 'question')} more cannot be judged: the evidence is in no document of this corpus. They are in no mean.")
+    return out
+
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #92e91e55
 @dataclass(frozen=True, eq=False)
 class Leaderboard:
-    "A ranked table that says how sure it is: `.frame` has the numbers, `.notes` the conditions."
+    "A ranked table that says how sure it is: `.verdict` is the answer, `.frame` has the numbers, `.notes` the conditions."
     frame: Any                 # DataFrame, best first
     metric: str
     documents: int
@@ -129,6 +152,8 @@ class Leaderboard:
     optimism: Optimism | None = None
     drawn: str = "over questions"    # what the intervals draw and the tests flip
     correction: str | None = None    # None: Holm against a baseline, max-T for all pairs
+    pairs: np.ndarray | None = None  # (s, s) p of every pair, in the order of the frame
+    remarks: Sequence[str] = ()      # further notes
 
     def __len__(self) -> int: return len(self.frame)
     def __str__(self) -> str: return text_table(self)
@@ -140,54 +165,42 @@ class Leaderboard:
         "The first, if the corrected tests separate it from every other; else `None`."
         return self.frame["system"].iloc[0] if len(self) > 1 and self.frame["tied"].sum() == 1 else None
     @property
+    def verdict(self) -> str: return _answer(self)
+    @property
     def marks(self) -> list[str]:
         "★ for a winner, ≈ for each system that the first cannot be told from, else nothing; one a row."
         if len(self) == 1: return [""]
         return ["" if not t else "★" if self.winner else "≈" for t in self.frame["tied"]]
+    @functools.cached_property
+    def letters(self) -> list[str]:
+        "Letters of each system; two share one exactly if no test separates them. Empty where the pairs are not known."
+        return [""] * len(self) if self.pairs is None else letters(self.pairs, ALPHA)
     @property
     def notes(self) -> list[str]: return _notes(self)
+    @functools.cached_property
+    def keyed(self) -> Mapping[str, tuple[str, list[str]]]: return _keyed(self)
     @property
-    def columns(self) -> list[tuple[str, list[str]]]: return _columns(self)
+    def every(self) -> Mapping[str, tuple[str, list[str]]]:
+        "All columns that an exported table can have, by key."
+        return {**self.keyed, "group": ("group", self.letters), "n": ("n", [f"{v:,}" for v in self.frame["n"]])}
+    @property
+    def columns(self) -> list[tuple[str, list[str]]]: return list(self.keyed.values())
 
-# %% ../../nbs/09_bench/03a_leaderboard.ipynb #f4c748cd
-def clip(text: str, most: int) -> str:
-    "`text`, its middle replaced by … if it is longer than `most`."
-    return text if len(text) <= most else text[:most // 2] + "…" + text[len(text) - (most - most // 2 - 1):]
+    def to_markdown(self, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True) -> str:
+        "A Markdown table of chosen columns (keys of `every`); with letters for groups that cannot be told apart."
+        return markdown_table(self, columns, intervals, letters)
+    def to_latex(self, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True, caption: str = "", label: str = "") -> str:
+        "A LaTeX table (booktabs) of chosen columns (keys of `every`); with letters for groups that cannot be told apart."
+        return latex_table(self, columns, intervals, letters, caption, label)
 
-def _header(text: str, width: int) -> list[str]:
-    "A header in lines: broken at spaces, underscores and @ where it is wider than its cells."
-    pieces, lines = re.findall(r"\s?[^\s_@]*_?|@[^\s_@]*", text), [""]
-    for piece in filter(None, pieces):
-        if len(lines[-1] + piece) <= max(width, 5) or not lines[-1]: lines[-1] += piece
-        else: lines.append(piece.strip())
-    return [line.strip() for line in lines]
-
-def text_table(board: Leaderboard, width: int = 110) -> str:
-    "A leaderboard as plain text of at most `width` columns."
-    cols, digits, dropped = board.columns, len(str(len(board))), []
-    size = lambda c: max(map(len, _header(c[0], max(map(len, c[1]))) + c[1]))
-    room = max(24, width - sum(size(c) + 2 for c in cols[:4]) - digits - 2)          # mean, difference, p and what was cut off stay
-    cols = [(" " * (digits + 2) + "system", [f"{m or ' '}{r:>{digits}} {clip(s, room)}" for m, r, s in zip(board.marks, board.frame.index, board.frame["system"])]), *cols]
-    while sum(map(size, cols)) + 2 * (len(cols) - 1) > width and len(cols) > 4: dropped.insert(0, cols.pop()[0])
-    heads = [[cols[0][0]], *(_header(h, max(map(len, c))) for h, c in cols[1:])]
-    deep = max(map(len, heads))
-    lines = [[h[i - deep + len(h)] if i >= deep - len(h) else "" for h in heads] for i in range(deep)] + [list(row) for row in zip(*(c for _, c in cols))]
-    put = lambda row: "  ".join(v.ljust(size(c)) if i == 0 else v.rjust(size(c)) for i, (v, c) in enumerate(zip(row, cols))).rstrip()
-    notes = board.notes + ([f"Also in .frame: {', '.join(dropped)}."] if dropped else [])
-    table = [put(r) for r in lines]
-    return "\n".join([*table[:deep], "─" * max(map(len, table)), *table[deep:], "", *(line for n in notes for line in textwrap.wrap(n, width))])
-
-# %% ../../nbs/09_bench/03a_leaderboard.ipynb #9f3e2f79
-def html_table(board: Leaderboard) -> str:
-    "A leaderboard as an HTML table in the colours of the page around it."
-    b = "font-weight:bold" if board.winner else ""
-    cell = lambda v, tag="td", style="": f"<{tag} style='text-align:right;white-space:nowrap;{style}'>{escape(v)}</{tag}>"
-    left = lambda v, tag="td", style="": f"<{tag} style='text-align:left;{style}'>{escape(v)}</{tag}>"
-    head = "<tr><th></th>" + left("system", "th") + "".join(f"<th style='text-align:right;vertical-align:bottom'>{escape(h)}</th>" for h, _ in board.columns) + "</tr>"
-    rows = ["<tr>" + cell(f"{m} {r}", style=b if i == 0 else "") + left(name, style=b if i == 0 else "")
-            + "".join(cell(c[i], style=b if i == 0 and j == 0 else "") for j, (_, c) in enumerate(board.columns)) + "</tr>"
-            for i, (m, r, name) in enumerate(zip(board.marks, board.frame.index, board.frame["system"]))]
-    return f"<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>" + "".join(f"<p style='max-width:70em'>{escape(n)}</p>" for n in board.notes)
+# %% ../../nbs/09_bench/03a_leaderboard.ipynb #eeb3c020
+def _answer(board: Leaderboard) -> str:
+    "The answer in a sentence; empty for a single system."
+    f, s = board.frame, len(board)
+    if s < 2: return ""
+    first, mean, tied = f["system"].iloc[0], number(f[board.metric].iloc[0]), int(f["tied"].sum())
+    if board.winner: return f"{first} wins: {board.metric} {mean}, better than {'the other' if s == 2 else f'each of the {s - 1} others'} by more than chance explains."
+    return f"No winner: {tied} of {s} systems cannot be told apart from the first, {first} ({board.metric} {mean})."
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #115a8fac
 def leaderboard(
@@ -197,16 +210,19 @@ def leaderboard(
     correction: str | None = None,  # bh or none, where Holm (against a baseline) and max-T (all pairs) are not wanted; holm
 ) -> Leaderboard:
     "Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of the choice."
-    metric = one_of("metric", metric or results.metrics[0], results.metrics)
-    if correction is not None: one_of("correction", correction, CORRECTIONS)
+    metric = results.metric(metric)
+    if correction is not None: one_of("correction", correction, CORRECTIONS, "leaderboard")
+    if baseline is not None: one_of("system", baseline, results.names, "leaderboard")
     drawn = grouping(results.gold)
     optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups >= FEWEST_SCORES else None
-    return Leaderboard(leaderboard_frame(results, metric, baseline, correction), metric, len(results.corpus), baseline, optimism, drawn.note, correction)
+    pairs, order = all_pairs(results, metric, baseline, correction), _order(results.scores(metric).mean(axis=0))
+    frame = leaderboard_frame(results, metric, pairs, baseline, correction)
+    return Leaderboard(frame, metric, len(results.corpus), baseline, optimism, drawn.note, correction, pairs[np.ix_(order, order)], _remarks(results))
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #33eb1a3f
 def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
     "Rows of the two systems, and whether the data chose any of them."
-    at = [None if name is None else results.names.index(one_of("system", name, results.names)) for name in (a, b)]
+    at = [None if name is None else results.names.index(one_of("system", name, results.names, "compare")) for name in (a, b)]
     rest = [int(i) for i in _order(results.scores(metric).mean(axis=0)) if i not in at]
     first = rest.pop(0) if at[0] is None and rest else at[0]
     second = rest.pop(0) if at[1] is None and rest else at[1]
@@ -220,7 +236,7 @@ def compare(
     b: str | None = None,  # the best of the others unless named
 ) -> str:
     "What a careful researcher would say about two systems, and, where none is named, about the first and all others."
-    metric = one_of("metric", metric or results.metrics[0], results.metrics)
+    metric = results.metric(metric)
     i, j, looked = _picked(results, metric, a, b)
     x, s, drawn = results.scores(metric), len(results), grouping(results.gold)
     c = compare_pair(x[:, i], x[:, j], clusters=drawn.labels)
@@ -233,18 +249,19 @@ def compare(
              f"({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
     rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
     holds = f"This holds for questions like these on these {len(results.corpus)} documents." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
-    return " ".join([means, _verdict(x[:, i] - x[:, j], A if c.mean_difference > 0 else B, p, pairs, drawn), *rest, holds])
+    return " ".join([_verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn), means, *rest, holds])
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #94718ef2
-def _verdict(d: np.ndarray, better: str, p: float, pairs: int, drawn: Grouping) -> str:
+def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn: Grouping) -> str:
     "The sentence that says whether a difference is more than chance, and if not, what could have been seen."
+    better, other = names
     how = f"paired sign-flip test, p {'' if p < .001 else '= '}{p_text(p)}" + (f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else "")
-    if p < ALPHA: return f"{better} is better by more than chance explains ({how})."
-    if not d.any(): return f"Nothing tells them apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
-    if drawn.groups < 2: return "Nothing tells them apart."
+    if p < ALPHA: return f"{better} is better than {other} by more than chance explains ({how})."
+    if not d.any(): return f"Nothing tells {better} and {other} apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
+    if drawn.groups < 2: return f"Nothing tells {better} and {other} apart."
     least, needed = minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
     more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f", and one as large as this one would take about {needed - len(d):,} more questions"
-    return f"Chance alone could do that ({how}), so neither may be called better; a true difference would have to be about {number(least)} to be found four times in five{more}."
+    return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). A true difference would have to be about {number(least)} to be found four times in five{more}."
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
@@ -261,7 +278,7 @@ def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: G
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #16ff47af
 def best(results: Results, metric: str | None = None) -> Any:
     "The system with the best mean of `metric`; says how much the choice flatters it, by nested cross-validation."
-    metric = one_of("metric", metric or results.metrics[0], results.metrics)
+    metric = results.metric(metric)
     first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
     if first.system is None: raise ConfigError(f"the system {first.name!r} was not made here", "best", f"Make it again from its code: {first.config}")
     o = leaderboard(results, metric).optimism
@@ -275,7 +292,7 @@ def slices(
     b: str | None = None,  # the best of the others unless named
 ) -> Slices:
     "Two systems by tag of the questions."
-    metric = one_of("metric", metric or results.metrics[0], results.metrics)
+    metric = results.metric(metric)
     i, j, _ = _picked(results, metric, a, b)
     x, tags = results.scores(metric), [q.tags for q in results.gold.answerable]
     return slice_by_tag(x[:, i], x[:, j], tags, (results.names[i], results.names[j]), clusters=grouping(results.gold).labels)

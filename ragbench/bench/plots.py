@@ -6,23 +6,25 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .leaderboard import clip
-from .results import Results, one_of, parts
+from .names import clip, short_names
+from .results import Results, parts
+from .views import selected
 from ..core.charts import DASHES, MARKERS, PALETTE, Chart
-from ..core.errors import ConfigError
-from ..core.estimates import interval_words, number
+from ..core.errors import ConfigError, at_least, one_of
+from ..core.estimates import interval_words
+from ..core.numbers import number, percent
 from ..evaluate.statistics import bootstrap_interval
 
 # %% auto #0
-__all__ = ['KINDS', 'short_code', 'Look', 'looks', 'spread', 'short_names', 'curve_frame', 'budget_curve', 'pareto_frame',
+__all__ = ['KINDS', 'FILLS', 'short_code', 'Look', 'looks', 'spread', 'curve_frame', 'budget_curve', 'pareto_frame', 'costs',
            'pareto']
 
 # %% ../../nbs/09_bench/04_plots.ipynb #4c053ba7
@@ -45,6 +47,7 @@ def _distinct(codes: Sequence[str]) -> dict[str, str]:
 
 # %% ../../nbs/09_bench/04_plots.ipynb #fff57bc1
 KINDS = ("Dense", "Lexical", "Hybrid")
+FILLS = ("full", "none", "left", "bottom")
 
 @dataclass(frozen=True)
 class Look:
@@ -58,7 +61,7 @@ class Look:
     embedder: str
 
 def looks(results: Results) -> dict[str, Look]:
-    "The look of each system: colour by kind, marker by chunker, filling by embedder, line by variant within its kind."
+    "The look of each system: colour by kind, marker by chunker, filling by embedder (while there are markers and fillings enough), line by variant within its kind."
     found = [parts(s.config) for s in results.systems]
     values = lambda key: list(dict.fromkeys(p.get(key, "") for p in found))
     kinds = [*KINDS, *sorted(set(values("retrieve")) - set(KINDS))]
@@ -69,8 +72,8 @@ def looks(results: Results) -> dict[str, Look]:
         kind, variant = p.get("retrieve", ""), (p.get("embedder", ""), p.get("fuse", ""))
         mine = variants.setdefault(kind, [])
         if variant not in mine: mine.append(variant)
-        marker = chunks.index(p.get("chunk", "")) if p else len(out)
-        fill = ("full", "none", "left", "bottom")[embedders.index(p["embedder"]) % 4] if p.get("embedder") else "full"
+        marker = (chunks.index(p.get("chunk", "")) if p else len(out)) if len(chunks) <= len(MARKERS) else 0
+        fill = FILLS[embedders.index(p["embedder"])] if p.get("embedder") and len(embedders) <= len(FILLS) else "full"
         out[s.name] = Look(PALETTE[kinds.index(kind) % len(PALETTE)], MARKERS[marker % len(MARKERS)], DASHES[mine.index(variant) % len(DASHES)],
                            fill, kind, p.get("chunk", ""), p.get("embedder", ""))
     return out
@@ -96,12 +99,6 @@ def spread(
     at[order] = np.clip(base, low, max(low, high - gap * (len(y) - 1))) + gap * np.arange(len(y))
     return at
 
-def short_names(names: Sequence[str]) -> list[str]:
-    "Names without the words that all of them begin with, at most 40 characters long."
-    words = [n.split(" ") for n in names]
-    same = len(os.path.commonprefix(words)) if len(names) > 1 else 0
-    return [clip(" ".join(w[min(same, len(w) - 1):]), 40) for w in words]
-
 # %% ../../nbs/09_bench/04_plots.ipynb #e63edffd
 def curve_frame(results: Results):
     "Mean evidence recall with its interval by system and budget, as a long DataFrame."
@@ -113,13 +110,6 @@ def curve_frame(results: Results):
     return pd.DataFrame(rows, columns=["system", "tokens", "evidence_recall", "low", "high"])
 
 # %% ../../nbs/09_bench/04_plots.ipynb #5ca17d5d
-def _panels(results: Results, look: Mapping[str, Look], most: int = 6) -> list[tuple[str, list[str]]]:
-    "Title and systems of each panel: all in one while they are few, else one for each chunker."
-    chunks = list(dict.fromkeys(l.chunk for l in look.values()))
-    if len(results) <= most or not 2 <= len(chunks) <= 8: return [("", results.names)]
-    title = _distinct(chunks)
-    return [(title[c] if c else "other", [n for n in results.names if look[n].chunk == c]) for c in chunks]
-
 def _some(budgets: Sequence[int], apart: float = .14) -> list[int]:
     "Budgets far enough from each other, on a logarithmic axis, for their labels not to touch; the first and the last are among them."
     least, kept = apart * math.log(budgets[-1] / budgets[0]), [budgets[0]]
@@ -127,43 +117,62 @@ def _some(budgets: Sequence[int], apart: float = .14) -> list[int]:
         if math.log(b / kept[-1]) >= least and math.log(budgets[-1] / b) >= least: kept.append(b)
     return kept + list(budgets[-1:]) * (len(budgets) > 1)
 
-def _curve_panel(ax, data, names: list[str], look: Mapping[str, Look]) -> None:
-    "Lines with bands, and names at their right ends."
+def _behind(ax, data, names: Sequence[str]) -> None:
+    "Systems that are there to compare with: thin grey lines."
+    for name in names:
+        one = data[data["system"] == name]
+        ax.plot(one["tokens"], one["evidence_recall"], color="#888888", alpha=.45, linewidth=.9, zorder=1)
+
+def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share: float) -> None:
+    "Lines with bands, and names at their right ends; `share` of the axes' height is what a label takes."
     inside = data[data["system"].isin(names)]
-    budgets = sorted(set(inside["tokens"]))
+    budgets = sorted(set(data["tokens"]))
     if len(budgets) > 1: ax.set_xscale("log")
     ticks = _some(budgets)
     ax.set_xticks(ticks, [f"{b:,}" for b in ticks]); ax.xaxis.minorticks_off()
-    ax.set_ylim(0, 1.02); ax.set_yticks(np.arange(0, 1.01, .2), [f"{v:.0%}".replace("%", " %") for v in np.arange(0, 1.01, .2)])
+    ax.set_ylim(0, 1.02); ax.set_yticks(np.arange(0, 1.01, .2), [percent(v, 0) for v in np.arange(0, 1.01, .2)])
     last = [float(inside[(inside["system"] == n) & (inside["tokens"] == budgets[-1])]["evidence_recall"].iloc[0]) for n in names]
-    for name, end, at, label in zip(names, last, spread(last, .062, .02, 1.0), short_names(names)):
+    for name, end, at, label in zip(names, last, spread(last, share, .5 * share, 1.02 - .5 * share), short_names(names, 44)):
         one, l = inside[inside["system"] == name], look[name]
         ax.fill_between(one["tokens"], one["low"], one["high"], color=l.color, alpha=.09, linewidth=0)
         ax.plot(one["tokens"], one["evidence_recall"], color=l.color, linestyle=l.dashes, marker=l.marker, fillstyle=l.filled, markersize=5,
-                markevery=max(1, len(budgets) // 5))
+                markevery=max(1, len(budgets) // 5), zorder=2)
         ax.annotate(label, (budgets[-1], end), xytext=(1.07, at), textcoords=ax.get_yaxis_transform(), va="center", fontsize=10,
                     arrowprops={"arrowstyle": "-", "color": l.color, "lw": 1, "shrinkA": 2, "shrinkB": 4, "relpos": (0, .5)})
 
 # %% ../../nbs/09_bench/04_plots.ipynb #777a4a72
-def budget_curve(results: Results) -> Chart:
-    "Evidence recall against the token budget, with 95 % intervals."
+def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
+    "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
+    at_least("top", top, 1, "budget_curve")
+    if systems is None:
+        last = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)         # a stand-in for the area: the mean over the budgets
+        rows = sorted(np.argsort(-last, kind="stable")[:top].tolist())
+    else: rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
+    chosen = [results.names[i] for i in rows]
+    return dataclasses.replace(results, systems=[results.systems[i] for i in rows], latency_ms={}, step_ms={}), [n for n in results.names if n not in chosen]
+
+def budget_curve(
+    results: Results,
+    systems: Any = None,   # names, patterns or predicates as in `Results.select`; the best over all budgets unless given
+    top: int = 8,          # so many of them, where none are named
+) -> Chart:
+    "Evidence recall against the token budget, with 95 % intervals; `.data` has all systems."
     if not results.curve_budgets: raise ConfigError("no curve was measured", "budget_curve", "Give bench(…, budgets=[500, 1000, 2000])")
-    look, data = looks(results), curve_frame(results)
-    panels = _panels(results, look)
-    columns = min(2, len(panels)); lines = math.ceil(len(panels) / columns)
+    shown, others = _drawn(results, systems, top)
+    look, data = looks(shown), curve_frame(results)
+    if len({l.color for l in look.values()}) == 1: look = {n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)]) for i, (n, l) in enumerate(look.items())}   # one kind: colours are free to say more
+    height = max(4.3, 1.4 + .3 * len(shown))
     def draw(figure) -> None:
-        axes = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
-        for ax, (title, names) in zip(axes.flat, panels):
-            _curve_panel(ax, data, names, look)
-            ax.set_title(title)
-            if ax.get_subplotspec().is_last_row(): ax.set_xlabel("tokens of retrieved text")
-        for ax in axes.flat[len(panels):]: ax.set_axis_off()
-        for ax in axes[:, 0]: ax.set_ylabel("evidence found")
-    at_end = data[data["tokens"] == data["tokens"].max()].sort_values("evidence_recall", ascending=False, kind="stable")
-    say = lambda r: f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
-    alt = (f"Share of the evidence found against the token budget, {len(results)} systems, budgets from {min(results.curve_budgets):,} to {max(results.curve_budgets):,} tokens. "
-           f"At the largest the highest is {say(at_end.iloc[0])}, the lowest {say(at_end.iloc[-1])}.")
-    return Chart("Evidence found within a token budget", alt, data, draw, (7.4 if columns == 1 else 11.5, 4.3 * lines))
+        ax = figure.subplots()
+        _behind(ax, data, others)
+        _curve_panel(ax, data, shown.names, look, .3 / (height - 1))
+        ax.set_xlabel("tokens of retrieved text"); ax.set_ylabel("evidence found")
+    at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(shown.names)].sort_values("evidence_recall", ascending=False, kind="stable")
+    said = lambda r: f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
+    grey = f", {len(others)} more in grey" if others else ""
+    alt = (f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from {min(results.curve_budgets):,} to {max(results.curve_budgets):,} tokens. "
+           f"At the largest the highest is {said(at_end.iloc[0])}, the lowest {said(at_end.iloc[-1])}.")
+    return Chart("Evidence found within a token budget", alt, data, draw, (9.6, height))
 
 # %% ../../nbs/09_bench/04_plots.ipynb #c8bdceef
 _COSTS = {"index_bytes": "index size, bytes", "chunks": "chunks in the index", "mean_tokens": "mean tokens of a chunk"}
@@ -172,9 +181,6 @@ def pareto_frame(results: Results, quality: str, cost: str):
     "Cost and quality with intervals by system, and whether it is on the frontier, as a DataFrame."
     import pandas as pd
     speed = results.latency()
-    measured = [c for c in ("latency_p50", "latency_p95", "latency_p99") if speed[c].notna().any()]
-    facts = [k for k in dict.fromkeys(k for s in results.systems for k in s.facts) if all(s.facts.get(k, 0) > 0 for s in results.systems)]
-    one_of("cost (measured for these systems)", cost, measured + facts)
     x = speed[cost].to_numpy() if cost in speed else np.array([s.facts[cost] for s in results.systems], np.float64)
     ends = speed[[f"{cost}_low", f"{cost}_high"]].to_numpy() if cost in speed else np.full((len(x), 2), np.nan)
     scores = results.scores(quality)
@@ -232,9 +238,22 @@ def _name_points(ax, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None
     ax.set_ylim(bottom, max([top, *(h + 1.4 * gap for *_, h in placed)]))
 
 # %% ../../nbs/09_bench/04_plots.ipynb #ecbeaa0d
-def pareto(results: Results, quality: str | None = None, cost: str = "latency_p95") -> Chart:
-    "Quality against cost with 95 % intervals and the frontier."
-    quality = one_of("metric", quality or results.metrics[0], results.metrics)
+def costs(results: Results) -> list[str]:
+    "The costs that were measured for these systems, latencies first."
+    speed = results.latency()
+    measured = [c for c in ("latency_p95", "latency_p50", "latency_p99") if speed[c].notna().any()]
+    return measured + [k for k in dict.fromkeys(k for s in results.systems for k in s.facts) if k in _COSTS and all(s.facts.get(k, 0) > 0 for s in results.systems)]
+
+def pareto(
+    results: Results,
+    quality: str | None = None,   # a metric; the first unless named
+    cost: str | None = None,      # of `costs`; the first unless named: p95 latency where it was measured
+) -> Chart:
+    "Quality against cost with 95 % intervals and the frontier; raises `ConfigError` where no cost is known."
+    quality = results.metric(quality)
+    there = costs(results)
+    if not there: raise ConfigError("no cost is known of all these systems", "pareto", "Time them with bench(…, rounds=3), or select systems of ours")
+    cost = there[0] if cost is None else one_of("cost (measured for these systems)", cost, there, "pareto")
     look, data = looks(results), pareto_frame(results, quality, cost)
     label = f"{cost.removeprefix('latency_')} latency, milliseconds a query" if cost.startswith("latency_") else _COSTS.get(cost, cost.replace("_", " "))
     def draw(figure) -> None:
@@ -247,5 +266,5 @@ def pareto(results: Results, quality: str | None = None, cost: str = "latency_p9
         ax.set_xlabel(f"{label} (logarithmic)"); ax.set_ylabel(quality)
         _key(figure, look)
     front, unit = data[data["frontier"]].sort_values(cost), " ms" if cost.startswith("latency_") else ""
-    steps = "; ".join(f"{r.system} {r.y:.3f} at {r.x:,.3g}{unit}" for r in front.rename(columns={quality: "y", cost: "x"}).itertuples())
+    steps = "; ".join(f"{r.system} {number(r.y)} at {r.x:,.3g}{unit}" for r in front.rename(columns={quality: "y", cost: "x"}).itertuples())
     return Chart(f"{quality} against {label}", f"{quality} against {label}, {len(data)} systems. On the frontier, cheapest first: {steps}.", data, draw, (9.2, 5.6))

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 import ast
 import csv
+import dataclasses
 import functools
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .costs import efficiency_frame, latency_frame, step_frame
+from .views import Choices, Looks, Tables, Views
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
-from ..core.errors import ConfigError, DataError
+from ..core.errors import ConfigError, DataError, at_least, one_of
 from ..core.gold import Gold, gold_from_spans
 from ..core.runs import Run
 from ..core.spans import overlap
 
 # %% auto #0
-__all__ = ['SystemResult', 'parts', 'one_of', 'Results', 'waterfall_of', 'quality_frame', 'quality_text', 'toy_corpus',
-           'toy_results']
+__all__ = ['SystemResult', 'call_names', 'parts', 'Results', 'kept', 'waterfall_of', 'quality_frame', 'quality_text',
+           'toy_corpus', 'toy_results']
 
 # %% ../../nbs/09_bench/03_results.ipynb #526bebc0
 @dataclass(frozen=True, eq=False)
@@ -41,10 +41,17 @@ class SystemResult:
     facts: Mapping[str, float] = field(default_factory=dict)  # chunks, mean_tokens, index_bytes, truncated_chunks, gold_past_window (a share)
     system: Any = None                 # the `System` itself, where this session made it
     stages: tuple[Any, ...] = ()       # the ranking after each step, as `ragbench.evaluate.waterfall.Stage`
+    parts: tuple[Any, ...] = ()        # the ranking of each retriever of a hybrid by itself, as `Stage`
 
     def __post_init__(self):
         object.__setattr__(self, "scores", {m: np.asarray(s, np.float64) for m, s in self.scores.items()})
         object.__setattr__(self, "curve", np.asarray(self.curve, np.float64))
+
+    @functools.cached_property
+    def code(self) -> str:
+        "`config` as Python itself would write it; as it is where it is no code."
+        try: return ast.unparse(ast.parse(self.config, mode="eval"))
+        except (SyntaxError, ValueError): return self.config
 
     def __repr__(self) -> str: return f"SystemResult({self.name!r}, {', '.join(f'{m} {s.mean():.3f}' for m, s in self.scores.items())})"
 
@@ -53,12 +60,18 @@ def _name(node: ast.expr | None) -> str:
     "The name that is called in `Name(...)`, or an empty string."
     return getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
 
+def call_names(config: str) -> list[str]:
+    "The names that a system's code calls, each once, in order; empty where it is no code."
+    try: tree = ast.parse(config, mode="eval")
+    except (SyntaxError, ValueError): return []
+    return list(dict.fromkeys(n for c in ast.walk(tree) if (n := _name(c))))
+
 def parts(
     config: str,  # code that makes a system, as in SystemResult.config
 ) -> dict[str, str]:
     "The choices in a system's code, read without running it: `retrieve`, `chunk`, `embedder`, `fuse`, as far as they are there."
     try: tree = ast.parse(config, mode="eval").body
-    except SyntaxError: return {}
+    except (SyntaxError, ValueError): return {}
     given = {k.arg: k.value for call in ast.walk(tree) if isinstance(call, ast.Call) for k in reversed(call.keywords)}
     embedders = [ast.unparse(c) for c in ast.walk(tree) if _name(c).endswith("Embedder")]
     found = {"retrieve": _name(given.get("retrieve")), "chunk": ast.unparse(given["chunk"]) if "chunk" in given else "",
@@ -79,76 +92,9 @@ def _check(r: Results) -> None:
         if name not in names: raise DataError(f"latencies of {name!r}, which is no system", "Results")
         if np.ndim(ms) != 2 or not np.size(ms): raise DataError(f"latencies of {name!r} have shape {np.shape(ms)}", "Results", "Give (rounds, queries) milliseconds")
 
-# %% ../../nbs/09_bench/03_results.ipynb #5eb30d64
-def one_of(
-    what: str,                # "metric", "system"
-    given: str,
-    known: Iterable[str],
-) -> str:
-    "`given` if it is known, else a `ConfigError` that names what is."
-    known = list(known)
-    if given not in known: raise ConfigError(f"there is no {what} {given!r}", "Results", f"There is: {', '.join(known)}")
-    return given
-
-# %% ../../nbs/09_bench/03_results.ipynb #7c8de3f9
-class _Tables:
-    "What can be asked of results and answered with a table."
-    def quality(self):
-        "Mean of each metric over the answerable questions, rounded to 1e-6, as a DataFrame; no timings."
-        return quality_frame(self)
-    def quality_csv(self) -> str:
-        "`quality()` as text: the same bytes whenever the results are the same."
-        return quality_text(self)
-    def latency(self):
-        "p50, p95 and p99 in milliseconds with 95 % intervals and the number of calls; blank where calls were too few."
-        return self._latency.copy()
-    @functools.cached_property
-    def _latency(self): return latency_frame(self)
-    def steps(self):
-        "Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame; NaN where a system has no such step."
-        return step_frame(self)
-    def efficiency(self, depth: int = 5):
-        "What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index bytes, latency (ms), money spent on embedding: a DataFrame."
-        return efficiency_frame(self, depth)
-
-# %% ../../nbs/09_bench/03_results.ipynb #a6ac9728
-class _Views:
-    "What can be asked of results and is answered in later chapters."
-    def leaderboard(self, metric: str | None = None, baseline: str | None = None, correction: str | None = None):
-        "Systems from best to worst, with intervals and corrected tests: a `Leaderboard`."
-        from ragbench.bench.leaderboard import leaderboard
-        return leaderboard(self, metric, baseline, correction)
-    def best(self, metric: str | None = None):
-        "The `System` with the best mean; how much choosing it flatters it is said as a note."
-        from ragbench.bench.leaderboard import best
-        return best(self, metric)
-    def slices(self, metric: str | None = None, a: str | None = None, b: str | None = None):
-        "Two systems by tag of the questions, and whether their difference depends on the tag."
-        from ragbench.bench.leaderboard import slices
-        return slices(self, metric, a, b)
-    def waterfall(self, system: str | None = None, budget: int = 1000):
-        "Where one system (the best unless named) loses the evidence, step by step, within a budget of tokens: a `Waterfall`."
-        return waterfall_of(self, system, budget)
-    def compare(self, metric: str | None = None, a: str | None = None, b: str | None = None) -> str:
-        "What may be said about two systems; the best two unless named."
-        from ragbench.bench.leaderboard import compare
-        return compare(self, metric, a, b)
-    def pareto(self, quality: str | None = None, cost: str = "latency_p95"):
-        "Quality against cost, with the systems that nothing beats in both: a `Chart`."
-        from ragbench.bench.plots import pareto
-        return pareto(self, quality, cost)
-    def budget_curve(self):
-        "Evidence found within so many tokens: a `Chart`."
-        from ragbench.bench.plots import budget_curve
-        return budget_curve(self)
-    def report(self, path: str | Path = "report.html", **options) -> Path:
-        "Write everything as one HTML file that needs nothing else; returns its path. Options as in `ragbench.bench.report.report`."
-        from ragbench.bench.report import report
-        return report(self, path, **options)
-
 # %% ../../nbs/09_bench/03_results.ipynb #14a37b13
 @dataclass(frozen=True, eq=False)
-class Results(_Tables, _Views):
+class Results(Tables, Views, Looks, Choices):
     "The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies, and the manifest."
     corpus: Corpus
     gold: Gold
@@ -165,7 +111,7 @@ class Results(_Tables, _Views):
         _check(self)
 
     def __len__(self) -> int: return len(self.systems)
-    def __getitem__(self, name: str) -> SystemResult: return self.systems[self.names.index(one_of("system", name, self.names))]
+    def __getitem__(self, name: str) -> SystemResult: return self.systems[self.names.index(one_of("system", name, self.names, "Results"))]
     def __repr__(self) -> str:
         return f"Results({len(self)} systems, {self.n} answerable of {len(self.gold)} questions, {len(self.corpus)} documents; {', '.join(self.metrics)})"
     def _repr_html_(self) -> str: return self.leaderboard()._repr_html_()
@@ -177,14 +123,32 @@ class Results(_Tables, _Views):
     @property
     def tokenizer(self) -> str: return self.manifest.get("settings", {}).get("tokenizer", "cl100k_base")
 
+    @property
+    def texts(self) -> bool:
+        "Whether the texts of the corpus are there; results can be saved without."
+        return not getattr(self.corpus, "absent", False)
+
     def scores(self, metric: str | None = None) -> np.ndarray:
         "Scores of every answerable question, `(n, systems)`; the first metric unless one is named."
-        metric = one_of("metric", metric or self.metrics[0], self.metrics)
+        metric = self.metric(metric)
         return np.stack([s.scores[metric] for s in self.systems], axis=1)
     def per_query(self, metric: str | None = None):
         "One row an answerable question, one column a system, as a DataFrame."
         import pandas as pd
         return pd.DataFrame(self.scores(metric), columns=self.names, index=pd.Index([q.query_id for q in self.gold.answerable], name="query_id"))
+
+# %% ../../nbs/09_bench/03_results.ipynb #0867108a
+def kept(
+    results: Results,
+    rows: Sequence[int],   # positions of the systems to keep
+) -> Results:
+    "Results of some of the systems, which remember from how many they were selected."
+    systems = tuple(results.systems[i] for i in rows)
+    names = {s.name for s in systems}
+    manifest = {**results.manifest, "selected_from": max(len(results), results.manifest.get("selected_from", 0))} if len(systems) < len(results) else results.manifest
+    out = dataclasses.replace(results, systems=systems, manifest=manifest, latency_ms={n: v for n, v in results.latency_ms.items() if n in names}, step_ms={n: v for n, v in results.step_ms.items() if n in names})
+    out._handed.update({k: v[list(rows)] for k, v in results._handed.items()})
+    return out
 
 # %% ../../nbs/09_bench/03_results.ipynb #65a3ed5d
 def waterfall_of(results: Results, system: str | None, budget: int):
@@ -192,6 +156,7 @@ def waterfall_of(results: Results, system: str | None, budget: int):
     from ragbench.evaluate.waterfall import Stage, waterfall
     name = results.names[int(np.argmax(np.round(results.scores().mean(axis=0), 9)))] if system is None else system
     s = results[name]
+    at_least("budget", budget, 1, "waterfall")
     return waterfall(results.gold, results.corpus, s.stages or [Stage("search", s.chunks, s.run)], budget, results.tokenizer)
 
 # %% ../../nbs/09_bench/03_results.ipynb #fb3e0669

@@ -5,10 +5,12 @@
 # %% ../../nbs/00_core/00_errors.ipynb #5980f627
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 # %% auto #0
-__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least']
+__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'one_of']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -58,3 +60,18 @@ def at_least(
     if not is_int or value < low:
         raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
     return int(value)
+
+# %% ../../nbs/00_core/00_errors.ipynb #c2a17e77
+def one_of(
+    what: str,             # "metric", "system"
+    given: Any,
+    known: Iterable[str],
+    owner: str = "",       # where it was asked for
+) -> str:
+    "`given` if it is among the known names, else a `ConfigError` that offers the nearest one."
+    known = list(known)
+    if isinstance(given, str) and given in known: return given
+    lower = {k.lower(): k for k in known}
+    near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.5) if isinstance(given, str) else []
+    there = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    raise ConfigError(f"there is no {what} {given!r:.80}", owner, (f"Did you mean {lower[near[0]]!r}? " if near else "") + f"There is: {there}")

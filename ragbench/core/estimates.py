@@ -10,19 +10,10 @@ import math
 import numpy as np
 
 from .errors import ConfigError, DataError
+from .numbers import number
 
 # %% auto #0
-__all__ = ['FEWEST_SCORES', 'number', 'without_interval', 'estimate', 'interval_words', 'bounded_interval', 'at_edge', 'scales']
-
-# %% ../../nbs/00_core/14_estimates.ipynb #03231ba3
-def number(
-    x: float | None,
-    form: str = ".3f",   # as Python's format has it, with or without a sign
-) -> str:
-    "A number for people: a true minus sign, no sign on what rounds to zero, and nothing at all for `None` and NaN."
-    if x is None or math.isnan(x): return ""
-    text = format(x, form)
-    return text.lstrip("+-") if not any(c in "123456789" for c in text) and math.isfinite(x) else text.replace("-", "−")
+__all__ = ['FEWEST_SCORES', 'without_interval', 'estimate', 'interval_words', 'bounded_interval', 'at_edge', 'scales']
 
 # %% ../../nbs/00_core/14_estimates.ipynb #32a51473
 FEWEST_SCORES = 5   # questions, or groups of them; with fewer there is no interval
