@@ -19,7 +19,7 @@ import numpy as np
 from .views import Choices, Looks, Tables, Views
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
-from ..core.errors import ConfigError, DataError, at_least, one_of
+from ..core.errors import DataError, at_least, one_of
 from ..core.gold import Gold, gold_from_spans
 from ..core.runs import Run
 from ..core.spans import overlap

@@ -21,7 +21,6 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field, Heading, Page, Turn
 from ..core.errors import DataError, RagbenchError
 from ..core.files import write_atomic
-from ..core.fingerprint import fingerprint
 from ..core.gold import Evidence, Gold, Query
 from ..core.runs import Run
 from ..core.store import versions

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from .names import clip, legend, short_names
+from .names import legend, short_names
 from ..core.errors import ConfigError, one_of
 
 # %% auto #0
