@@ -25,7 +25,7 @@ def without_interval(
     "Why there is no interval, in a few words."
     few = f"1 {what.removesuffix('s')} is" if n == 1 else f"{n} {what} are"
     if n < FEWEST_SCORES: return f"no interval: {few} too few, {FEWEST_SCORES} are needed"
-    return f"no interval: the {n:,} {what} hardly differ"
+    return f"no interval: all {n:,} {what} score the same"
 
 def estimate(
     mean: float,
@@ -94,10 +94,8 @@ def at_edge(
     sizes: np.ndarray,    # (g,) questions in each group
     bounds: np.ndarray,   # (s, 2) scale of each column, NaN where there is none
 ) -> np.ndarray:
-    "Which columns say too little about their own spread: all but one group equal, or nearly all of a share on one side: `(s,)` bool."
-    each = np.sort(sums / sizes[:, None], axis=0)
-    near = lambda a, b: np.abs(each[a] - each[b]) <= _SAME
-    equal = near(0, -1) if len(each) < 3 else near(0, -2) | near(1, -1)
+    "Which columns say too little about their own spread: all groups equal, or nearly all of a share on one side: `(s,)` bool."
+    equal = np.ptp(sums / sizes[:, None], axis=0) <= _SAME
     low, high = bounds[:, 0], bounds[:, 1]
     mass = ((sums - low * sizes[:, None]) / (high - low)).sum(axis=0) / sizes.mean()
     share = low == 0                                           # of differences the middle is the usual place

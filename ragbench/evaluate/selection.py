@@ -25,7 +25,7 @@ def held_out_scores(
     clusters: np.ndarray | None = None,  # (n,) labels of queries that stay in one fold, such as documents
 ) -> tuple[np.ndarray, np.ndarray]:
     "What choosing the best scores on each query that did not choose, `(n,)`, and the share of folds that chose each system, `(s,)`."
-    x = _table(scores, "held_out_scores")
+    x, _ = _table(scores, "held_out_scores"), at_least("seed", seed, 0, "held_out_scores")
     group = np.arange(len(x)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
     if at_least("folds", folds, 2, "held_out_scores") > group.max() + 1:
         raise ConfigError(f"folds is {folds} for {group.max() + 1} {'queries' if clusters is None else 'clusters'}", "held_out_scores", "Give at most one fold each")

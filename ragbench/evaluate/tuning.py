@@ -9,40 +9,44 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.charts import DASHES, PALETTE, Chart
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError
+from ..core.errors import ConfigError, DataError, at_least
 from ..core.estimates import estimate, number
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
 from ..core.runs import Run
+from ..core.store import Store
 from .arrays import KERNELS, array_metrics
 from .clusters import grouping
 from .corrections import compare_family
 from .metrics import Metric
+from .parts import HYBRID_DEPTH, Part, fusion_parts
 from .scores import parse_name, score_run
 from .selection import Optimism, held_out_scores
 from .statistics import Comparison, all_ties, bootstrap_interval
 from .units import judge
 from ..search.fusion import RRF, MinMax, ZScore, rank_batch
 from ..search.ranx_fusion import RanxFusion
+from ..system.retrieve import Hybrid
 from ..system.system import expand
 
 # %% auto #0
 __all__ = ['METHODS', 'candidates', 'lined_up', 'scored_by', 'fusion_scores', 'FusionTuning', 'tune_fusion']
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #b82e3420
-_SHARES = tuple(i / 20 for i in range(21))
+_SHARES = tuple((i / 20, (20 - i) / 20) for i in range(21))
 METHODS = {  # name: (what is varied, {value: fusion})
     "rrf": ("k", {k: RRF(k) for k in (0, 1, 2, 5, 10, 20, 30, 40, 60, 80, 100, 150, 200, 300, 500)}),
-    "weighted_rrf": ("weight of the first", {w: RRF(60, (w, 1 - w)) for w in _SHARES}),
-    "minmax": ("weight of the dense run", {w: MinMax(w) for w in _SHARES}),
-    "zscore": ("weight of the dense run", {w: ZScore(w) for w in _SHARES}),
-    "mixed": ("weight of the first", {w: RanxFusion("mixed", weights=(w, 1 - w)) for w in _SHARES}),
+    "weighted_rrf": ("weight of the first", {w: RRF(60, (w, v)) for w, v in _SHARES}),
+    "minmax": ("weight of the dense run", {w: MinMax(w) for w, _ in _SHARES}),
+    "zscore": ("weight of the dense run", {w: ZScore(w) for w, _ in _SHARES}),
+    "mixed": ("weight of the first", {w: RanxFusion("mixed", weights=(w, v)) for w, v in _SHARES}),
 }
 
 def candidates(
@@ -53,7 +57,9 @@ def candidates(
         if method not in METHODS: raise ConfigError(f"method is {method!r}", "tune_fusion", f"Choose from {', '.join(METHODS)}, or give a fusion such as MinMax(dense=[0.3, 0.5])")
         name, grid = METHODS[method]
         return name, list(grid), list(grid.values())
-    fusions = [f for m in (method if isinstance(method, (list, tuple)) else [method]) for f in expand(m)]
+    given = method if isinstance(method, (list, tuple)) else [method]
+    if classes := [m for m in given if isinstance(m, type)]: raise ConfigError(f"{classes[0].__name__} is a class", "tune_fusion", f"Give {classes[0].__name__}(…), with its arguments")
+    fusions = [f for m in given for f in expand(m)]
     if wrong := [f for f in fusions if not hasattr(f, "fuse_batch")]:
         raise ConfigError(f"{wrong[0]!r} has no fuse_batch", "tune_fusion", "Give fusions of ragbench.search, or a subclass of ArrayFusion")
     if len(fusions) < 2: raise ConfigError(f"there is nothing to choose from: {fusions}", "tune_fusion", "Give two fusions or more, such as MinMax(dense=[0.3, 0.5, 0.7])")
@@ -86,14 +92,14 @@ def fusion_scores(
     gold: Gold,
     chunks: Chunks,
     metric: str,
-    kinds: Sequence[str] = ("dense", "lexical"),  # of each run
-    depth: int = 0,                               # of the fused list; as deep as the deepest run unless given
+    kinds: Sequence[str],   # dense or lexical, of each run
+    cut: int = 0,           # chunks of the fused list that are judged; as many as the deepest run has unless given
 ) -> np.ndarray:
     "The metric of each answerable query under each fusion, `(n, len(fusions))`."
     rows, scores = lined_up(runs, gold)
     ids, hashes, out = tuple(q.query_id for q in gold.answerable), hash64([q.text for q in gold.answerable]), []
     for f in fusions:
-        fused, best = rank_batch(*f.fuse_batch(rows, scores, kinds), hashes, chunks.text_hashes, depth or max(r.shape[1] for r in rows))
+        fused, best = rank_batch(*f.fuse_batch(rows, scores, kinds), hashes, chunks.text_hashes, cut or max(r.shape[1] for r in rows))
         out.append(scored_by(Run(ids, best, fused), gold, chunks, metric))
     return np.stack(out, axis=1)
 
@@ -111,11 +117,18 @@ class FusionTuning:
     plain: dict[str, np.ndarray]       # (n,) of plain RRF and of each run alone
     clusters: np.ndarray | None
     drawn: str                         # what was drawn, and stayed together in a fold
+    names: tuple[str, ...] = ()        # of what was fused, in its order
+    retrievers: tuple[Any, ...] = ()   # the same as retrievers, `None` where there was only a run
+    depth: int = 0                     # chunks of each that were fused
 
     @property
     def row(self) -> int: return int(np.argmax(np.round(self.scores.mean(axis=0), 12)))
     @property
     def best(self) -> Any: return self.fusions[self.row]
+    @property
+    def hybrid(self) -> Hybrid:
+        "The retriever that scores what was tuned: the same parts in the same order, the same depth, the best fusion."
+        return _hybrid(self)
     @property
     def parameters(self) -> dict[str, Any]:
         "The fields of the chosen fusion."
@@ -146,6 +159,12 @@ def _against(t: FusionTuning) -> dict[str, Comparison]:
     "Held out, against plain RRF and each run alone; p corrected by Holm."
     return dict(zip(t.plain, compare_family(t.held[:, None] - np.stack(list(t.plain.values()), axis=1), clusters=t.clusters)))
 
+def _hybrid(t: FusionTuning) -> Hybrid:
+    if not t.retrievers or None in t.retrievers:
+        missing = [n for n, r in zip(t.names, t.retrievers) if r is None]
+        raise ConfigError(f"the retriever of {missing[0] if missing else 'a part'!r} is not known", "FusionTuning.hybrid", f"Put .best into a Hybrid of {', '.join(t.names) or 'the parts'}, in this order, with depth={t.depth}")
+    return Hybrid(*t.retrievers, fuse=t.best, depth=t.depth)
+
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #911eef65
 def _verdict(t: FusionTuning) -> str:
     "What tuning was worth, in sentences."
@@ -157,8 +176,9 @@ def _verdict(t: FusionTuning) -> str:
     said = "; ".join(f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who)
     first = next(iter(t.against.values()))
     advice = "" if first.p < 0.05 and first.mean_difference > 0 else " Plain RRF, which needs no tuning, will do." if first.p >= 0.05 else " Take plain RRF."
+    where = f" It fuses {', '.join(t.names)} in this order, {t.depth} deep." if t.names else ""
     return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {o.in_sample:.3f} in sample; choosing it so is worth {held} held out "
-            f"(optimism {number(o.optimism, '+.3f')}, chosen in {o.stability:.0%} of folds). Held out, the tuned fusion {said}.{advice} Intervals, tests and folds are {t.drawn}.")
+            f"(optimism {number(o.optimism, '+.3f')}, chosen in {o.stability:.0%} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals, tests and folds are {t.drawn}.")
 
 def _curve(t: FusionTuning):
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."
@@ -166,34 +186,50 @@ def _curve(t: FusionTuning):
     ends = bootstrap_interval(t.scores, clusters=t.clusters)
     return pd.DataFrame({t.parameter or "fusion": t.values, t.metric: t.scores.mean(axis=0), "low": ends[:, 0], "high": ends[:, 1], "chosen": t.chosen})
 
+# %% ../../nbs/08_evaluate/20_tuning.ipynb #4b0a25ba
+def _check_kinds(fusions: Sequence[Any], parts: Sequence[Part]) -> None:
+    "Raise `ConfigError` where a fusion weighs dense against lexical and the parts are not one of each."
+    weighing = next((f for f in fusions if not isinstance(f, (RRF, RanxFusion))), None)
+    if weighing is None: return
+    if unknown := [p.name for p in parts if not p.kind]:
+        raise ConfigError(f"whether {unknown[0]!r} is dense or lexical is not known, and {type(weighing).__name__} weighs one against the other", "tune_fusion", "Give kinds=['dense', 'lexical'], one for each run in its order, or results of systems")
+    if isinstance(weighing, (MinMax, ZScore)) and sorted(p.kind for p in parts) != ["dense", "lexical"]:
+        raise ConfigError(f"{type(weighing).__name__} weighs one dense run against one lexical run, and these are {', '.join(f'{p.name} ({p.kind})' for p in parts)}", "tune_fusion", "Give one of each, or tune 'rrf', 'weighted_rrf' or 'mixed'")
+
+def _judged(parts: Sequence[Part], metric: Any) -> int:
+    "How many chunks of the fused list a benchmark would judge: as many as it kept, or as the metric asks for; of bare runs, as many as the deepest has."
+    kept = max(p.kept for p in parts) or max(p.run.rows.shape[1] for p in parts)
+    return max(kept, getattr(parse_name(metric), "k", 0) or 0)
+
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #6faf7e1a
 def tune_fusion(
-    runs: Sequence[Any] | Mapping[str, Any],  # two or more over the same chunks: a Run, or a system's result, which has its chunks
+    runs: Sequence[Any] | Mapping[str, Any],  # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
     gold: Gold,
     method: Any = "rrf",                      # rrf, weighted_rrf, minmax, zscore, mixed; a fusion with lists of choices; a list of fusions
     metric: str = "recall@5",
     folds: int = 5,
     *,
-    chunks: Chunks | None = None,             # needed where bare runs are given
-    kinds: Sequence[str] | None = None,       # dense or lexical, a run each; the first dense and the others lexical unless given
-    depth: int = 0,                           # of the fused list; as deep as the deepest run unless given
+    chunks: Chunks | None = None,             # needed where retrievers or bare runs are given
+    kinds: Sequence[str] | None = None,       # dense or lexical, of bare runs; systems know theirs
+    depth: int | None = None,                 # chunks of each run that are fused; as many as a Hybrid does (200) unless given
+    cut: int | None = None,                   # chunks of the fused list that are judged, as bench's depth; that of the results unless given
+    store: str | Path | Store | None = None,  # where bench left its vectors, for what is searched again; .ragbench if it is there
     repeats: int = 20,                        # divisions into folds, averaged
     seed: int = 0,
 ) -> FusionTuning:
     "The best fusion of runs for these questions, and what it is worth on others: nested cross-validation, grouped by document."
-    named = dict(runs) if isinstance(runs, Mapping) else {getattr(r, "name", f"run {i}"): r for i, r in enumerate(runs, 1)}
-    if len(named) < 2: raise ConfigError(f"{len(named)} runs to fuse", "tune_fusion", "Give two or more, with names of their own")
-    tables = [c for c in (chunks, *(getattr(r, "chunks", None) for r in named.values())) if c is not None]
-    if not tables: raise ConfigError("runs without their chunks cannot be judged", "tune_fusion", "Give chunks=, or results of systems, such as results['name']")
-    if len({c.fingerprint for c in tables}) > 1: raise DataError("the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks")
-    bare = [getattr(r, "run", r) for r in named.values()]
-    kinds = list(kinds or ["dense", *["lexical"] * (len(bare) - 1)])
+    if not isinstance(gold, Gold): raise ConfigError(f"gold is a {type(gold).__name__}", "tune_fusion", "Give the Gold of these questions")
     parameter, values, fusions = candidates(method)
-    drawn = grouping(gold)
-    scores = fusion_scores([*fusions, RRF(60)], bare, gold, tables[0], metric, kinds, depth)
+    parts, table = fusion_parts(runs, gold, chunks, kinds, depth, store)
+    said = [p.kind for p in parts]
+    _check_kinds(fusions, parts)
+    judged = _judged(parts, metric) if cut is None else at_least("cut", cut, 1, "tune_fusion")
+    drawn, bare = grouping(gold), [p.run for p in parts]
+    scores = fusion_scores([*fusions, RRF(60)], bare, gold, table, metric, said, judged)
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
-    plain = {"plain RRF(60)": scores[:, -1], **{f"{name} alone": scored_by(r, gold, tables[0], metric) for name, r in zip(named, bare)}}
-    return FusionTuning(str(parse_name(metric)), parameter, tuple(values), tuple(fusions), scores[:, :-1], held, chosen, plain, drawn.labels, drawn.note)
+    alone = {f"{p.name} alone": scored_by(Run(p.run.query_ids, p.run.rows[:, :judged], p.run.scores[:, :judged]), gold, table, metric) for p in parts}
+    return FusionTuning(str(parse_name(metric)), parameter.replace("the first", parts[0].name), tuple(values), tuple(fusions), scores[:, :-1], held, chosen, {"plain RRF(60)": scores[:, -1], **alone},
+                        drawn.labels, drawn.note, tuple(p.name for p in parts), tuple(p.retriever for p in parts), HYBRID_DEPTH if depth is None else depth)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #2e5809c6
 def _plot(t: FusionTuning) -> Chart:
