@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 import ragbench as rb
+from ragbench.core.charts import Chart
 from ragbench.core.errors import DataError, RagbenchError, StoreError
 from ragbench.core.vectors import Space, Vectors, unit
+from ragbench.index.advise import Judge, advise
 from ragbench.index.databases import WithMetadata
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_files import read_header, verify_index
 from ragbench.index.faiss_shards import lists_to_disk
+from ragbench.index.guard import ann_recall, guard
 
 RNG = np.random.default_rng(20)
 RAW = (RNG.normal(size=(1200, 32)) * RNG.gamma(1, 20, size=(1200, 1))).astype(np.float32)      # lengths from 1 to 1,000
@@ -231,6 +234,7 @@ import resource, signal, sys
 from pathlib import Path
 import numpy as np
 import ragbench as rb
+from ragbench.core.charts import Chart
 from ragbench.core.errors import StoreError
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_shards import build_shards, lists_to_disk, open_shards, save_shards
@@ -248,3 +252,75 @@ assert len(load(folder / "i", check="all")) == 500 and not [p for p in folder.it
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "larger than the system allows" in done.stdout and "What was written before is as it was" in done.stdout
+
+
+# Recall
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+@pytest.mark.parametrize("spread", [1e-6, 1, 50])
+@pytest.mark.parametrize("centre", [0, 3, 1000])
+def test_exact_search_has_a_recall_of_one_against_itself(metric, spread, centre):
+    "Exactly 1, whatever float32 loses: near the origin or far from it, at any scale, for one query or a large batch."
+    rng = np.random.default_rng(2)
+    x, q = ((centre * spread + spread * rng.normal(size=(n, 384))).astype(np.float32) for n in (1500, 400))
+    flat = rb.FaissFlat(metric).build(x)
+    for k in (1, 10, 2000): assert ann_recall(flat, flat, q[:20], k).mean == 1.0
+    assert (ann_recall(flat, flat, q).per_query == 1.0).all() and Judge(flat, Vectors(q), 10).recall(flat) == 1.0
+    assert guard(rb.FaissFlat(metric), x, q).recall.mean == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:.*FAISS advises")
+@pytest.mark.parametrize("metric", ["ip", "l2"])
+def test_recall_does_not_depend_on_the_scale_of_the_vectors(metric):
+    x, q = RAW / 100, ASKED / 100
+    recalls = []
+    for scale in (1, 2.0**-20, 2.0**20):           # powers of two change no digit
+        exact, view = rb.FaissFlat(metric).build(x * scale), rb.FaissIVF(30, 2, metric=metric).build(x * scale)
+        recalls.append(ann_recall(view, exact, q * scale).mean)
+    assert recalls[0] < .95 and recalls == recalls[:1] * 3
+
+
+@pytest.mark.parametrize("metric", ["cosine", "ip", "l2"])
+def test_recall_is_the_share_of_the_true_neighbours(metric):
+    exact, x, q = rb.FaissFlat(metric).build(RAW), RAW.astype(np.float64), ASKED.astype(np.float64)
+    unit64 = lambda a: a / np.linalg.norm(a, axis=1, keepdims=True)
+    scores = {"cosine": unit64(q) @ unit64(x).T, "ip": q @ x.T, "l2": -((q[:, None] - x[None]) ** 2).sum(-1)}[metric]
+    true = np.argsort(-scores, axis=1)[:, :10]
+
+    class Half:
+        def __init__(self): self.metric = metric
+        def search(self, queries, k): return None, np.c_[true[:, :k // 2], np.argsort(scores, axis=1)[:, :k - k // 2]]
+    np.testing.assert_array_equal(ann_recall(Half(), exact, ASKED).per_query, .5)
+
+
+@pytest.mark.parametrize(("d", "centre"), [(32, 1000), (384, 100), (384, 1000), (384, 0)])
+def test_exact_search_by_distance_is_exact_far_from_the_origin(d, centre):
+    rng = np.random.default_rng(4)
+    x, q = (np.round(rng.normal(size=(n, d)), 3) for n in (2000, 500))
+    x32, q32 = (x + centre).astype(np.float32), (q + centre).astype(np.float32)
+    x, q = x32.astype(np.float64) - centre, q32.astype(np.float64) - centre
+    distances = (q ** 2).sum(1)[:, None] + (x ** 2).sum(1)[None] - 2 * q @ x.T
+    scores, rows = rb.FaissFlat("l2").build(x32).search(q32, 5)
+    np.testing.assert_allclose(-scores, np.sort(distances, axis=1)[:, :5], rtol=1e-4)
+    np.testing.assert_allclose(np.take_along_axis(distances, rows, axis=1), np.sort(distances, axis=1)[:, :5], rtol=1e-4)
+
+
+# The advisor
+
+def test_the_advisor_says_that_flat_will_do_without_building_anything_else(monkeypatch):
+    monkeypatch.setattr(rb.FaissFactory, "build", lambda *a: pytest.fail("an index was built"))
+    advice = advise(RNG.normal(size=(2000, 384)))
+    assert advice.best == rb.FaissFlat() and "will do" in repr(advice) and "2,000 vectors" in repr(advice) and "will do" in advice._repr_html_()
+    assert advise(RAW[:7], metric="l2").best == rb.FaissFlat("l2")
+    assert isinstance(advice.plot(), Chart) and advice.plot().svg().startswith("<svg")
+
+
+@pytest.mark.filterwarnings("ignore:.*FAISS advises")
+def test_the_advisor_shows_how_far_it_is_and_draws_like_the_others(capsys):
+    advice = advise(RAW, .9, k=5, sample=500, n_queries=60, finalists=2, graphs=False, enough=0, progress=True)
+    said = capsys.readouterr().err
+    assert "advise: indexes built and measured" in said and "0/" in said and len(advice.table) == 3
+    chart = advice.plot()
+    assert isinstance(chart, Chart) and "currentColor" in chart.svg() and all(f in chart.svg() for f in advice.table.factory) and "milliseconds" in chart.alt
+    advise(RAW, .9, k=5, sample=500, n_queries=60, finalists=1, configs=[rb.FaissFactory("SQ8")], progress=False)
+    assert capsys.readouterr().err == ""

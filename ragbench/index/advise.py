@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 
+from ..core.charts import PALETTE, Chart
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.progress import progress_bar
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import FaissSearcher
+from .faiss_base import METRICS, FaissSearcher
 from .faiss_settings import pinned, query_defaults
 from .faiss_variants import FaissFactory
-from .flat import FaissFlat
+from .flat import FaissFlat, border, found_share
 
 # %% auto #0
-__all__ = ['LADDERS', 'candidates', 'ladder', 'recall_of', 'time_single', 'time_batch', 'Judge', 'advise', 'Advice']
+__all__ = ['LADDERS', 'ENOUGH', 'candidates', 'ladder', 'time_single', 'time_batch', 'Judge', 'advise', 'Advice']
 
 # %% ../../nbs/05_index/05_advise.ipynb #ddf6ffaf
 def candidates(
@@ -52,12 +55,6 @@ def ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[d
     for fixed in outer: yield [{**fixed, inner: v} for v in LADDERS[inner]]
 
 # %% ../../nbs/05_index/05_advise.ipynb #255159b2
-def recall_of(found: np.ndarray, exact_rows: np.ndarray, exact_of: np.ndarray, kth: np.ndarray) -> float:
-    "Mean share of the exact top k found; `exact_of` are exact scores of the found rows, `kth` the k-th exact score."
-    close = kth - 1e-6 * np.maximum(1, np.abs(kth))
-    hit = (found >= 0) & (exact_of >= close[:, None])
-    return float((np.minimum(hit.sum(axis=1), exact_rows.shape[1]) / exact_rows.shape[1]).mean())
-
 def time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
     "Median seconds of one query for each searcher, queries in turn over the searchers, on one thread."
     seconds = np.empty((len(searchers), rounds, len(queries)))
@@ -84,15 +81,16 @@ class Judge:
     exact: FaissSearcher
     queries: Vectors
     k: int
-    answer: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False)
+    answer: list[tuple[np.ndarray, int, float]] = field(init=False, repr=False)   # of each query: prepared, rows wanted, the score to reach
 
-    def __post_init__(self): object.__setattr__(self, "answer", self.exact.search(self.queries, self.k))
+    def __post_init__(self):
+        best = [r[r >= 0] for r in self.exact.search(self.queries, self.k)[1]]
+        object.__setattr__(self, "answer", [(q, len(r), border(self.exact, q, r)) for q, r in zip(self.exact.prepare(self.queries), best)])
 
     def recall(self, searcher: FaissSearcher) -> float:
         "Mean recall at k."
-        rows, prepared = searcher.search(self.queries, self.k)[1], self.exact.prepare(self.queries)
-        scores = np.stack([self.exact.exact_scores(q, np.maximum(r, 0)) for q, r in zip(prepared, rows)])
-        return recall_of(rows, self.answer[1], scores, self.answer[0][:, -1].astype(np.float64))
+        rows = searcher.search(self.queries, self.k)[1]
+        return float(np.mean([found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)]))
 
 # %% ../../nbs/05_index/05_advise.ipynb #78f9e33a
 def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissSearcher, float]:
@@ -118,6 +116,8 @@ def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vector
     return v[~held], v[held]
 
 # %% ../../nbs/05_index/05_advise.ipynb #c7f0c5ef
+ENOUGH = 4_000_000     # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
+
 def advise(
     vectors: Vectors | np.ndarray,
     recall: float = 0.99,             # wanted, at k
@@ -131,31 +131,37 @@ def advise(
     graphs: bool = True,
     configs: Sequence[FaissFactory] | None = None,  # instead of `candidates`
     seed: int = 0,
+    enough: int = ENOUGH,             # numbers up to which exact search will do; 0 measures in any case
+    progress: bool | None = None,     # a bar; None: where somebody watches
 ) -> Advice:
-    "Measure candidates on these vectors; raises `DataError` for fewer than 1,000."
+    "Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few to measure."
     v = as_vectors(vectors)
-    if not 0 < recall <= 1: raise ConfigError(f"recall is {recall!r}", "advise", "Give a share above 0, such as 0.99")
+    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1: raise ConfigError(f"recall is {recall!r}", "advise", "Give a share above 0, such as 0.99")
     for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items(): at_least(name, value, 1, "advise")
+    if metric not in METRICS: raise ConfigError(f"metric is {metric!r}", "advise", f"Choose from {', '.join(METRICS)}")
+    if len(v) and configs is None and v.array.size <= at_least("enough", enough, 0, "advise"): return _flat_alone(v, queries, recall, k, metric)
     if len(v) < 1000: raise DataError(f"{len(v)} vectors are too few to choose by", "advise", "FaissFlat answers exactly and fast at that size")
     base, asked = _parted(v, queries, n_queries, seed)
     if len(asked) < 2: raise DataError(f"{len(asked)} queries cannot both choose and report", "advise", "Give more queries")
     order = np.random.default_rng(seed).permutation(len(asked))
     choose, report = asked[np.sort(order[::2])], asked[np.sort(order[1::2])]
     part = base[np.sort(np.random.default_rng(seed).choice(len(base), min(sample, len(base)), replace=False))]
-    first = _first_look(candidates(len(part), base.array.shape[1], metric, graphs) if configs is None else list(configs), part, choose, recall, k, metric)
-    chosen = [c for c, _, _ in first[:finalists]]
-    if configs is None: chosen = [_at_full_size(c, len(base)) for c in chosen]
-    return _measured(chosen, base, (choose, report), recall, k, metric)
+    trials = candidates(len(part), base.array.shape[1], metric, graphs) if configs is None else list(configs)
+    with progress_bar("advise: indexes built and measured", len(trials) + min(finalists, len(trials)), "index", progress) as bar:
+        first = _first_look(trials, part, choose, recall, k, metric, bar.update)
+        chosen = [c for c, _, _ in first[:finalists]]
+        if configs is None: chosen = [_at_full_size(c, len(base)) for c in chosen]
+        return _measured(chosen, base, (choose, report), recall, k, metric, bar.update)
 
 # %% ../../nbs/05_index/05_advise.ipynb #1dabc4c2
-def _first_look(configs: list[FaissFactory], part: Vectors, asked: Vectors, recall: float, k: int, metric: str) -> list[tuple[FaissFactory, float, float]]:
+def _first_look(configs: list[FaissFactory], part: Vectors, asked: Vectors, recall: float, k: int, metric: str, done: Callable[[], Any]) -> list[tuple[FaissFactory, float, float]]:
     "Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the fastest of them first."
     judge, found = Judge(FaissFlat(metric).build(part), asked, k), []
     for config in configs:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)      # small samples are meant here; the final build warns
             view, got = _reach(judge, config.build(part), recall)
-        found.append((config, got, view))
+        found.append((config, got, view)); done()
     seconds = time_single([f[2] for f in found], asked[:50], k)
     rows = [(c, got, float(s)) for (c, got, _), s in zip(found, seconds)]
     return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
@@ -168,9 +174,8 @@ def _at_full_size(config: FaissFactory, n: int) -> FaissFactory:
     return replace(config, factory=",".join([f"IVF{nlist}", *rest]), train_size=min(n, max(65_536, 64 * nlist)))
 
 # %% ../../nbs/05_index/05_advise.ipynb #69291dcd
-def _measured(configs: list[FaissFactory], base: Vectors, asked: tuple[Vectors, Vectors], recall: float, k: int, metric: str) -> Advice:
+def _measured(configs: list[FaissFactory], base: Vectors, asked: tuple[Vectors, Vectors], recall: float, k: int, metric: str, done: Callable[[], Any]) -> Advice:
     "Build on everything, find the arguments by one half of the queries, measure by the other; the exact index is the first row."
-    import pandas as pd
     began = time.perf_counter()
     exact = FaissFlat(metric).build(base)
     judge, fair, rows = Judge(exact, asked[0], k), Judge(exact, asked[1], k), [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
@@ -179,16 +184,30 @@ def _measured(configs: list[FaissFactory], base: Vectors, asked: tuple[Vectors, 
         built = config.build(base)
         seconds = time.perf_counter() - began
         view, got = _reach(judge, built, recall)
-        rows.append((config.factory, config.with_query(**view.query), view, got, seconds))
-    single = time_single([r[2] for r in rows], asked[1][:100], k)
-    batch = np.array([time_batch(r[2], asked[1], k) for r in rows])
+        rows.append((config.factory, config.with_query(**view.query), view, got, seconds)); done()
+    return _advice(rows, asked[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
+
+# %% ../../nbs/05_index/05_advise.ipynb #bac2bc3b
+def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: float, k: int, n: int) -> Advice:
+    "Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search first, and make the table."
+    import pandas as pd
+    single, batch = time_single([r[2] for r in rows], asked[:100], k), np.array([time_batch(r[2], asked, k) for r in rows])
     table = pd.DataFrame({
         "factory": [r[0] for r in rows], "query": [", ".join(f"{n}={v}" for n, v in r[2].query.items()) for r in rows],
-        "recall": [fair.recall(r[2]) for r in rows], "recall_chosen": [r[3] for r in rows],
+        "recall": recalls, "recall_chosen": [r[3] for r in rows],
         "single_ms": single * 1e3, "speedup": single[0] / single, "batch_ms": batch * 1e3, "batch_speedup": batch[0] / batch,
         "build_s": [r[4] for r in rows], "MB": [r[2].nbytes / 1e6 for r in rows]})
     table["pareto"] = [not ((table.recall >= a) & (table.single_ms <= t) & ((table.recall > a) | (table.single_ms < t))).any() for a, t in zip(table.recall, table.single_ms)]
-    return Advice(table, tuple(r[1] for r in rows), recall, k, len(base), len(asked[1]))
+    return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(asked))
+
+def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
+    "The advice that exact search will do: measured itself, and nothing beside it."
+    asked = v[:100] if queries is None else as_vectors(queries)
+    v.space.check(asked.space)
+    if not len(asked): raise DataError("there are no queries", "advise", "Leave queries out, or give some")
+    began = time.perf_counter()
+    exact = FaissFlat(metric).build(v)
+    return _advice([("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)], asked, [1.0], recall, k, len(v))
 
 # %% ../../nbs/05_index/05_advise.ipynb #f9ac9ffc
 @dataclass(frozen=True, eq=False)
@@ -210,21 +229,45 @@ class Advice:
 
     def __repr__(self) -> str:
         row = self.table.loc[self.best_row]
+        if len(self.table) == 1: return f"Advice: {self.best!r} will do: exact, {row.single_ms:.2f} ms for one query among {self.n:,} vectors; nothing else was built (enough=0 measures in any case)"
         return f"Advice: {self.best!r}, recall@{self.k} {row.recall:.3f} on {self.n_queries} queries held out, {row.speedup:.1f} × exact search for one query, of {self.n:,} vectors"
 
     def _repr_html_(self) -> str:
+        if len(self.table) == 1: return f"<p>{escape(repr(self))}</p>"
         t = self.table.sort_values("single_ms")
         shown = t.style.hide(axis="index").format({"recall": "{:.1%}", "recall_chosen": "{:.1%}", "single_ms": "{:.3f}", "batch_ms": "{:.3f}", "speedup": "{:.1f} ×", "batch_speedup": "{:.1f} ×", "build_s": "{:.1f}", "MB": "{:.1f}"})
         shown = shown.apply(lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1)
         return shown.set_caption(f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among {self.n:,} vectors; bold: the fastest that reached {self.recall:.0%} on the queries that chose").to_html()
 
-    def plot(self) -> Any:
-        "Recall against single-query time on matplotlib axes; the Pareto set is filled."
-        import matplotlib.pyplot as plt
-        _, ax = plt.subplots(figsize=(7, 4))
-        for i, r in self.table.iterrows():
-            ax.scatter(r.single_ms, r.recall, s=60, color="#0072B2" if i != self.best_row else "#D55E00", facecolors=None if r.pareto else "none")
-            ax.annotate(r.factory, (r.single_ms, r.recall), xytext=(5, -10), textcoords="offset points", fontsize=8)
-        ax.axhline(self.recall, ls=":", lw=1, color="grey"); ax.set_xscale("log")
-        ax.set_xlabel("one query, milliseconds"); ax.set_ylabel(f"recall@{self.k}"); ax.spines[["top", "right"]].set_visible(False)
-        return ax
+    def plot(self) -> Chart:
+        "Recall against the time of one query: exact search is a square, the Pareto set is filled, the advice has its own colour."
+        data = self.table.assign(best=self.table.index == self.best_row)
+        best, exact = self.table.loc[self.best_row], self.table.loc[0]
+        alt = (f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of {self.n:,} vectors. Exact search takes {exact.single_ms:.3g} ms; "
+               f"the advice, {best.factory}, {best.single_ms:.3g} ms at a recall of {best.recall:.3f}.")
+        return Chart(f"Recall and speed among {self.n:,} vectors", alt, data, lambda figure: _draw(figure, data, self.k, self.recall), (7.4, 4.6))
+
+# %% ../../nbs/05_index/05_advise.ipynb #2579e730
+def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
+    "The points of an advice, their names moved down until no two touch."
+    from matplotlib import rcParams
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    ax = figure.subplots()
+    ax.set_xscale("log")
+    for i, r in data.iterrows():
+        ax.plot(r.single_ms, r.recall, linestyle="", marker="o" if i else "s", color=PALETTE[1 if r.best else 0], fillstyle="full" if r.pareto else "none", markersize=8, zorder=3)
+    ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=.6, zorder=1)
+    ax.margins(.12, .12)
+    (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
+    gap, wide, placed = .062 * (top - bottom), .085 / figure.get_figwidth() / .88, []
+    for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
+        at, share = r.recall - .6 * gap, (np.log(r.single_ms) - left) / (right - left)
+        side = -1 if share + wide * len(r.factory) > 1 else 1
+        low, high = sorted((share, share + side * (wide * len(r.factory) + .02)))
+        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]: at = min(hit) - 1.001 * gap
+        placed.append((low, high, at))
+        ax.annotate(r.factory, (r.single_ms, r.recall), xytext=(r.single_ms * np.exp(side * .014 * (right - left)), at), fontsize=10, va="center", ha="left" if side > 0 else "right",
+                    weight="bold" if r.best else "normal", arrowprops={"arrowstyle": "-", "color": rcParams["text.color"], "alpha": .35, "lw": .8, "shrinkA": 0, "shrinkB": 5, "relpos": ((1 - side) / 2, .5)} if r.recall - at > gap else None)
+    ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.12g}"))
+    ax.set_xlabel("one query, milliseconds (logarithmic)"); ax.set_ylabel(f"recall@{k}")

@@ -22,8 +22,9 @@ from .faiss_settings import keeps_ids, on_gpu, pinned, query_defaults, search_pa
 METRICS = ("cosine", "ip", "l2")
 
 # %% auto #0
-__all__ = ['METRICS', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'nothing', 'allowed_mask', 'search_where', 'add',
-           'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save', 'open_index']
+__all__ = ['METRICS', 'BLOCK', 'BATCH', 'FAR', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'nothing',
+           'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save',
+           'open_index']
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #f3b0f5a4
 def prepared(v: Vectors, metric: str) -> np.ndarray:
@@ -250,6 +251,18 @@ def index_bytes(index: Any) -> int:
     return total[0]
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #8ea17554
+BLOCK = 1 << 20     # numbers that are taken to float64 at a time
+BATCH = 20          # queries below which FAISS never expands squared distances
+FAR = 50            # times that the squared length of a query may be its k-th squared distance: the expansion is then good to 1e-4 of it
+
+def _precise(searcher: FaissSearcher, q: np.ndarray, k: int, answer: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    "The answer, with that of queries far from the origin by differences of vectors."
+    scores, rows = answer
+    kth = np.where(rows >= 0, -scores, 0).max(axis=1)
+    far = np.flatnonzero(np.einsum("nd,nd->n", q, q) > FAR * kth)
+    for part in np.array_split(far, -(-len(far) // (BATCH - 1))) if len(far) else (): scores[part], rows[part] = ask(searcher, q[part], k, searcher.params)
+    return scores, rows
+
 class FlatSearcher(FaissSearcher):
     "A searcher that compares with every vector, and knows them."
     @property
@@ -262,13 +275,25 @@ class FlatSearcher(FaissSearcher):
     @property
     def nbytes(self) -> int: return self.index.ntotal * self.index.d * 4
 
+    def search(self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        "As every searcher; distances that FAISS's way with a batch has no digits for are computed again."
+        answer = super().search(queries, k, where)
+        return answer if self.metric != "l2" or len(answer[0]) < BATCH or where is not None else _precise(self, self.prepare(queries), k, answer)
+
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        "The vectors of some rows, `(len(rows), d)` float32."
+        return self.vectors[rows if self.built.rows is None else np.searchsorted(self.built.rows, rows)]
+
     def exact_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         "Scores of some rows for one prepared query, summed in float64 in a fixed order: equal vectors get equal scores."
-        at = rows if self.built.rows is None else np.searchsorted(self.built.rows, rows)
-        v = self.vectors[at].astype(np.float64)
-        if self.metric == "l2": return -((v - query) ** 2).sum(axis=1)
-        return (v * query.astype(np.float64)).sum(axis=1)
+        rows, query, step = np.asarray(rows), query.astype(np.float64), max(1, BLOCK // self.built.space.dim)
+        out = np.empty(len(rows))
+        for i in range(0, len(rows), step):
+            v = self.vectors_of(rows[i:i + step]).astype(np.float64)
+            out[i:i + step] = -((v - query) ** 2).sum(axis=1) if self.metric == "l2" else (v * query).sum(axis=1)
+        return out
 
+# %% ../../nbs/05_index/02_faiss_base.ipynb #b3bb19cc
 def searcher_of(built: Built, query: Mapping[str, float] | None = None) -> FaissSearcher:
     "The searcher of a built index: one with exact scores where FAISS keeps plain vectors."
     import faiss

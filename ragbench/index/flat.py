@@ -16,7 +16,7 @@ from .faiss_base import METRICS, Built, FlatSearcher, prepared
 from .faiss_settings import pinned
 
 # %% auto #0
-__all__ = ['FaissFlat']
+__all__ = ['TOLERANCE', 'FaissFlat', 'border', 'found_share']
 
 # %% ../../nbs/05_index/00_flat.ipynb #79b983e7
 @dataclass(frozen=True)
@@ -44,3 +44,20 @@ class FaissFlat:
         index, _ = self.trained(v)
         with pinned(): index.add(prepared(v, self.metric))
         return FlatSearcher(Built(index, v.space, self.metric, repr(self), len(v)))
+
+# %% ../../nbs/05_index/00_flat.ipynb #82552661
+TOLERANCE = 1e-6    # of the scale of a score: what another exact engine may lose in float32
+
+def border(exact: FlatSearcher, query: np.ndarray, best: np.ndarray) -> float:
+    "What a row must score to count as one of `best`, the exact top k of one prepared query; −inf for none."
+    if not len(best): return -np.inf
+    scores = exact.exact_scores(query, best)
+    scale = 1.0 if exact.metric == "cosine" else abs(scores.min())
+    if exact.metric == "ip": scale = float(np.linalg.norm(query) * np.linalg.norm(exact.vectors_of(best), axis=1).max())
+    return float(scores.min() - TOLERANCE * scale)
+
+def found_share(exact: FlatSearcher, query: np.ndarray, found: np.ndarray, wanted: int, least: float) -> float:
+    "The share of `wanted` rows among the rows `found` for one prepared query, by their exact scores of at least `least`; 1 where nothing is wanted."
+    if not wanted: return 1.0
+    rows = np.unique(found[found >= 0])
+    return min(wanted, int((exact.exact_scores(query, rows) >= least).sum())) / wanted

@@ -21,7 +21,7 @@ from ..core.errors import ConfigError, DataError, at_least
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
 from ..core.processes import lifeline
 from ..core.vectors import Vectors, as_vectors
-from .flat import FaissFlat
+from .flat import FaissFlat, border, found_share
 
 # %% auto #0
 __all__ = ['AnnRecall', 'ann_recall', 'family', 'resident_bytes', 'memory_of', 'Guarded', 'guard']
@@ -60,16 +60,9 @@ def ann_recall(
     if not hasattr(exact, "exact_scores"): raise ConfigError(f"{type(exact).__name__} is not exact", "ann_recall", "Give FaissFlat(metric).build(vectors)")
     if exact.metric != getattr(searcher, "metric", exact.metric): raise ConfigError(f"the metrics differ: {searcher.metric} and {exact.metric}", "ann_recall")
     given = {} if where is None else {"where": where}
-    found, (best, truth) = searcher.search(q, k, **given)[1], exact.search(q, k, **given)
-    per_query = [_share(exact, p, f[f >= 0], s[t >= 0]) for p, f, s, t in zip(exact.prepare(q), found, best, truth)]
-    return AnnRecall(np.array(per_query, dtype=np.float64), k)
-
-def _share(exact: Any, query: np.ndarray, found: np.ndarray, best: np.ndarray) -> float:
-    "The share of the wanted rows among `found`; 1 where nothing is wanted."
-    if not best.size: return 1.0
-    if not found.size: return 0.0
-    kth = float(best[-1])
-    return min(len(best), int((exact.exact_scores(query, found) >= kth - 1e-6 * max(1, abs(kth))).sum())) / len(best)
+    found = searcher.search(q, k, **given)[1]
+    kept = zip(exact.prepare(q), found, (t[t >= 0] for t in exact.search(q, k, **given)[1]))
+    return AnnRecall(np.array([found_share(exact, p, f, len(t), border(exact, p, t)) for p, f, t in kept], dtype=np.float64), k)
 
 # %% ../../nbs/05_index/40_guard.ipynb #4af8c55b
 def family(pid: int) -> Iterator[int]:
