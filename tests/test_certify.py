@@ -178,7 +178,7 @@ def test_the_stress_corpus_is_what_it_says():
 
 
 OURS = [TokenChunker(512, 64), TokenChunker(64, 16, snap="sentence"), TokenChunker(64, 16, "all-MiniLM-L6-v2", "word"),
-        ByType({"pdf": SectionChunker(50, 100), "csv": FieldChunker(), "default": TokenChunker(64, 16)}), RecursiveChunker(40, 10), CharacterChunker(50, 10), SentenceChunker(64, 16), ParagraphChunker(50, 100, 10), SectionChunker(50, 100), FieldChunker()]
+        ByType({"pdf": SectionChunker(100, min_size=50), "csv": FieldChunker(), "default": TokenChunker(64, 16)}), RecursiveChunker(40, 10), CharacterChunker(50, 10), SentenceChunker(64, 16), ParagraphChunker(100, 10, 50), SectionChunker(100, min_size=50), FieldChunker()]
 
 
 @pytest.mark.parametrize("chunker", [TokenChunker(1), TokenChunker(16, 15), RecursiveChunker(5), RecursiveChunker(40, 10, "characters"), *OURS], ids=repr)
@@ -203,8 +203,8 @@ def test_each_type_is_certified_for_itself():
 
 @pytest.mark.parametrize("chunker", [ParagraphChunker, SectionChunker])
 def test_a_largest_size_is_a_promise(chunker):
-    assert Promise.of(chunker(50, 100)).size == 100
-    assert Promise.of(SectionChunker(50, 100, fallback=TokenChunker(999))).size is None
+    assert Promise.of(chunker(100, min_size=50)).size == 100
+    assert Promise.of(SectionChunker(100, min_size=50, fallback=TokenChunker(999))).size is None
 
 
 def test_snapped_windows_cannot_hide_what_they_share():

@@ -28,9 +28,9 @@ def chunkers(size: int, overlap: int):
     low = size // 2
     return [TokenChunker(size, overlap), TokenChunker(size, overlap, "all-MiniLM-L6-v2"), RecursiveChunker(size, overlap), RecursiveChunker(size, overlap, "characters"),
             *(TokenChunker(size, overlap, snap=kind) for kind in ("paragraph", "sentence", "word")), TokenChunker(size, overlap, "all-MiniLM-L6-v2", "sentence", size),
-            RecursiveChunker(size, overlap, "all-MiniLM-L6-v2"), SentenceChunker(size, overlap, "all-MiniLM-L6-v2"), ParagraphChunker(low, size, overlap, "all-MiniLM-L6-v2"),
-            SectionChunker(low, size, overlap, "all-MiniLM-L6-v2"), CharacterChunker(size, overlap), SentenceChunker(size, overlap), ParagraphChunker(low, size, overlap), ParagraphChunker(0, size, overlap),
-            SectionChunker(low, size, overlap), SectionChunker(0, size, fallback=TokenChunker(size, overlap)), ByType({"default": SectionChunker(0, size)})]
+            RecursiveChunker(size, overlap, "all-MiniLM-L6-v2"), SentenceChunker(size, overlap, "all-MiniLM-L6-v2"), ParagraphChunker(size, overlap, low, "all-MiniLM-L6-v2"),
+            SectionChunker(size, overlap, low, "all-MiniLM-L6-v2"), CharacterChunker(size, overlap), SentenceChunker(size, overlap), ParagraphChunker(size, overlap, low), ParagraphChunker(size, overlap, 0),
+            SectionChunker(size, overlap, low), SectionChunker(size, min_size=0, fallback=TokenChunker(size, overlap)), ByType({"default": SectionChunker(size, min_size=0)})]
 
 
 def covered(chunks) -> set[int]:
@@ -59,7 +59,7 @@ def test_sizes_are_kept(text, window):
     assert all(len(t) <= size for t in RecursiveChunker(size, overlap, "characters")(doc).texts)
     starts = get_tokenizer("cl100k_base").spans(text)[:, 0]
     for chunker in chunkers(size, overlap):
-        if chunker == ByType({"default": SectionChunker(0, size)}) or getattr(chunker, "tokenizer", "characters") != "cl100k_base" or getattr(chunker, "fallback", None): continue
+        if chunker == ByType({"default": SectionChunker(size, min_size=0)}) or getattr(chunker, "tokenizer", "characters") != "cl100k_base" or getattr(chunker, "fallback", None): continue
         for s, e in chunker(doc).spans.tolist():
             tokens = np.searchsorted(starts, e) - np.searchsorted(starts, s)
             # one character may be several tokens (an emoji): it is never cut, so the characters at the edges may bring theirs
@@ -226,7 +226,7 @@ def test_a_document_that_fits_is_cut_as_any_other(text, window):
 def test_fences_and_steps_that_fit_are_whole(text, size):
     from ragbench.chunk.packing import fences
     table = token_table(get_tokenizer("cl100k_base"), text)
-    spans = ParagraphChunker(0, size)(Document("d", text)).spans
+    spans = ParagraphChunker(size, min_size=0)(Document("d", text)).spans
     for s, e in fences(text).tolist():
         if table.before(e) - table.before(s) < size - 3: assert not any(s < edge < e and text[s:edge].strip() and text[edge:e].strip() for edge in spans.ravel().tolist())
 
@@ -240,7 +240,7 @@ def test_fields_tile_what_was_chosen():
 def test_labels_leave_ids_and_fingerprints_alone():
     text = "Intro.\n\n2.1 Limits\n\nLow.\n\n2.2 Startup\n\nStep 1. Open.\nStep 2. Wait."
     doc = Document("d", text, headings=(Heading(1, "Intro.", 0, 6),))
-    labelled = SectionChunker(0, 50)(doc)
+    labelled = SectionChunker(50, min_size=0)(doc)
     bare = type(labelled)(labelled.corpus, labelled.doc_row, labelled.start, labelled.end)
     assert labelled.section[-1] == "2.2/Startup/Steps 1–2"
     assert (labelled.fingerprint, labelled.id(0)) == (bare.fingerprint, bare.id(0))

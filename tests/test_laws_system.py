@@ -82,7 +82,7 @@ def test_sections_of_what_ships(name, chunker):
 
 def test_a_passage_that_grew_keeps_the_section_that_its_chunker_named():
     corpus = files_of("procedures")
-    chunks = rb.SectionChunker(max=200)(corpus)
+    chunks = rb.SectionChunker(200)(corpus)
     rows = np.arange(len(chunks))[None]
     scores = np.arange(len(chunks), 0, -1.0)[None]
     for grow in (Neighbours(0, 0), Neighbours(0, 2), SentenceWindow(0), ParentSection()):

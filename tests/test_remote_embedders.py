@@ -31,6 +31,7 @@ from ragbench.remote import calls
 from ragbench.remote.calls import RemoteError
 from ragbench.remote.loopback import Answer, Loopback
 from ragbench.remote.toy_vectors import ToyVectors, asked_texts, toy_vector
+from ragbench.system.labels import label
 
 KEY = "sk-0123456789-secret"
 DIM = 6
@@ -454,12 +455,12 @@ def test_repr_makes_it_again(e):
     back = pickle.loads(pickle.dumps(e))
     assert back == e
     assert back.usage.replies == 0
-    assert (back.name, back.revision, back.label) == (e.name, e.revision, e.label)
+    assert (back.name, back.revision, label(back)) == (e.name, e.revision, label(e))
 
 
 def test_labels_tell_widths_apart():
-    assert [OpenAIEmbedder(dimensions=d).label for d in (None, 256)] == ["text-embedding-3-small", "text-embedding-3-small dim=256"]
-    assert LiteLLMEmbedder("voyage/voyage-3").label == "voyage-3"
+    assert [label(OpenAIEmbedder(dimensions=d)) for d in (None, 256)] == ["text-embedding-3-small", "text-embedding-3-small(dimensions=256)"]
+    assert label(LiteLLMEmbedder("voyage/voyage-3")) == "voyage-3"
 
 
 def test_importing_them_imports_no_client():

@@ -149,13 +149,20 @@ class AdaptedChunker:
         return fingerprint("AdaptedChunker", self.name, self.identity or _described(self.settings, self.name))
 
     @functools.cached_property
-    def _shown(self) -> str:
+    def _told(self) -> list[str]:
         said = {"identity": self.identity} if self.identity else _parameters(self.settings)
-        try: said["fingerprint"] = self.fingerprint[:8]
-        except ConfigError: pass                                            # a splitter that cannot be described can still be used, outside a benchmark
-        return f"AdaptedChunker({', '.join([self.name, *(f'{k}={v!r}' for k, v in said.items())])})"
+        return [f"{k}={v!r}" for k, v in said.items()]
 
-    def __repr__(self) -> str: return self._shown
+    @property
+    def _mark(self) -> str:
+        try: return self.fingerprint[:8]
+        except ConfigError: return ""                                       # a splitter that cannot be described can still be used, outside a benchmark
+
+    def __repr__(self) -> str: return f"AdaptedChunker({', '.join([self.name, *self._told, *([f'fingerprint={self._mark!r}'] if self._mark else [])])})"
+    @property
+    def label(self) -> str:
+        "A short name that two different splitters do not share."
+        return f"{self.name}({', '.join([*self._told, *([f'#{self._mark[:6]}'] if self._mark else [])])})"
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64; raises `AlignmentError`."

@@ -73,7 +73,7 @@ def ask_cuts(
         except BadAnswer as e: why = str(e)
         messages = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": f"This cannot be used: {why}. Answer again with one JSON list."}]
     raise DataError(f"the model gave no usable answer in {tries} tries; of the last one, {why}: {reply.text[:80]!r}", where,
-                    "Use a stronger model, raise tries, or make window smaller")
+                    "Use a stronger model, raise tries, or make size smaller")
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #db4ee961
 def windowed_cuts(
@@ -96,7 +96,7 @@ def windowed_cuts(
 class LLMChunker:
     "Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin (after Chroma, 2024)."
     chat: Callable[[list[dict[str, str]]], Any]
-    window: int = 800                 # tokens shown at once, and the largest chunk
+    size: int = 800                   # largest chunk, and as much as is shown at once, in tokens of `tokenizer`
     piece: int = 50                   # tokens, what is never cut
     tokenizer: str = "cl100k_base"
     instruction: str = INSTRUCTION
@@ -104,13 +104,13 @@ class LLMChunker:
     cache: str | None = field(default=None, compare=False)   # folder of an artifact store
 
     def __post_init__(self):
-        for name in ("piece", "window", "tries"): at_least(name, getattr(self, name), 1, "LLMChunker")
-        if isinstance(self.window, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
-        if self.window < self.piece: raise ConfigError(f"window is {self.window} and piece is {self.piece}", "LLMChunker", "A window holds at least one piece")
+        for name in ("size", "piece", "tries"): at_least(name, getattr(self, name), 1, "LLMChunker")
+        if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
+        if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "LLMChunker", "A chunk holds at least one piece")
         object.__setattr__(self, "_known", {})
 
     @property
-    def promise(self) -> dict[str, int]: return {"size": self.window}
+    def promise(self) -> dict[str, int]: return {"size": self.size}
 
     def cuts(self, pieces: Sequence[str], where: str) -> list[int]:
         "The checked answer for these pieces: known, read from the cache, or asked for."
@@ -126,7 +126,7 @@ class LLMChunker:
         if not len(pieces): return pieces
         texts, sizes = [doc.text[s:e] for s, e in pieces.tolist()], _sizes(doc.text, pieces, self.tokenizer)
         where = lambda lo, hi: f"{doc.id}, characters {pieces[lo, 0]} to {pieces[hi - 1, 1]}"
-        first = np.r_[0, np.array(windowed_cuts(sizes, self.window, lambda lo, hi: self.cuts(texts[lo:hi], where(lo, hi))), dtype=np.int64)]
+        first = np.r_[0, np.array(windowed_cuts(sizes, self.size, lambda lo, hi: self.cuts(texts[lo:hi], where(lo, hi))), dtype=np.int64)]
         return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
 
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))

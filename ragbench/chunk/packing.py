@@ -25,12 +25,12 @@ __all__ = ['Level', 'LINE', 'WHITE', 'FENCE', 'check_range', 'Boundaries', 'betw
            'end_by_count', 'Packer', 'pack']
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #e724b277
-def check_range(low: int, high: int, overlap: int, owner: str) -> None:
-    "Raise `ConfigError` unless `0 <= low <= high`, `high >= 1` and `0 <= overlap < high`."
-    at_least("min", low, 0, owner); at_least("max", high, 1, owner); at_least("overlap", overlap, 0, owner)
-    if any(isinstance(v, list) for v in (low, high, overlap)): return       # choices of a grid: checked when it pairs them
-    if low > high: raise ConfigError(f"min is {low} and max is {high}", owner, "Make min no larger than max")
-    if overlap >= high: raise ConfigError(f"overlap is {overlap} and max is {high}, so a chunk would never move on", owner, "Make overlap smaller than max")
+def check_range(size: int, min_size: int, overlap: int, owner: str) -> None:
+    "Raise `ConfigError` unless `0 <= min_size <= size`, `size >= 1` and `0 <= overlap < size`."
+    at_least("size", size, 1, owner); at_least("min_size", min_size, 0, owner); at_least("overlap", overlap, 0, owner)
+    if any(isinstance(v, list) for v in (size, min_size, overlap)): return       # choices of a grid: checked when it pairs them
+    if min_size > size: raise ConfigError(f"min_size is {min_size} and size is {size}", owner, "Make min_size no larger than size: size is the most that a chunk may have")
+    if overlap >= size: raise ConfigError(f"overlap is {overlap} and size is {size}, so a chunk would never move on", owner, "Make overlap smaller than size")
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #1b6343f8
 class Boundaries:

@@ -19,6 +19,7 @@ from .structure import Run, Section, path_of, runs, sections, steps_path
 from .token import chunk_tables, tokenizer_name
 from ..core.chunks import Chunks, Labelled
 from ..core.documents import Corpus, Document
+from ..core.errors import ConfigError
 from ..core.spans import union
 from ..core.starts import TokenTable
 
@@ -73,16 +74,19 @@ def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
 # %% ../../nbs/03_chunk/07_section.ipynb #a31b924f
 @dataclass(frozen=True)
 class SectionChunker:
-    "A chunk for each section; those under `min` tokens joined, those over `max` cut into windows of 2/3 `max` to `max` tokens, or by `fallback`."
-    min: int = 100
-    max: int = 1200
-    overlap: int = 0            # tokens, between the windows of one section
+    "A chunk for each section; those under `min_size` tokens joined, those over `size` cut into windows of 2/3 `size` to `size` tokens, or by `fallback`."
+    size: int = 1200
+    overlap: int = 0             # tokens, between the windows of one section
+    min_size: int | None = None  # tokens; None: 100, or half of size where that is less
     tokenizer: str = "cl100k_base"
-    fallback: Any = None        # another chunker, for sections over `max`
-    language: str = "en"        # ISO 639-1, for sentences
+    fallback: Any = None         # another chunker, for sections over `size`
+    language: str = "en"         # ISO 639-1, for sentences
 
     def __post_init__(self):
-        check_range(self.min, self.max, 0, "SectionChunker"); check_range(0, self.max, self.overlap, "SectionChunker")
+        check_range(self.size, 0 if self.min_size is None else self.min_size, self.overlap, "SectionChunker")
+        if self.min_size is None and isinstance(self.size, int): object.__setattr__(self, "min_size", min(100, self.size // 2))
+        if self.fallback is not None and not callable(self.fallback) and not isinstance(self.fallback, list):
+            raise ConfigError(f"fallback is {self.fallback!r}", "SectionChunker", "Give another chunker, such as TokenChunker(512, 64)")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SectionChunker"))
 
     @property
@@ -94,9 +98,9 @@ class SectionChunker:
         found = sections(doc)
         steps = runs(doc.text, [s.start for s in found[1:]])
         spans, paths, long = [], [], None
-        for group in join_short(found, table, self.min, self.max) if doc.text else ():
+        for group in join_short(found, table, self.min_size, self.size) if doc.text else ():
             start, end = group[0].start, group[-1].end
-            if table.within(start, end) <= self.max: parts = trim(doc.text, [(start, end)])
+            if table.within(start, end) <= self.size: parts = trim(doc.text, [(start, end)])
             else:
                 long = long or self._long(doc, table, steps)
                 parts = long(start, end)
@@ -112,6 +116,6 @@ class SectionChunker:
         whole = union(np.r_[fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)])
         starts = [table.into_one(s, s) for r in steps for s, _ in r.steps]
         levels = (b.paragraphs, lambda low, high, last: between(starts, low, high, last), b.sentences, b.lines, b.words)
-        low = max(self.min, 2 * self.max // 3)
-        packer = Packer(table, low, self.max, min(self.overlap, max(low - 1, 0)), levels, whole)
+        low = max(self.min_size, 2 * self.size // 3)
+        packer = Packer(table, low, self.size, min(self.overlap, max(low - 1, 0)), levels, whole)
         return lambda start, end: trim(doc.text, pack(packer, start, end))

@@ -19,8 +19,7 @@ from ..core.vectors import Space, Vectors, resized, resized_space
 PART = 64   # texts handed over at a time: what a kill can cost
 
 # %% auto #0
-__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'check_width', 'width_text', 'gathered',
-           'LocalEmbedder']
+__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'check_width', 'gathered', 'LocalEmbedder']
 
 # %% ../../nbs/04_embed/00b_local.ipynb #1a3f1d2c
 @functools.lru_cache(maxsize=8)
@@ -60,10 +59,6 @@ def check_width(owner: str, **given: int | None) -> None:
     for name, value in given.items():
         if value is not None: at_least(name, value, 1, owner)
 
-def width_text(dim: int | None, pad_to: int | None) -> str:
-    "What a label says of the width; empty for the model's own."
-    return "".join(f" {n}={v}" for n, v in (("dim", dim), ("pad_to", pad_to)) if v is not None)
-
 def gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
     "Vectors of `n` texts in their order, from parts that come in any."
     out = np.empty((n, space.dim), np.float32)
@@ -80,10 +75,11 @@ class LocalEmbedder:
 
     @property
     def name(self) -> str: return self.model
+    label_covers = ("model",)
     @property
-    def label(self) -> str:
-        "A short name for tables."
-        return self.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("all-") + width_text(self.dim, self.pad_to)
+    def label_name(self) -> str:
+        "What tables call it."
+        return self.model.rstrip("/").rsplit("/", 1)[-1].removeprefix("all-")
 
     @functools.cached_property
     def space(self) -> Space:

@@ -90,8 +90,9 @@ class _Described(_Settings):
 
     @property
     def name(self) -> str: return self.model
+    label_covers = ("model",)
     @property
-    def label(self) -> str: return self.model.rsplit("/", 1)[-1] + (f" dim={self._asked_dim}" if self._asked_dim else "")
+    def label_name(self) -> str: return self.model.rsplit("/", 1)[-1]
     @property
     def revision(self) -> str: return self.snapshot or self._origin
     @property

@@ -22,7 +22,7 @@ from .evidence import TokenCounts, token_counts, token_starts
 from .statistics import bootstrap_interval
 from .units import classes_of
 from .waterfall import chunk_ceiling
-from ..system.labels import label
+from ..system.labels import distinct, label
 
 # %% auto #0
 __all__ = ['share_cut', 'named_spans', 'reading_cost', 'best_partition', 'oracle', 'ChunkerComparison', 'compare_chunkers',
@@ -162,8 +162,8 @@ def compare_chunkers(
     tokenizer: str = "cl100k_base",
 ) -> ChunkerComparison:
     "What each chunking allows a perfect retriever, beside the best partition there is."
-    named = dict(chunkers) if isinstance(chunkers, Mapping) else {label(c): c for c in chunkers}
-    if not named or (not isinstance(chunkers, Mapping) and len(named) < len(chunkers)): raise ConfigError("there are no chunkers, or two with one name", "compare_chunkers", "Give them by name: {'fine': …, 'coarse': …}")
+    named = dict(chunkers) if isinstance(chunkers, Mapping) else dict(zip(distinct([(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers], chunkers), chunkers))
+    if not named: raise ConfigError("there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]")
     tables = {n: c if isinstance(c, Chunks) else c(corpus) for n, c in named.items()} | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
     tops = [chunk_ceiling(gold, corpus, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(tuple(tables), tuple(tables.values()), tuple(share_cut(gold, corpus, c) for c in tables.values()), tuple(t.recall for t in tops), tuple(t.exact for t in tops),

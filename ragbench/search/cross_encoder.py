@@ -37,8 +37,9 @@ class CrossEncoderReranker:
     def __post_init__(self):
         for name in ("depth", "batch"): at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
 
+    label_covers = ("model",)
     @property
-    def label(self) -> str: return f"CE({self.model.rsplit('/', 1)[-1]})"
+    def label_name(self) -> str: return f"CE {self.model.rstrip('/').rsplit('/', 1)[-1]}"
     @property
     def encoder(self) -> Any: return _load(str(resolve_model(self.model)), self.max_tokens)
     @property

@@ -69,9 +69,6 @@ class MultiQuery:
     def __post_init__(self):
         for name, low in (("n", 1), ("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "MultiQuery")
 
-    @property
-    def label(self) -> str: return f"MultiQuery({self.n})"
-
     def rewrite(self, question: str) -> tuple[Query, ...]:
         "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."
         messages = [{"role": "system", "content": self.prompt.replace("{n}", str(self.n))}, {"role": "user", "content": question}]
@@ -105,9 +102,6 @@ class HyDE:
 
     def __post_init__(self):
         for name, low in (("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "HyDE")
-
-    @property
-    def label(self) -> str: return "HyDE" + ("+question" if self.keep is True else "")
 
     def rewrite(self, question: str) -> tuple[Query, ...]:
         "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."

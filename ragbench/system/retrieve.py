@@ -127,7 +127,9 @@ class Hybrid:
         object.__setattr__(self, "depth", at_least("depth", depth, 1, "Hybrid"))
 
     @property
-    def label(self) -> str: return f"{'+'.join(map(label, self.retrievers))} {label(self.fuse)}"
+    def label(self) -> str:
+        parts = [f"({label(r)})" if isinstance(r, Hybrid) else label(r) for r in self.retrievers]
+        return f"{'+'.join(parts)} {label(self.fuse)}{'' if self.depth == 200 else f' depth={self.depth}'}"
 
     def __repr__(self) -> str: return f"Hybrid({', '.join(map(repr, self.retrievers))}, fuse={self.fuse!r}, depth={self.depth})"
 

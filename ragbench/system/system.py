@@ -19,7 +19,7 @@ from ..core.errors import ConfigError, DataError, at_least
 from ..core.fingerprint import fingerprint
 from ..search.rewrite import Rewritten, fuse_queries, rewritten
 from .context import Context
-from .labels import label
+from .labels import distinct, label, shown
 from .retrieve import ask, dense_parts, with_header
 from .stages import Answers, Clock, Found, Stage, expanded, stages_of
 from .where import allowed_rows
@@ -176,17 +176,14 @@ def grid(*systems: System) -> list[System]:
 # %% ../../nbs/07_system/03_system.ipynb #cfd7ec08
 def step_label(system: System) -> str:
     "The steps of a system in short, in their order; empty where there are none."
-    said = {"header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}", "min_score": "≥{:g}".format, "per_document": "{} a document".format}
-    return "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
+    said = {"header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}", "min_score": lambda v: f"≥{shown(v)}", "per_document": "{} a document".format}
+    out = "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
+    return out if system.candidates == 200 else f"{out} · candidates={system.candidates}"
 
 def names_of(systems: Sequence[System]) -> list[str]:
-    "A distinct name for each system: its `name`, or its label."
-    out: list[str] = []
-    for s in systems:
-        name = s.name or f"{label(s.chunk)} · {label(s.retrieve)}{step_label(s)}"
-        copies = itertools.chain([name], (f"{name} #{n}" for n in itertools.count(2)))
-        out.append(next(c for c in copies if c not in out))
-    return out
+    "A distinct name for each system: its `name`, or its label; see `ragbench.system.labels`."
+    names = [s.name or f"{label(s.chunk)} · {label(s.retrieve)}{step_label(s)}" for s in systems]
+    return distinct(names, [s.name or s for s in systems])
 
 # %% ../../nbs/07_system/03_system.ipynb #3cdb8af7
 def _system_html(system: System) -> str:
