@@ -55,7 +55,10 @@ class Boost:
         assert self.clauses is not None                                       # read here: a wrong one is refused now, and not at the first question
 
     @property
-    def label(self) -> str: return f"{', '.join(f'{k} {v}' if _asks(v) else f'{k} = {v}' for k, v in self.when.items())}: {self.by:+g}"
+    def label(self) -> str:
+        told = lambda v: v if isinstance(v, str) and re.fullmatch(r"[^\W\d][\w -]*", v) else repr(v)
+        conditions = (f"{k} {v}" if _asks(v) else f"{k} = {told(v)}" for k, v in self.when.items())
+        return f"{', '.join(conditions)}: {f'{float(self.by):+}'.removesuffix('.0')}"
 
     @functools.cached_property
     def clauses(self) -> tuple[Clause, ...]: return clauses({f: v for f, v in self.when.items() if not _asks(v)}, stored=False)
