@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .errors import ConfigError
+from .errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['Match', 'find_verbatim', 'find_quote']
+__all__ = ['Match', 'find_verbatim', 'nearest_quote', 'find_quote']
 
 # %% ../../nbs/00_core/08a_quotes.ipynb #3b806402
 class Match(NamedTuple):
@@ -51,17 +51,24 @@ def _settle(quote: str, text: str, start: int, end: int) -> tuple[int, int]:
     return start, end
 
 # %% ../../nbs/00_core/08a_quotes.ipynb #78790b60
+def nearest_quote(quote: str, text: str) -> Match | None:
+    "The place of `text` that is most like `quote`, however little that is; `None` where one of them is empty."
+    if (found := find_verbatim(quote, text)) or not quote.strip() or not text.strip(): return found
+    from rapidfuzz.fuzz import partial_ratio_alignment, ratio
+    wanted = " ".join(quote.split())
+    near = partial_ratio_alignment(wanted, text) if len(text) > len(wanted) else None
+    start, end = _settle(wanted, text, *((near.dest_start, near.dest_end) if near else (0, len(text))))
+    return Match(start, end, ratio(wanted, " ".join(text[start:end].split())), "fuzzy")
+
 def find_quote(
     quote: str,
     text: str,
     min_score: float = 90.0,   # of likeness, 0 to 100; 100 admits verbatim quotes only
 ) -> Match | None:
-    "Where `quote` stands in `text`: exactly, but for white space, or at least `min_score` alike; `None` where nothing is."
-    if not 0 < min_score <= 100: raise ConfigError(f"min_score is {min_score!r}", "find_quote", "Give a likeness above 0 and up to 100, such as 90")
-    if (found := find_verbatim(quote, text)) or min_score == 100 or not quote.strip() or not text.strip(): return found
-    from rapidfuzz.fuzz import partial_ratio_alignment, ratio
-    wanted = " ".join(quote.split())
-    near = partial_ratio_alignment(wanted, text) if len(text) > len(wanted) else None
-    start, end = _settle(wanted, text, *((near.dest_start, near.dest_end) if near else (0, len(text))))
-    score = ratio(wanted, " ".join(text[start:end].split()))
-    return Match(start, end, score, "fuzzy") if score >= min_score else None
+    "Where `quote` stands in `text`: exactly, but for white space, or at least `min_score` alike; `None` where nothing is. Raises `ConfigError`, and `DataError` for what is no text."
+    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 < min_score <= 100: raise ConfigError(f"min_score is {min_score!r}", "find_quote", "Give a likeness above 0 and up to 100, such as 90")
+    for name, value in (("quote", quote), ("text", text)):
+        if not isinstance(value, str): raise DataError(f"the {name} is a {type(value).__name__}", "find_quote", "Give a string")
+    if (found := find_verbatim(quote, text)) or min_score == 100: return found
+    near = nearest_quote(quote, text)
+    return near if near and near.score >= min_score else None

@@ -38,7 +38,7 @@ def window_ends(
 def _ceiling(e: QueryEvidence, spans: np.ndarray) -> int:
     "Characters of a query's evidence that merged `spans` of the line contain, the best copy of each class."
     per_copy = np.bincount(e.copy, overlap(e.parts, spans), minlength=len(e.owner))
-    best = np.zeros(e.owner.max() + 1)
+    best = np.zeros(e.owner.max(initial=-1) + 1)
     np.maximum.at(best, e.owner, per_copy)
     return int(best.sum())
 
@@ -77,4 +77,4 @@ def truncation(
     whole, read = union(np.c_[base + chunks.start, base + chunks.end]), union(np.c_[base + chunks.start, base + ends])
     evidence = evidence_of(gold, corpus)
     unread = sum(_ceiling(e, whole) - _ceiling(e, read) for e in evidence)
-    return Truncation(len(chunks), len(cut), sum(e.size for e in evidence), unread)
+    return Truncation(len(chunks), len(cut), sum(e.size - e.lost for e in evidence), unread)

@@ -27,7 +27,7 @@ def document_clusters(
         return d
     first = []
     for q in gold.answerable:
-        docs = [e.doc_id for e in gold.by_query[q.query_id]]
+        docs = [e.doc_id for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id])]
         for d in docs[1:] if linked else (): parent[root(d)] = root(docs[0])
         first.append(docs[0])
     names: dict[str, int] = {}
@@ -50,7 +50,7 @@ def grouping(gold: Gold) -> Grouping:
     labels, first = document_clusters(gold), document_clusters(gold, linked=False)
     if not len(labels): raise DataError("no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall")
     sizes, own = np.bincount(labels), np.bincount(first)
-    documents = len({e.doc_id for e in gold.evidence_list})
+    documents = len({e.doc_id for e in (*gold.evidence_list, *gold.lost)})
     linked = "" if len(sizes) == documents else f" ({documents} documents, joined where a question has evidence in several)"
     for found, count, what in ((labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
                                (first, own, f"over {len(own)} documents, each question with that of its first evidence (questions across documents would leave {len(sizes)} groups)")):

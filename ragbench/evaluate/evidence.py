@@ -14,7 +14,7 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError, at_least
-from ..core.gold import Gold
+from ..core.gold import Gold, lost_pieces
 from ..core.runs import Run
 from ..core.spans import first_cover, union
 from ..core.tokenizers import get_tokenizer
@@ -89,22 +89,26 @@ class QueryEvidence:
     copy: np.ndarray
     owner: np.ndarray
     anywhere: np.ndarray
-    size: int   # characters, those shared counted once
+    size: int       # characters, those shared counted once, lost ones included
+    lost: int = 0   # characters of pieces that the corpus lacks
 
 def _own_parts(named: list[tuple[int, int]]) -> list[np.ndarray]:
     "For each named span the stretches, relative to its start, that no earlier one covers."
     segments, first = first_cover(np.array(named))
     return [union(segments[first == i]) - s for i, (s, _) in enumerate(named)]
 
-def query_evidence(named: list[tuple[int, int]], copies: list[np.ndarray]) -> QueryEvidence:
-    "From the span that the gold names for each class, and the starts of all its copies, on the line."
+def query_evidence(named: list[tuple[int, int]], copies: list[np.ndarray], lost: Sequence[int] = ()) -> QueryEvidence:
+    "From the span that the gold names for each class, the starts of all its copies, on the line, and the characters of each lost piece (0: not known)."
+    none, gone = np.empty(0, np.int64), sum(n or 1 for n in lost)
+    if not named: return QueryEvidence(none.reshape(0, 2), none, none, none.reshape(0, 2), gone, gone)
     own = _own_parts(named)
     owner = np.repeat(np.arange(len(own)), [len(c) for c in copies])
     shifted = [o + at for o, starts in zip(own, copies) for at in starts]
     copy = np.repeat(np.arange(len(shifted)), [len(s) for s in shifted])
     whole = [[at, at + e - s] for (s, e), starts in zip(named, copies) for at in starts]
     size = int(sum((o[:, 1] - o[:, 0]).sum() for o in own))
-    return QueryEvidence(np.concatenate(shifted), copy, owner, union(whole), size)
+    gone = sum(n or max(1, round(size / len(named))) for n in lost)
+    return QueryEvidence(np.concatenate(shifted), copy, owner, union(whole), size + gone, gone)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #89969d5e
 @functools.lru_cache(maxsize=16)
@@ -116,7 +120,8 @@ def evidence_of(gold: Gold, corpus: Corpus) -> tuple[QueryEvidence, ...]:
         for e in gold.by_query[q.query_id]:
             at = int(base[corpus.row(e.doc_id)])
             named.setdefault(corpus[e.doc_id].text[e.start:e.end], (at + e.start, at + e.end))
-        out.append(query_evidence(list(named.values()), [np.array([base[r] + s for r, s, _ in c.places]) for c in classes]))
+        lost = [0 if text.startswith("\0") else len(text) for text in lost_pieces(gold, corpus, q.query_id)]
+        out.append(query_evidence(list(named.values()), [np.array([base[r] + s for r, s, _ in c.places]) for c in classes if c.places], lost))
     return tuple(out)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #657bb0f8
@@ -134,7 +139,7 @@ def evidence_counts(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cu
     per_part, stop = _covered(e.parts, segments, full, cut), np.arange(len(full))
     per_copy = np.zeros((len(full), len(e.owner)), np.int64)
     np.add.at(per_copy, (stop[:, None], e.copy[None, :]), per_part)
-    best = np.zeros((len(full), e.owner.max() + 1), np.int64)
+    best = np.zeros((len(full), e.owner.max(initial=-1) + 1), np.int64)
     np.maximum.at(best, (stop[:, None], e.owner[None, :]), per_copy)
     sizes = np.r_[0, np.cumsum(segments[:, 1] - segments[:, 0])]
     start = np.r_[segments[:, 0], 0][full]
@@ -152,12 +157,13 @@ def evidence_tokens(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cu
     if inside.any(): read[:, inside] = _covered(e.parts[inside], segments, full, cut) > 0
     size += np.bincount(e.copy, inside, len(e.owner))
     np.add.at(per_copy, (stop[:, None], e.copy[None, :]), read)
-    share = np.zeros((len(full), e.owner.max() + 1))
+    share = np.zeros((len(full), e.owner.max(initial=-1) + 1))
     np.maximum.at(share, (stop[:, None], e.owner[None, :]), per_copy / np.maximum(size, 1))
     named = size[np.unique(e.owner, return_index=True)[1]]
+    gone = e.lost * len(counts.starts) / max(int(counts.base[-1]), 1)      # the tokens of lost text, at the corpus' own rate
     sizes, start = np.r_[0, np.cumsum(lines[:, 1] - lines[:, 0])], np.r_[lines[:, 0], 0][full]
     return {"found": share @ named, "relevant": _covered(before(e.anywhere), lines, full, before(cut)).sum(axis=1),
-            "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0), "gold": np.full(len(full), named.sum())}
+            "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0), "gold": np.full(len(full), named.sum() + gone)}
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #6d3fe417
 MEASURES = ("recall", "precision", "iou")

@@ -16,7 +16,7 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
 from ..core.gold import EvidenceClass, Gold, check_gold, evidence_classes
-from ..core.qrels import chunk_grades
+from ..core.qrels import chunk_grades, lost_grades
 from ..core.runs import Run
 from ..core.spans import first_cover
 
@@ -120,14 +120,19 @@ def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
     return out
 
 def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
-    "For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a document's evidence counts."
+    "For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a document's evidence counts. A document that the corpus lacks has a row of its own behind the last."
     check_gold(gold, corpus)
-    out = []
+    rows, out = _rows_beyond(gold, corpus), []
     for q in gold.answerable:
         best: dict[int, int] = {}
-        for e in gold.by_query[q.query_id]: best[corpus.row(e.doc_id)] = max(e.grade, best.get(corpus.row(e.doc_id), 0))
+        for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]): best[rows[e.doc_id]] = max(e.grade, best.get(rows[e.doc_id], 0))
         out.append(np.array(sorted(best.items()), dtype=np.int64).reshape(-1, 2))
     return out
+
+def _rows_beyond(gold: Gold, corpus: Corpus) -> dict[str, int]:
+    "The row of every document that the gold judges: those that the corpus lacks come after its last."
+    lost = dict.fromkeys([x.doc_id for rows in gold.lost_by_query.values() for x in rows] + [d for _, d in gold.nonrelevant])
+    return corpus.rows | {d: len(corpus) + n for n, d in enumerate(d for d in lost if d not in corpus.rows)}
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #530f2244
 UNITS = ("evidence", "document", "chunk")
@@ -160,15 +165,16 @@ class Judged:
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #c827d22f
 def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
-    "For each answerable query the rows of documents that were judged and are not relevant, int64."
-    out: dict[str, list[int]] = {q.query_id: [] for q in gold.answerable}
+    "For each answerable query the rows of documents that were judged and are not relevant, int64; those that the corpus lacks come behind its last."
+    rows, out = _rows_beyond(gold, corpus), {q.query_id: [] for q in gold.answerable}
     for q, d in gold.nonrelevant:
-        if q in out and d in corpus.rows: out[q].append(corpus.row(d))
+        if q in out: out[q].append(rows[d])
     return [np.array(rows, dtype=np.int64) for rows in out.values()]
 
 def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
-    "Chunks judged one by one, by the rule `overlap`."
-    units = [np.array(list(grades.items()), dtype=np.int64).reshape(-1, 2) for grades in chunk_grades(gold, chunks)]
+    "Chunks judged one by one, by the rule `overlap`; a lost piece is a chunk behind the last."
+    both = zip(chunk_grades(gold, chunks), lost_grades(gold, chunks.corpus))
+    units = [np.array([*grades.items(), *enumerate(lost, len(chunks))], dtype=np.int64).reshape(-1, 2) for grades, lost in both]
     return Judged("chunk", units, lists, [len(ids) for ids in lists])
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #96ea8da5

@@ -35,6 +35,7 @@ class Pool(NamedTuple):
 
 def pool_of(e: QueryEvidence, line: np.ndarray, counts: TokenCounts) -> Pool:
     "What of a chunk table, as spans on the line, matters to one query."
+    if not len(e.anywhere): return Pool(e, line[:0], np.zeros(1, np.int64))      # all of it is lost
     lo, hi = np.searchsorted(counts.starts, [e.anywhere[0, 0], e.anywhere[-1, 1]], side="right")
     edges = np.r_[counts.starts, counts.base[-1]][max(lo - 1, 0):hi + 1]
     held = overlap(np.c_[edges[:-1], edges[1:]], e.anywhere)

@@ -12,8 +12,8 @@ from typing import Any
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..core.errors import DataError, MissingExtra
 from ..core.gold import Gold, check_gold
-from ..core.qrels import Judgement, gold_from_qrels
-from .collections import beir_corpus, squad
+from ..core.qrels import Judgement, gold_from_qrels, whole_grade
+from .collections import beir_corpus, beir_queries, needed, squad
 
 # %% auto #0
 __all__ = ['optional', 'load_ir_dataset', 'load_hf_beir', 'load_hf_squad']
@@ -42,7 +42,12 @@ def load_ir_dataset(
         headings = (Heading(1, title, 0, len(title)),) if title and text.startswith(title) else ()
         documents.append(Document(record.doc_id, text, headings=headings, format="ir_datasets"))
     return _judged(documents, errors, {q.query_id: q.default_text() for q in dataset.queries_iter()},
-                   (Judgement(j.query_id, j.doc_id, int(j.relevance)) for j in dataset.qrels_iter()))
+                   (_judgement(j.query_id, j.doc_id, j.relevance, str(name)) for j in dataset.qrels_iter()))
+
+def _judgement(query_id: Any, doc_id: Any, grade: Any, where: str) -> Judgement:
+    "A judgement, if its grade is a whole number; else a `DataError`."
+    if not whole_grade(grade): raise DataError(f"the grade of document {doc_id!r} for query {query_id!r} is {grade!r}", where, "Grades are whole numbers; trec_eval cuts 0.7 to 0 without a word")
+    return Judgement(str(query_id), str(doc_id), int(grade))
 
 def _judged(documents: Iterable[Document], errors: list[Refusal], queries: Mapping[str, str], judgements: Iterable[Judgement]) -> tuple[Corpus, Gold]:
     "Corpus and gold of whole documents, with all reports."
@@ -62,9 +67,9 @@ def load_hf_beir(
     "A collection in BEIR's layout from the Hugging Face hub."
     load, errors = optional("datasets", "load_dataset"), []
     corpus = beir_corpus(((f"row {n}", row) for n, row in enumerate(load(name, "corpus", split="corpus", revision=revision))), errors)
-    queries = {str(row["_id"]): row["text"] for row in load(name, "queries", split="queries", revision=revision)}
+    queries = beir_queries(((f"queries, row {n}", row) for n, row in enumerate(load(name, "queries", split="queries", revision=revision))), errors)
     judged = load(qrels or f"{name}-qrels", split=split, revision=revision if qrels is None else None)
-    return _judged(corpus.documents, errors, queries, (Judgement(str(r["query-id"]), str(r["corpus-id"]), int(r["score"])) for r in judged))
+    return _judged(corpus.documents, errors, queries, (_judgement(*(needed(r, k, object, f"{name}-qrels, row {n}") for k in ("query-id", "corpus-id", "score")), name) for n, r in enumerate(judged)))
 
 def load_hf_squad(name: str, split: str = "validation", *, config: str | None = None, evidence: str = "answer", prefix: str = "", revision: str | None = None) -> tuple[Corpus, Gold]:
     "A collection in SQuAD's layout from the Hugging Face hub, such as `rajpurkar/squad`; rows with one title become one document."

@@ -15,7 +15,7 @@ from ..core.documents import Corpus, Document, Heading, Refusal
 from ..core.errors import ConfigError, DataError
 from ..core.gold import Gold, check_gold
 from ..core.qrels import Judgement, gold_from_qrels, read_qrels
-from .collections import titled_document
+from .collections import folder_of, titled_document
 from .text import decode
 
 _log = logging.getLogger("ragbench.ingest.trec")
@@ -90,13 +90,24 @@ def smart_queries(records: Sequence[Mapping[str, str]], judged: Iterable[str], q
     return {own: text for own, text in zip(ordinals if query_ids == "ordinal" else numbers, texts) if text}
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #a733b7fd
+def _text(path: Any) -> str:
+    "The text of a file, in the encoding that it is found to have; raises `DataError`."
+    try: return decode(Path(path).read_bytes())[0]
+    except TypeError as e: raise ConfigError(f"a file is {path!r:.60}", "load_trec", "Name a file") from e
+    except OSError as e: raise DataError(f"it cannot be read: {e}", str(path), "Name a file of the collection") from e
+
+def _grades(grades: Any) -> None:
+    "Raise `ConfigError` unless it says what whole numbers mean in whole numbers."
+    whole = isinstance(grades, Mapping) and all(isinstance(g, int) and not isinstance(g, bool) for pair in grades.items() for g in pair)
+    if not whole: raise ConfigError(f"grades is {grades!r:.80}", "load_trec", "Say what each grade means, such as {1: 4, 2: 3, 3: 2, 4: 1, 5: 0, -1: 0}")
+
 def _judgements(path: Path, grades: Mapping[int, int] | None) -> list[Judgement]:
     "The judgements of a qrels or `.REL` file, recoded by `grades`."
     if path.name.lower() == "cranqrel" and grades is None:
         raise DataError("its grades run backwards: 1 is best", str(path), "Use QRelsCorrectedforTRECeval, or say what they mean: grades={1: 4, 2: 3, 3: 2, 4: 1, 5: 0, -1: 0}")
     if path.suffix.lower() == ".rel":
-        rows = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-        if all(len(r) == 4 and float(r[2]) == float(r[3]) == 0 for r in rows): return [Judgement(r[0], r[1], 1) for r in rows]
+        rows = [line.split() for line in _text(path).splitlines() if line.strip()]
+        if all(len(r) == 4 and set(r[2] + r[3]) <= {"0", "."} for r in rows): return [Judgement(r[0], r[1], 1) for r in rows]
     found = read_qrels(path)
     strange = {j.grade for j in found} - set(grades or ()) if grades else set()
     if strange: raise ConfigError(f"grades does not say what {min(strange)} means", str(path))
@@ -124,12 +135,15 @@ def load_trec(
 ) -> tuple[Corpus, Gold]:
     "A collection of TREC or SMART files; empty documents, and judged ids that are not there, are in `corpus.errors`."
     given = {"documents": documents, "topics": topics, "qrels": qrels}
+    if grades is not None: _grades(grades)
+    if folder is not None: folder = folder_of(folder, "load_trec")
     if folder is None and None in given.values(): raise ConfigError("no folder and not all files are given", "load_trec", "Give a folder, or documents=, topics= and qrels=")
-    files = {role: f if f is not None else _find(Path(folder), role) for role, f in given.items()}
-    several = [files["documents"]] if isinstance(files["documents"], str | Path) else files["documents"]
-    corpus = _corpus(doc for f in several for doc in _documents(decode(Path(f).read_bytes())[0], f))
+    files = {role: f if f is not None else _find(folder, role) for role, f in given.items()}
+    several = files["documents"] if isinstance(files["documents"], list | tuple) else [files["documents"]]
+    if not isinstance(files["qrels"], str | Path): raise ConfigError(f"qrels is {files['qrels']!r:.60}", "load_trec", "Name a file")
+    corpus = _corpus(doc for f in several for doc in _documents(_text(f), f))
     judged = _judgements(Path(files["qrels"]), grades)
-    text = decode(Path(files["topics"]).read_bytes())[0]
+    text = _text(files["topics"])
     queries = smart_queries(smart_records(text), (j.query_id for j in judged), query_ids) if text.lstrip().startswith(".I") else trec_topics(text, topic_field)
     gold, reports = gold_from_qrels(queries, judged, corpus)
     check_gold(gold, corpus)
