@@ -66,7 +66,8 @@ def test_every_judgement_is_evidence_or_is_reported():
     corpus = Corpus([Document(i, t) for i, t in DOCS.items()])
     judgements = [Judgement(*j) for j in QRELS]
     gold, reports = gold_from_qrels(QUERIES, judgements, corpus)
-    assert len(gold.evidence_list) + len(reports) == sum(j.grade > 0 for j in judgements)
+    assert len(gold.evidence_list) + len(gold.lost) + sum("no such query" in r.reason for r in reports) == sum(j.grade > 0 for j in judgements)
+    assert [(x.query_id, x.doc_id, x.grade) for x in gold.lost] == [("8", "gone", 1)]
     assert {q.query_id: q.tags for q in gold.query_list}["8"] == ("evidence-missing",)
 
 

@@ -76,6 +76,12 @@ def read_by_character(corpus, chunks, rows, budget=None, n_chunks=None):
     return set(seen)
 
 
+def apart(text, start, end):
+    "Whether a piece of these sentences begins and ends with whole words; 日 and 本 are words of their own."
+    word = lambda i: 0 <= i < len(text) and text[i].isalnum() and text[i] not in "日本"
+    return not (word(start) and word(start - 1)) and not (word(end - 1) and word(end))
+
+
 def counts_by_character(corpus, gold, query, seen):
     "Recall, precision and IoU from sets of characters: best copy of each class, shared characters to the first."
     taken, found, size, anywhere, done = set(), 0, 0, set(), set()
@@ -85,7 +91,8 @@ def counts_by_character(corpus, gold, query, seen):
         done.add(text)
         own = [i for i in range(e.end - e.start) if (row, e.start + i) not in taken]
         taken |= {(row, c) for c in range(e.start, e.end)}
-        places = [(r, at) for r, d in enumerate(corpus) for at in range(len(d)) if d.text.startswith(text, at)]
+        named = {(corpus.row(x.doc_id), x.start) for x in gold.by_query[query] if corpus[x.doc_id].text[x.start:x.end] == text}
+        places = [(r, at) for r, d in enumerate(corpus) for at in range(len(d)) if d.text.startswith(text, at) and ((r, at) in named or apart(d.text, at, at + len(text)))]
         found += max(sum((r, at + i) in seen for i in own) for r, at in places)
         anywhere |= {(r, at + i) for r, at in places for i in range(len(text))}
         size += len(own)

@@ -16,7 +16,7 @@ from ragbench.bench.results import Results, toy_corpus, toy_results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.errors import ConfigError
-from ragbench.core.gold import MISSING
+from ragbench.core.gold import MISSING, Lost
 from ragbench.evaluate.corrections import all_pairs_p
 
 EVIL = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'&amp;{{7*7}}\u2028$x^2$"
@@ -264,14 +264,15 @@ def test_one_question_one_system(tmp_path):
 
 
 def test_questions_without_their_documents_are_not_called_unanswerable(tmp_path):
-    """One of the two questions without evidence is tagged as missing: the page lists it under its own heading, and both stay out of every mean."""
+    """One of the two questions without evidence has lost it: the page lists it under its own heading, and every system scores 0 on it."""
     results = toy_results(2)
     questions = results.gold.query_list
-    lost = replace(results.gold, query_list=(*questions[:-1], questions[-1]._replace(tags=(MISSING,))))
-    page = replace(results, gold=lost).report(tmp_path / "r.html").read_text(encoding="utf-8")
+    lost = replace(results.gold, query_list=(*questions[:-1], questions[-1]._replace(tags=(MISSING,))), lost=(Lost(questions[-1].query_id, "gone.pdf"),))
+    systems = [replace(s, scores={m: np.append(x, 0.0) for m, x in s.scores.items()}, curve=np.vstack([s.curve, np.zeros((1, s.curve.shape[1]))])) for s in results.systems]
+    page = replace(results, gold=lost, systems=systems).report(tmp_path / "r.html").read_text(encoding="utf-8")
     nothing, gone = page[page.index('id="unanswerable"'):page.index('id="lost"')], page[page.index('id="lost"'):page.index('id="reproduce"')]
     assert questions[-2].text in nothing
     assert questions[-1].text in gone
     assert questions[-1].text not in nothing
-    assert replace(results, gold=lost).quality_csv() == results.quality_csv()
+    assert "1 relevant piece of evidence of 1 question is not in the corpus and counts as never found" in page
     assert 'id="lost"' not in results.report(tmp_path / "whole.html").read_text(encoding="utf-8")

@@ -23,7 +23,7 @@ from .costs import calls_needed
 from .results import Results
 from ..core.documents import Document, pages_of, section_path
 from ..core.errors import ConfigError, at_least
-from ..core.gold import evidence_classes
+from ..core.gold import evidence_classes, lost_note
 from ..core.spans import union
 from ..core.files import write_atomic
 from ..evaluate.statistics import bootstrap_interval
@@ -182,10 +182,10 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
     question = f"{_count(len(results), 'system')}, {_count(results.n, 'answerable question')}, {_count(len(corpus), 'document')}: which of them finds the evidence?"
     return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns],
             "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": results.names[s], "cells": [_cell(c[k]) for _, c in columns]} for k, s in enumerate(systems)],
-            "facts": [("documents", f"{len(corpus):,}"), ("words", f"{corpus.words:,}"), ("questions", f"{len(gold):,}"), ("unanswerable", len(gold.unanswerable)), *([("not judgeable", len(gold.not_judgeable))] if gold.not_judgeable else []), ("systems", len(results)),
+            "facts": [("documents", f"{len(corpus):,}"), ("words", f"{corpus.words:,}"), ("questions", f"{len(gold):,}"), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
                       ("refused files", len(corpus.errors))],
             "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": slices, "budgets": results.curve_budgets, "curve_rows": curve,
-            "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.not_judgeable],
+            "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.unreachable], "lost_note": lost_note(gold),
             "latency": _latencies(results, systems), "step_names": list(steps.columns), "step_rows": [(n, [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
             "sentence": results.compare(board.metric) if len(results) > 1 else ""}
 

@@ -271,7 +271,7 @@ def bench(
 def manifest(plan: Plan) -> dict[str, Any]:
     "What reproduces a run: hashes of what went in, the systems as code, settings, versions, machine."
     return {"corpus": {"fingerprint": plan.corpus.fingerprint, "documents": {d.id: d.text_hash for d in plan.corpus}, "refused": [list(e) for e in plan.corpus.errors]},
-            "gold": {"fingerprint": plan.gold.fingerprint, "questions": len(plan.gold), "unanswerable": len(plan.gold.unanswerable), "not_judgeable": len(plan.gold.not_judgeable)},
+            "gold": {"fingerprint": plan.gold.fingerprint, "questions": len(plan.gold), "unanswerable": len(plan.gold.unanswerable), "lost": len(plan.gold.lost), "unreachable": len(plan.gold.unreachable)},
             "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
             "settings": {k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v for k, v in vars(plan.settings).items()},
             "versions": versions(), "machine": machine()}

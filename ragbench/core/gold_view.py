@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from html import escape
 
-from .gold import Evidence, Gold, Query
+from .gold import Evidence, Gold, Query, lost_note
 from .numbers import count
 
 # %% auto #0
@@ -24,7 +24,9 @@ def _places(evidence: tuple[Evidence, ...], unit: str, most: int = 3) -> str:
 def _row(q: Query, gold: Gold) -> list[str]:
     "The cells of one question."
     text = q.text if len(q.text) <= 160 else q.text[:110] + " … " + q.text[-45:]
-    return [q.query_id, text, _places(gold.by_query[q.query_id], gold.unit), q.answer or "", ", ".join(q.tags)]
+    there, lost = gold.by_query[q.query_id], gold.lost_by_query[q.query_id]
+    places = [_places(there, gold.unit)] * bool(there or not lost) + [f"{len(lost)} not in the corpus"] * bool(lost)
+    return [q.query_id, text, "; ".join(places), q.answer or "", ", ".join(q.tags)]
 
 def gold_html(gold: Gold, most: int = 10) -> str:
     "A gold standard as HTML: what it holds in a line, tags, and the first questions with their evidence."
@@ -33,6 +35,7 @@ def gold_html(gold: Gold, most: int = 10) -> str:
     used = [i for i, h in enumerate(head) if i < 3 or any(r[i] for r in rows)]
     line = lambda cells, tag: "<tr>" + "".join(f"<{tag} style='text-align:left;vertical-align:top'>{escape(cells[i])}</{tag}>" for i in used) + "</tr>"
     said = f"{count(len(gold), 'question')}, {len(gold.answerable):,} with evidence, {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
+    lost = f"<p>{escape(note)}.</p>" if (note := lost_note(gold)) else ""
     more = f"<p>… and {count(len(gold) - most, 'more question', 'more questions')}</p>" if len(gold) > most else ""
     tagged = f"<p>tags: {escape(', '.join(f'{t} ({n:,})' for t, n in tags.most_common(12)))}</p>" if tags else ""
-    return f"<p><b>{said}</b></p>{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"
+    return f"<p><b>{said}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"

@@ -18,8 +18,8 @@ import numpy as np
 
 from .chunks import Chunks
 from .documents import Corpus, Refusal
-from .errors import ConfigError, DataError
-from .gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, evidence_classes, listed, lost_pieces
+from .errors import ConfigError, DataError, items_of
+from .gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, evidence_classes, lost_pieces
 from .files import whole_file, write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
@@ -37,9 +37,8 @@ class Judgement(NamedTuple):
 
 def one_each(rows: Any, where: str) -> tuple[Judgement, ...]:
     "Judgements, each once; raises `DataError` for a row that is none, and for two grades of one pair."
-    if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable): raise DataError(f"the judgements are a {type(rows).__name__}", where, "Give rows of query id, document id and whole grade")
     grades: dict[tuple[str, str], int] = {}
-    for r in rows:
+    for r in items_of(rows, "the judgements", where, "Give rows of query id, document id and whole grade"):
         if not isinstance(r, tuple | list) or len(r) != 3 or not isinstance(r[0], str | int) or not isinstance(r[1], str | int) or not whole_grade(r[2]):
             raise DataError(f"a judgement is {tuple(r) if isinstance(r, tuple | list) else r!r}", where, "Query id, document id, whole grade; ranx and trec_eval cut 0.7 to 0 without a word")
         pair = str(r[0]), str(r[1])

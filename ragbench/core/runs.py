@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DataError
+from .errors import DataError, items_of
 
 # %% auto #0
 __all__ = ['ABSENT', 'tie_keys', 'rank', 'Run', 'pad']
@@ -46,8 +46,7 @@ def rank(
 # %% ../../nbs/00_core/08_runs.ipynb #1fa516ce
 def _query_ids(ids: Iterable[str]) -> tuple[str, ...]:
     "The ids as a tuple of strings; raises `DataError`."
-    if isinstance(ids, str) or not isinstance(ids, Iterable): raise DataError(f"query_ids is {ids!r}", "Run", "Give the ids of the queries as a list of strings")
-    ids = tuple(ids)
+    ids = tuple(items_of(ids, "query_ids", "Run", "Give the ids of the queries as a list of strings"))
     if wrong := [q for q in ids if not isinstance(q, str)]: raise DataError(f"a query id is {wrong[0]!r}, a {type(wrong[0]).__name__}", "Run", "Ids are strings")
     return ids
 

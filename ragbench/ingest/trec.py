@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..core.errors import ConfigError, DataError
@@ -137,7 +138,7 @@ def load_trec(
     given = {"documents": documents, "topics": topics, "qrels": qrels}
     if grades is not None: _grades(grades)
     if folder is not None: folder = folder_of(folder, "load_trec")
-    if folder is None and None in given.values(): raise ConfigError("no folder and not all files are given", "load_trec", "Give a folder, or documents=, topics= and qrels=")
+    if folder is None and any(f is None for f in given.values()): raise ConfigError("no folder and not all files are given", "load_trec", "Give a folder, or documents=, topics= and qrels=")
     files = {role: f if f is not None else _find(folder, role) for role, f in given.items()}
     several = files["documents"] if isinstance(files["documents"], list | tuple) else [files["documents"]]
     if not isinstance(files["qrels"], str | Path): raise ConfigError(f"qrels is {files['qrels']!r:.60}", "load_trec", "Name a file")
