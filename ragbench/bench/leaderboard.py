@@ -20,6 +20,7 @@ from .results import Results
 from .tables import html_table, latex_table, markdown_table, text_table
 from ..core.errors import ConfigError, one_of
 from ..core.estimates import FEWEST_SCORES, interval_words, without_interval
+from ..core.gold import lost_note
 from ..core.numbers import count, interval, ms_text, number, p_text, several
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
@@ -138,7 +139,7 @@ def _remarks(results: Results) -> list[str]:
     for n in sorted({int(s.facts.get("unknown_documents", 0)) for s in results.systems} - {0}):
         who = [s.name for s in results.systems if s.facts.get("unknown_documents", 0) == n]
         out.append(f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and count as not relevant.")
-    if results.gold.not_judgeable: out.append(f"{count(len(results.gold.not_judgeable), 'question')} more cannot be judged: the evidence is in no document of this corpus. They are in no mean.")
+    if note := lost_note(results.gold): out.append(f"{note}.")
     return out
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #92e91e55

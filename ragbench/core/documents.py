@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
-from .errors import DataError
+import numpy as np
+
+from .errors import DataError, items_of
 from .fingerprint import fingerprint, text_hash
 
 # %% auto #0
@@ -48,6 +50,21 @@ class Turn(NamedTuple):
     start: int
     end: int
 
+# %% ../../nbs/00_core/03_documents.ipynb #b02532f7
+def _spans_of(kind: type, rows: Any, name: str, doc_id: str, length: int) -> tuple:
+    "Pages, headings, fields or turns as a tuple of their kind; raises `DataError` that names the document and the one that is wrong."
+    out = []
+    for n, s in enumerate(items_of(rows, f"the {name}", doc_id, f"Give a list of {kind.__name__}")):
+        if not isinstance(s, kind):
+            if not isinstance(s, tuple | list) or len(s) != len(kind._fields): raise DataError(f"{name}[{n}] is {s!r:.80}", doc_id, f"Give a {kind.__name__}: {', '.join(kind._fields)}")
+            s = kind(*s)
+        for part, value in zip(kind._fields, s):
+            wanted = int if part in ("number", "level", "start", "end") else str
+            if not isinstance(value, (int, np.integer) if wanted is int else str) or isinstance(value, bool): raise DataError(f"the {part} of {name}[{n}] is {value!r:.60}", doc_id, f"Give {'a whole number' if wanted is int else 'a string'}")
+        if not 0 <= s.start <= s.end <= length: raise DataError(f"{kind.__name__.lower()} {s!r} lies outside the text of {length} characters", doc_id)
+        out.append(s)
+    return tuple(out)
+
 # %% ../../nbs/00_core/03_documents.ipynb #2b637b32
 @dataclass(frozen=True)
 class Document:
@@ -69,10 +86,9 @@ class Document:
         except UnicodeEncodeError as e:
             raise DataError(f"the text holds half a character (a lone surrogate) at offset {e.start}", self.id,
                             "Decode the file with the right encoding, or with errors='replace'") from e
-        for what, spans in (("page", self.pages), ("heading", self.headings), ("field", self.fields), ("turn", self.turns)):
-            for s in spans:
-                if not 0 <= s.start <= s.end <= len(self.text):
-                    raise DataError(f"{what} {s!r} lies outside the text of {len(self.text)} characters", self.id)
+        if not isinstance(self.metadata, Mapping): raise DataError(f"the metadata are a {type(self.metadata).__name__}", self.id, "Give a dict")
+        if not isinstance(self.format, str): raise DataError(f"the format is {self.format!r:.60}", self.id, "Give a str, such as 'markdown'")
+        for name, kind in (("pages", Page), ("headings", Heading), ("fields", Field), ("turns", Turn)): object.__setattr__(self, name, _spans_of(kind, getattr(self, name), name, self.id, len(self.text)))
 
     def __len__(self) -> int: return len(self.text)
     def __hash__(self) -> int: return hash((self.id, self.text))
@@ -143,6 +159,12 @@ class Refusal(NamedTuple):
 class Doubt(Refusal):
     "What was loaded, and why it may not be right."
 
+def _refusal(row: Any) -> Refusal:
+    "A source and a reason; raises `DataError`."
+    if isinstance(row, Refusal): return row
+    if not isinstance(row, tuple | list) or len(row) != 2 or not all(isinstance(x, str) for x in row): raise DataError(f"an error is {row!r:.80}", "Corpus", "Give (source, reason), two strings")
+    return Refusal(*row)
+
 # %% ../../nbs/00_core/03_documents.ipynb #97c99511
 @dataclass(frozen=True)
 class Corpus:
@@ -151,11 +173,12 @@ class Corpus:
     errors: tuple[Refusal, ...] = field(default=(), compare=False)
 
     def __init__(self, documents: Iterable[Document], errors: Iterable[Refusal] = ()):
-        documents = tuple(documents)
+        documents = tuple(items_of(documents, "the documents", "Corpus", "Give a list of Document; load_corpus reads files"))
+        if wrong := [(n, d) for n, d in enumerate(documents) if not isinstance(d, Document)]: raise DataError(f"document {wrong[0][0]} is {wrong[0][1]!r:.80}", "Corpus", "Give Document(id=…, text=…)")
         twice = [i for i, n in Counter(d.id for d in documents).items() if n > 1]
         if twice: raise DataError(f"{len(twice)} document ids occur more than once, first {twice[0]!r}", "Corpus", "Give each document its own id")
         object.__setattr__(self, "documents", documents)
-        object.__setattr__(self, "errors", tuple(e if isinstance(e, Refusal) else Refusal(*e) for e in errors))
+        object.__setattr__(self, "errors", tuple(_refusal(e) for e in items_of(errors, "the errors", "Corpus", "Give a list of (source, reason)")))
 
     def __len__(self) -> int: return len(self.documents)
     def __iter__(self) -> Iterator[Document]: return iter(self.documents)

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # %% auto #0
-__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'one_of']
+__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'items_of',
+           'one_of']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -60,6 +61,19 @@ def at_least(
     if not is_int or value < low:
         raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
     return int(value)
+
+# %% ../../nbs/00_core/00_errors.ipynb #9fd7d355
+def items_of(
+    value: Any,      # a list, a tuple, an array, a generator …
+    what: str,       # what it is, as a plural: "the questions"
+    owner: str = "",
+    fix: str = "",   # what to give
+) -> list[Any]:
+    "The items of a collection; of a string, a mapping, or what cannot be gone through, a `DataError`."
+    if not isinstance(value, str | bytes | Mapping):
+        try: return list(value)
+        except TypeError: pass
+    raise DataError(f"{what} are a {type(value).__name__}", owner, fix or "Give a list")
 
 # %% ../../nbs/00_core/00_errors.ipynb #c2a17e77
 def one_of(

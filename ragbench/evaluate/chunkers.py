@@ -48,7 +48,8 @@ def named_spans(gold: Gold, corpus: Corpus, counts: TokenCounts) -> list[np.ndar
     return out
 
 def _cover(spans: np.ndarray, line: np.ndarray, counts: TokenCounts) -> int:
-    "Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the `line` can."
+    "Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the `line` can; none for what is lost."
+    if not len(spans): return 0
     near = line[(line[:, 0] < spans[-1, 1]) & (line[:, 1] > spans[0, 0])]
     taken, left = np.empty((0, 2), np.int64), spans
     tokens = lambda s: int(counts.count(union(s)).sum()) if len(s) else 0
@@ -87,8 +88,9 @@ def best_partition(
     spans: Sequence[np.ndarray],   # of each query, the evidence in this document `(k, 2)`
     low: int,
     high: int,
+    solid: np.ndarray | None = None,   # (m + 1,) characters before each edge that are no white space; None: all are
 ) -> tuple[int, np.ndarray]:
-    "The least cost, and the edges of a partition that has it."
+    "The least cost, and the edges of a partition that has it; a chunk of nothing but white space is left out of a table and costs nothing."
     m, table, at = len(edges) - 1, _touching(spans), 0
     touched, reach = np.zeros(m + 1, np.int64), np.zeros(len(spans), np.int64)
     cost, back = np.full(m + 1, np.iinfo(np.int64).max // 2), np.full(m + 1, -1)
@@ -101,7 +103,8 @@ def best_partition(
         a, b = np.searchsorted(tokens, tokens[e] - high), np.searchsorted(tokens, tokens[e] - low, side="right")
         for until in (min(b, e), e)[:1 + (e == m)]:   # the last chunk may be small where nothing else is left
             if until <= a: continue
-            sums = cost[a:until] + (tokens[e] - tokens[a:until]) * touched[a:until]
+            price = (tokens[e] - tokens[a:until]) * touched[a:until]
+            sums = cost[a:until] + (price if solid is None else np.where(solid[e] == solid[a:until], 0, price))
             if sums.min() < np.iinfo(np.int64).max // 4: cost[e], back[e] = sums.min(), a + int(sums.argmin()); break
     if back[m] < 0: raise ConfigError(f"no partition has chunks of {low} to {high} tokens", "oracle", "Widen the range")
     path = [m]
@@ -119,7 +122,8 @@ def oracle(gold: Gold, corpus: Corpus, low: int, high: int, tokenizer: str = "cl
         base, starts = int(counts.base[row]), token_starts(doc, tokenizer)
         edges = np.unique(np.r_[0, starts, len(doc)])
         own = [np.clip(s[(s[:, 0] < base + len(doc)) & (s[:, 1] > base)] - base, 0, len(doc)) for s in spans]
-        found = best_partition(edges, np.searchsorted(starts, edges), [s for s in own if len(s)], low, high)[1]
+        solid = np.r_[0, np.cumsum([not c.isspace() for c in doc.text])][edges]
+        found = best_partition(edges, np.searchsorted(starts, edges), [s for s in own if len(s)], low, high, solid)[1]
         return np.c_[found[:-1], found[1:]]
     return chunk_corpus(corpus, cut, f"the oracle, {low} to {high} tokens")
 
