@@ -166,12 +166,14 @@ def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iter
     else:
         embed = embedder.embed_queries if role == "query" else embedder.embed_passages
         parts = ((range(i, min(i + batch, len(texts))), embed(texts[i:i + batch])) for i in range(0, len(texts), batch))
-    for positions, vectors in parts:
-        vectors = as_vectors(vectors)
-        embedder.space.check(vectors.space, "new")
-        if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
-        if len(vectors) != len(positions): raise DataError(f"{len(positions)} texts gave {len(vectors)} vectors", repr(embedder))
-        yield positions, vectors.array
+    try:
+        for positions, vectors in parts:
+            vectors = as_vectors(vectors)
+            embedder.space.check(vectors.space, "new")
+            if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
+            if len(vectors) != len(positions): raise DataError(f"{len(positions)} texts gave {len(vectors)} vectors", repr(embedder))
+            yield positions, vectors.array
+    finally: getattr(parts, "close", lambda: None)()
 
 # %% ../../nbs/04_embed/02_cache.ipynb #7413cfec
 def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: str, cache: EmbeddingCache, batch: int,
@@ -181,11 +183,12 @@ def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: s
         have = read_vectors(con, role, hashes, embedder.space.dim)
         todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
         progress(len(have))
-        for positions, array in parts_of(embedder, [t for _, _, t in todo], role, batch) if todo else ():
-            done = [todo[i][1] for i in positions]
-            write_vectors(con, role, done, array)
-            have.update(zip(done, array))
-            progress(len(done))
+        with closing(parts_of(embedder, [t for _, _, t in todo], role, batch)) as parts:     # Ctrl-C while a part is written ends the calls in flight too
+            for positions, array in parts if todo else ():
+                done = [todo[i][1] for i in positions]
+                write_vectors(con, role, done, array)
+                have.update(zip(done, array))
+                progress(len(done))
     return have
 
 # %% ../../nbs/04_embed/02_cache.ipynb #8640f447

@@ -8,10 +8,9 @@ from __future__ import annotations
 import functools
 import logging
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from ..core.errors import ConfigError, DataError, at_least
 from ..core.fingerprint import fingerprint
 from ..core.vectors import Space, Vectors
 from .remote_batches import Known, TokenCount, batches, checked
+from ..remote.at_once import side_by_side
 from ..remote.calls import Failure, Remote
 
 log = logging.getLogger("ragbench.embed")
@@ -214,21 +214,10 @@ class RemoteEmbedder(_Counted):
     def embed_parts(self, texts: Sequence[str], role: str = "passage") -> Iterator[tuple[range, Vectors]]:
         "Finished batches as they come: positions in `texts` and their vectors `(b, d)` float32."
         ready, counts = _prepare(self, list(texts), role)
-        stop, failed = threading.Event(), None
-        def one(rows: range) -> np.ndarray | None:
-            if stop.is_set(): return None
-            try: return _call(self, [ready[i] for i in rows], role, int(counts[rows.start:rows.stop].sum()))
-            except BaseException: stop.set(); raise
-        pool = ThreadPoolExecutor(self.in_flight, thread_name_prefix="ragbench-embed")
-        try:
-            begun = {pool.submit(one, rows): rows for rows in batches(counts, self.batch_size, self.batch_tokens)}
-            for done in as_completed(begun):
-                if e := done.exception(): failed = failed or e
-                elif done.result() is not None: yield begun[done], Vectors(done.result(), self.space)
-        finally:
-            stop.set()
-            pool.shutdown(cancel_futures=True)
-        if failed: raise failed
+        begun = list(batches(counts, self.batch_size, self.batch_tokens))
+        one = lambda rows: _call(self, [ready[i] for i in rows], role, int(counts[rows.start:rows.stop].sum()))
+        with closing(side_by_side(one, begun, min(self.in_flight, max(1, len(begun))))) as done:
+            for n, array in done: yield begun[n], Vectors(array, self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the model's window, `(n,)` int64."

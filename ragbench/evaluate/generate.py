@@ -10,7 +10,6 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..core.progress import progress_bar
 from ..core.quotes import Match, find_quote
 from ..core.files import write_atomic
 from ..core.store import Store, versions
+from ..remote.at_once import side_by_side
 
 log = logging.getLogger("ragbench.evaluate.generate")
 
@@ -215,11 +215,12 @@ def generate_questions(
         doc = corpus[int(chunks.doc_row[i])]
         where = f"{doc.id}, characters {chunks.start[i]} to {chunks.end[i]}"
         return doc.id, where, writer(chunks.text(i), int(chunks.start[i]), where, tuple(asked.get(i, ())))
-    with ThreadPoolExecutor(in_flight) as pool, progress_bar("questions", n, enabled=progress) as bar:
+    with progress_bar("questions", n, enabled=progress) as bar:
         while len(kept) < n and at < len(visits):
             batch, before = visits[at:at + min(in_flight, n - len(kept))], len(kept)
             at += len(batch)
-            found = list(pool.map(visit, batch))
+            answers = dict(side_by_side(visit, batch, min(in_flight, len(batch))))
+            found = [answers[j] for j in range(len(batch))]
             for (_, i), (_, _, got) in zip(batch, found): asked.setdefault(i, []).extend([got.question] if got.question else [])
             _sort_out(found, kept, rejected, n, writer.max_alike)
             bar.update(len(kept) - before)

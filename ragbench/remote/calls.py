@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from ..core.errors import ConfigError, RagbenchError, at_least
 from ..core.fingerprint import text_hash
+from .at_once import check_stop, wait
 
 log = logging.getLogger("ragbench.remote")
 
@@ -146,8 +147,8 @@ def _status(e: Exception) -> int | None:
 
 # %% ../../nbs/01_remote/00_calls.ipynb #a07b412e
 def pause(seconds: float) -> None:
-    "Wait; a test that has no time to lose replaces this."
-    time.sleep(seconds)
+    "Wait, unless somebody says stop; a test that has no time to lose replaces this."
+    wait(seconds)
 
 @dataclasses.dataclass
 class Live:
@@ -190,15 +191,16 @@ class Remote:
     def _answered(self, attempt: Callable[[], Any], where: str) -> tuple[Any, int]:
         "The first answer that is no `Failure`, and how many attempts it took; raises `RemoteError` when there is none."
         for n in range(self.retries + 1):
+            check_stop()                                    # Ctrl-C sends no further request
             got = attempt()
             if not isinstance(got, Failure): return got, n + 1
             if not got.again or n == self.retries: break
             if (got.wait or 0) > self.longest_wait:
                 got = got._replace(fix=f"It asks to wait {got.wait:.0f} s, which is more than longest_wait={self.longest_wait:g}")
                 break
-            wait = backoff(n, got.wait, self.base_wait, self.longest_wait)
-            log.info("%s: %s; attempt %d of %d in %.1f s", where, got.why, n + 2, self.retries + 1, wait)
-            pause(wait)
+            seconds = backoff(n, got.wait, self.base_wait, self.longest_wait)
+            log.info("%s: %s; attempt %d of %d in %.1f s", where, got.why, n + 2, self.retries + 1, seconds)
+            pause(seconds)
         raise RemoteError(f"{got.why} (attempt {n + 1} of {self.retries + 1})", where, got.fix)
 
 # %% ../../nbs/01_remote/00_calls.ipynb #727b81de

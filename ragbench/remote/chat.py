@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .at_once import side_by_side
 from .calls import Failure, Remote, check_url, openai_failure, read_key
 
 # %% auto #0
@@ -78,7 +78,6 @@ class Chat(Remote):
         return OpenAI(api_key=key, base_url=self.base_url, timeout=self.timeout, max_retries=0)
 
     def many(self, prompts: Sequence[str | Sequence[Mapping[str, str]]]) -> list[Reply]:
-        "Ask all, `in_flight` at a time; replies in the order of the prompts. The first failure ends it."
-        pool = ThreadPoolExecutor(self.in_flight)
-        try: return list(pool.map(self, prompts))
-        finally: pool.shutdown(cancel_futures=True)
+        "Ask all, `in_flight` at a time; replies in the order of the prompts. The first failure ends it, and so does Ctrl-C."
+        replies = dict(side_by_side(self, prompts, self.in_flight))
+        return [replies[i] for i in range(len(replies))]
