@@ -5,6 +5,7 @@
 # %% ../../nbs/06_search/12_expand.ipynb #c58c49eb
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import numpy as np
 
 from ..core.chunks import Chunks, section_of
 from ..core.documents import Document, section_headings
-from ..core.errors import DataError, at_least
+from ..core.errors import ConfigError, DataError, at_least, text_of
 from ..core.sentences import sentence_ends
 from ..core.spans import union
 
@@ -66,7 +67,7 @@ class SentenceWindow:
     sentences: int = 1
     language: str = "en"
 
-    def __post_init__(self): at_least("sentences", self.sentences, 0, "SentenceWindow")
+    def __post_init__(self): at_least("sentences", self.sentences, 0, "SentenceWindow"); text_of("language", self.language, "SentenceWindow")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`."
@@ -137,6 +138,10 @@ def grown(
 # %% ../../nbs/06_search/12_expand.ipynb #f1d18796
 Place = str | tuple[str, str]   # a document's id, or (id, title of one of its headings)
 
+def _grows(grow: Any) -> bool:
+    try: inspect.signature(grow.span).bind("chunks", "row"); return True
+    except (AttributeError, TypeError, ValueError): return False
+
 @dataclass(frozen=True)
 class SeeAlso:
     "Hand over, behind a passage, the beginning of what its document or section is related to: `SeeAlso([('sop-12', 'sop-30')])`."
@@ -147,15 +152,19 @@ class SeeAlso:
     chunks: int = 1         # of each target
 
     def __post_init__(self):
-        pairs = tuple(tuple(tuple(p) if isinstance(p, list) else p for p in pair) for pair in self.relations)
-        bad = next((p for p in pairs if len(p) != 2 or not all(isinstance(x, str) or len(x) == 2 for x in p)), None)
-        if bad is not None: raise DataError(f"a relation is {bad!r}", "SeeAlso", "Give (from, to), each a document id or (document id, heading)")
+        plain = lambda v: tuple(map(plain, v)) if isinstance(v, (list, tuple)) else v
+        place = lambda v: isinstance(v, str) or isinstance(v, tuple) and len(v) == 2 and all(isinstance(x, str) for x in v)
+        pairs = plain(self.relations)
+        if not isinstance(pairs, tuple): raise DataError(f"relations is {pairs!r:.80}", "SeeAlso", "Give pairs (from, to)")
+        for bad in (p for p in pairs if not isinstance(p, tuple) or len(p) != 2 or not all(map(place, p))): raise DataError(f"a relation is {bad!r}", "SeeAlso", "Give (from, to), each a document id or (document id, heading)")
         object.__setattr__(self, "relations", pairs)
+        for g in self.grow if isinstance(self.grow, list) else [self.grow]:
+            if g is not None and (isinstance(g, type) or not _grows(g)): raise ConfigError(f"grow is {g!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None")
         for name, low in (("hits", 0), ("most", 1), ("chunks", 1)): at_least(name, getattr(self, name), low, "SeeAlso")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The passage's own span, grown if `grow` is given."
-        return self.grow.span(chunks, row) if self.grow else (int(chunks.start[row]), int(chunks.end[row]))
+        return self.grow.span(chunks, row) if self.grow is not None else (int(chunks.start[row]), int(chunks.end[row]))
 
     def related(self, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
         "What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the relations."

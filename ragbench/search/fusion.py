@@ -5,6 +5,7 @@
 # %% ../../nbs/06_search/01_fusion.ipynb #c7043643
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,6 +68,10 @@ class ArrayFusion(ABC):
     "What fusions share: a subclass says how a table of candidates becomes numbers."
     @abstractmethod
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: "One number for each candidate, `(q, m)`, higher is better."
+
+    def highest(self, runs: int, depth: int) -> float | None:
+        "What no fused score of so many runs of this depth can exceed; `None` where there is no such number."
+        return None
 
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
         "Fused scores and rows of one query, not ordered."
@@ -142,8 +147,10 @@ class RRF(ArrayFusion):
         at_least("k", self.k, 0, "RRF")
         if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RRF"))
 
+    def highest(self, runs: int, depth: int) -> float: return sum(self.weights or [1.0] * runs) / (self.k + 1)
+
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
-        parts = np.where(table.has, 1.0 / (self.k + np.maximum(table.ranks, 1)), 0.0)
+        parts = np.where(table.has, 1.0 / (float(self.k) + np.maximum(table.ranks, 1)), 0.0)
         return weighted(parts, self.weights, "RRF").sum(axis=0)
 
 def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
@@ -174,6 +181,8 @@ class MinMax(ArrayFusion):
 
     def __post_init__(self):
         if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "MinMax"))   # a list: checked when a grid expands it
+
+    def highest(self, runs: int, depth: int) -> float: return 1.0
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         return weighted(np.where(table.has, min_max(table.scores), 0.0), shares(self.dense, kinds, "MinMax"), "MinMax").sum(axis=0)
@@ -211,6 +220,8 @@ class ZScore(ArrayFusion):
 
     def __post_init__(self):
         if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "ZScore"))
+
+    def highest(self, runs: int, depth: int) -> float: return math.sqrt(max(depth - 1, 0))    # one high score among `depth` - 1 equal ones
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         z = z_scores(table.scores)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, at_least, one_of
 from ..core.fingerprint import digest
 from ..core.runs import pad
 from .words import identifier
@@ -35,8 +35,8 @@ class BM25:
     delta: float | None = None
 
     def __post_init__(self):
-        if isinstance(self.method, str) and self.method not in METHODS: raise ConfigError(f"method is {self.method!r}", "BM25", f"Choose from {', '.join(METHODS)}")
-        for name, value, most in (("k1", self.k1, math.inf), ("b", self.b, 1), ("delta", self.delta or 0, math.inf)):
+        one_of("method", self.method, METHODS, "BM25")
+        for name, value, most in (("k1", self.k1, math.inf), ("b", self.b, 1), ("delta", 0 if self.delta is None else self.delta, math.inf)):
             for v in value if isinstance(value, list) else [value]:      # a list is a choice, which a grid expands
                 if isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= most:
                     raise ConfigError(f"{name} is {v!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1")

@@ -5,17 +5,19 @@
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #c7f00df8
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, at_least, one_of
 from .fusion import Aligned, ArrayFusion, add_along, check_weights, min_max, weighted, z_scores
 
 # %% auto #0
-__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'TRAINED', 'NEEDS', 'normalized', 'check_norm', 'RanxFusion', 'CombSUM',
-           'CombMNZ', 'Borda']
+__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'CEILINGS', 'TRAINED', 'NEEDS', 'normalized', 'check_norm', 'ceiling',
+           'RanxFusion', 'CombSUM', 'CombMNZ', 'Borda']
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ae8cb2ca
 def normalized(table: Aligned, norm: str | None) -> np.ndarray:
@@ -25,8 +27,7 @@ def normalized(table: Aligned, norm: str | None) -> np.ndarray:
 
 def check_norm(norm: str | None | list, owner: str) -> None:
     "Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked at."
-    for n in norm if isinstance(norm, list) else [norm]:
-        if n not in NORMS: raise ConfigError(f"norm is {n!r}", owner, f"Choose from {', '.join(map(str, NORMS))}")
+    one_of("norm", norm, NORMS, owner)
 
 def _sum_norm(t: Aligned) -> np.ndarray:
     low = np.nan_to_num(np.fmin.reduce(t.scores, axis=-1, keepdims=True))
@@ -78,7 +79,7 @@ def _inverse_squares(t: Aligned) -> np.ndarray: return np.where(t.has, 1.0 / np.
 def _present(t: Aligned) -> np.ndarray: return np.maximum(t.has.sum(axis=0), 1)
 
 ON_RANKS: dict[str, Callable] = {    # (table, the fusion) -> (q, m)
-    "rrf": lambda t, f: np.where(t.has, 1.0 / (f.k + np.maximum(t.ranks, 1)), 0.0).sum(axis=0),
+    "rrf": lambda t, f: np.where(t.has, 1.0 / (float(f.k) + np.maximum(t.ranks, 1)), 0.0).sum(axis=0),
     "isr": lambda t, f: _inverse_squares(t) * _present(t), "log_isr": lambda t, f: _inverse_squares(t) * np.log(_present(t)),
     "logn_isr": lambda t, f: _inverse_squares(t) * np.log(_present(t) + f.sigma),
     "rbc": lambda t, f: np.where(t.has, (1 - f.phi) * f.phi ** (t.ranks - 1.0), 0.0).sum(axis=0),
@@ -93,6 +94,20 @@ MISSING: dict[str, str] = {          # method: what a list that lacks a candidat
     **dict.fromkeys(("rrf", "rbc"), _NOTHING), **dict.fromkeys(("isr", "log_isr", "logn_isr"), _NOT_COUNTED),
     **dict.fromkeys(("bordafuse", "w_bordafuse"), "those that a list lacks share equally the points that it has left"),
     **dict.fromkeys(("condorcet", "w_condorcet"), "in that list it loses to all that are there, and draws with all that are not")}
+
+# %% ../../nbs/06_search/01a_ranx_fusion.ipynb #008d1ae6
+CEILINGS: dict[str, Callable] = {    # (n runs, their depth, highest normalised score, sum of weights, the fusion) -> highest fused score
+    "sum": lambda n, d, t, w, f: n * t, "wsum": lambda n, d, t, w, f: w * t, **dict.fromkeys(("min", "max", "med", "anz"), lambda n, d, t, w, f: t),
+    "mnz": lambda n, d, t, w, f: n * n * t, "gmnz": lambda n, d, t, w, f: n * t * n ** f.gamma, "mixed": lambda n, d, t, w, f: w * t * math.sqrt(n), "wmnz": lambda n, d, t, w, f: n * t * w,
+    "rrf": lambda n, d, t, w, f: n / (f.k + 1), "isr": lambda n, d, t, w, f: n * n, "log_isr": lambda n, d, t, w, f: n * math.log(n),
+    "logn_isr": lambda n, d, t, w, f: n * max(math.log(n + f.sigma), 0.0), "rbc": lambda n, d, t, w, f: n * (1 - f.phi),
+    **dict.fromkeys(("bordafuse", "w_bordafuse"), lambda n, d, t, w, f: w * n * d), **dict.fromkeys(("condorcet", "w_condorcet"), lambda n, d, t, w, f: n * d)}
+
+def ceiling(fusion: Any, method: str, norm: str | None, runs: int, depth: int) -> float | None:
+    "The highest score that a fusion of `runs` rankings can give; `None` for scores on no common scale."
+    if method in ON_SCORES and norm is None: return None
+    top = math.sqrt(max(depth - 1, 0)) if norm == "zmuv" else 1.0
+    return float(CEILINGS[method](runs, depth, top, sum(getattr(fusion, "weights", None) or [1.0] * runs), fusion))
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ebfac8a3
 TRAINED = ("bayesfuse", "mapfuse", "posfuse", "probfuse", "segfuse", "slidefuse")
@@ -111,9 +126,9 @@ class RanxFusion(ArrayFusion):
 
     def __post_init__(self):
         if isinstance(self.method, list): return  # choices, checked when a grid expands them
-        if self.method in TRAINED:
+        if isinstance(self.method, str) and self.method in TRAINED:
             raise ConfigError(f"{self.method} has to be trained on judged queries", "RanxFusion", "Take a method without training, such as 'rrf', and tune its parameters on held-out questions")
-        if self.method not in (*ON_SCORES, *ON_RANKS): raise ConfigError(f"method is {self.method!r}", "RanxFusion", f"Choose from {', '.join(sorted((*ON_SCORES, *ON_RANKS)))}")
+        one_of("method", self.method, sorted((*ON_SCORES, *ON_RANKS)), "RanxFusion")
         if getattr(self, NEEDS.get(self.method, "method")) is None: raise ConfigError(f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}=")
         check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")
@@ -121,6 +136,8 @@ class RanxFusion(ArrayFusion):
             for v in value if isinstance(value := getattr(self, name), list) else [value]:
                 if v is not None and (isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most): raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}")
         if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
+
+    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, self.method, self.norm, runs, depth)
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         if self.method in ON_RANKS: return ON_RANKS[self.method](table, self)
@@ -134,6 +151,7 @@ class CombSUM(ArrayFusion):
 
     def __post_init__(self): check_norm(self.norm, "CombSUM")
 
+    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, "sum", self.norm, runs, depth)
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["sum"](normalized(table, self.norm), self)
 
 @dataclass(frozen=True)
@@ -143,6 +161,7 @@ class CombMNZ(ArrayFusion):
 
     def __post_init__(self): check_norm(self.norm, "CombMNZ")
 
+    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, "mnz", self.norm, runs, depth)
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["mnz"](normalized(table, self.norm), self)
 
 @dataclass(frozen=True)
@@ -154,4 +173,5 @@ class Borda(ArrayFusion):
     def __post_init__(self):
         if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "Borda"))
 
+    def highest(self, runs: int, depth: int) -> float: return ceiling(self, self.method, None, runs, depth)
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return _points(table, self)

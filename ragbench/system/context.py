@@ -91,6 +91,7 @@ class Context:
     def chunks(self, chunker: Any, corpus: Corpus) -> Chunks:
         "The corpus cut by `chunker`."
         made = self.keep(("chunks", fingerprint(chunker), corpus.fingerprint), lambda: chunker(corpus))
+        if not isinstance(made, Chunks): raise DataError(f"the chunker gave a {type(made).__name__}", repr(chunker), "A chunker gives Chunks; of a function that gives strings, from_function makes one")
         if not len(made): raise DataError("not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?")
         return made
 

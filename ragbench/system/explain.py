@@ -19,7 +19,7 @@ from ..search.fusion import RRF, MinMax, ZScore, align, min_max, shares, weighte
 from ..search.terms import TermWeight, term_weights
 from .retrieve import DenseRanker, HybridRanker, LexicalRanker, ask, fuse_runs
 from .stages import Answers, expanded
-from .system import BuiltSystem, rewrite_all, searched
+from .system import BuiltSystem, check_queries, rewrite_all, searched
 from .where import allowed_rows
 
 # %% auto #0
@@ -177,6 +177,7 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
 
 def explain(built: BuiltSystem, query: str, chunk: int | str, where: Any = None) -> Explanation:
     "Every number that decides where `chunk` stands for `query`, and where it is lost if it is."
+    query, = check_queries([query])
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
     if allowed is not None and row not in allowed: return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
     most = min(len(built.chunks), MOST)

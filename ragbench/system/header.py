@@ -12,7 +12,7 @@ from ..core.documents import Document
 from ..core.errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['HEADERS', 'title_of', 'headers', 'headed']
+__all__ = ['HEADERS', 'title_of', 'check_header', 'headers', 'headed']
 
 # %% ../../nbs/07_system/00a_header.ipynb #242c62ee
 HEADERS = ("title", "section")
@@ -23,17 +23,24 @@ def title_of(doc: Document) -> str:
     return named.strip() if isinstance(named, str) and named.strip() else next((h.title for h in doc.headings), doc.id)
 
 # %% ../../nbs/07_system/00a_header.ipynb #66dd7b96
+def check_header(header: Any, owner: str) -> None:
+    "Raise `ConfigError` for what is no header; of a list of choices, for each."
+    for h in header if isinstance(header, list) else [header]:
+        if isinstance(h, list): check_header(h, owner); continue
+        if h is None or isinstance(h, str) and h in HEADERS or not isinstance(h, type) and callable(getattr(h, "headers", None)): continue
+        raise ConfigError(f"header is {h!r:.80}", owner, f"Choose from {', '.join(HEADERS)}, or give something with headers(chunks)")
+
 def headers(
     chunks: Chunks,
     header: Any,  # 'title', 'section', or something with headers(chunks) -> a text for each chunk
 ) -> list[str]:
     "The header of each chunk, empty where there is none."
+    check_header(header, "headers")
     if hasattr(header, "headers"): out = list(header.headers(chunks))
     elif header == "title":
         titles = [title_of(d) for d in chunks.corpus]
         out = [titles[r] for r in chunks.doc_row.tolist()]
-    elif header == "section": out = chunk_sections(chunks)
-    else: raise ConfigError(f"header is {header!r}", "headers", f"Choose from {', '.join(HEADERS)}, or give something with headers(chunks)")
+    else: out = chunk_sections(chunks)
     if len(out) != len(chunks): raise DataError(f"{len(out)} headers for {len(chunks)} chunks", repr(header), "Give one text a chunk")
     return out
 
