@@ -35,6 +35,7 @@ from ..index.guard import ann_recall
 from ..system.context import Context, search_fair
 from ..system.header import headed
 from ..system.retrieve import Dense, Hybrid, ask, dense_parts, fuse_runs
+from ..system.scale import say_if_empty
 from ..system.stages import expanded
 from ..system.system import BuiltSystem, System, rewrite_all, searched, steps_of
 
@@ -124,15 +125,16 @@ def outcome(steps: Steps, system: System, chunks: Chunks) -> Outcome:
     trail = [("fusion", *found)]
     for stage in steps_of(system, chunks, steps.context):
         a = steps.make(stage.name, repr(stage), after(steps, found, chunks, stage.recipe), lambda s=stage, given=found: dict(zip(("scores", "rows"), map(Packed, s.apply(texts, *given)))))
-        found = a.array("scores"), a.array("rows")
+        given, found = found, (a.array("scores"), a.array("rows"))
+        if stage.name == "min_score": say_if_empty(system.min_score, given, found)
         trail = [trail[0], ("rerank", *found)]
     scores, rows = found
     if system.expand is None: return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
     def grow():
         e = expanded(system.expand, chunks, scores, rows, depth)
-        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "scores": Packed(e.scores), "rows": Packed(e.rows), "origin": Packed(e.origin)}
+        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "section": e.chunks.section, "scores": Packed(e.scores), "rows": Packed(e.rows), "origin": Packed(e.origin)}
     a = steps.make("expand", repr(system.expand), after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}), grow)
-    table = Chunks(chunks.corpus, a.array("doc_row"), a.array("start"), a.array("end"), f"{chunks.made_by} grown by {system.expand!r}")
+    table = Chunks(chunks.corpus, a.array("doc_row"), a.array("start"), a.array("end"), f"{chunks.made_by} grown by {system.expand!r}", a.value("section"))
     return Outcome(a.array("rows"), a.array("scores"), table, nbytes, tuple(trail))
 
 def after(steps: Steps, found: tuple[np.ndarray, np.ndarray], chunks: Chunks, recipe: Mapping[str, Any]) -> dict[str, Any]:

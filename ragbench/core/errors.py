@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 # %% auto #0
-__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'items_of',
-           'one_of']
+__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'choice_of',
+           'text_of', 'items_of', 'one_of']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -55,12 +55,31 @@ def at_least(
     owner: str = "",  # the component it belongs to
 ) -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each one."
-    if type(value) is int and value >= low: return value
+    if type(value) is int and low <= value <= 2**62: return value
     if isinstance(value, list): return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not is_int or value < low:
+    if not is_int or value < low or value > 2**62:
         raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
     return int(value)
+
+# %% ../../nbs/00_core/00_errors.ipynb #d0d7fcc3
+def choice_of(
+    name: str,
+    value: Any,
+    choices: Iterable[Any],   # of plain values
+    owner: str = "",
+) -> Any:
+    "`value`, if it is one of `choices`, else a `ConfigError` that names them; of a list of choices, each one."
+    choices = list(choices)
+    if isinstance(value, list): return [choice_of(name, v, choices, owner) for v in value]
+    if any(type(value) is type(c) and value == c for c in choices): return value
+    raise ConfigError(f"{name} is {value!r:.80}", owner, f"Choose from {', '.join(map(str, choices))}")
+
+def text_of(name: str, value: Any, owner: str = "", none: bool = False) -> Any:
+    "`value`, if it is a text (or, with `none`, None), else a `ConfigError`; of a list of choices, each one."
+    if isinstance(value, list): return [text_of(name, v, owner, none) for v in value]
+    if isinstance(value, str) or none and value is None: return value
+    raise ConfigError(f"{name} is {value!r:.80}", owner, "Give a text" + " or None" * none)
 
 # %% ../../nbs/00_core/00_errors.ipynb #9fd7d355
 def items_of(

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, MissingExtra, at_least, one_of, text_of
+from ..core.errors import ConfigError, DataError, MissingExtra, at_least, choice_of, text_of
 from ..core.runs import pad
 from .fts5 import rows_of, texts_of
 from .postings import BM25, best
@@ -87,7 +87,7 @@ class BM25S:
 
     def __post_init__(self):
         BM25(k1=self.k1, b=self.b, delta=self.delta)      # the same limits
-        one_of("method", self.method, VARIANTS, "BM25S"); text_of("stemmer", self.stemmer, "BM25S", none=True)
+        choice_of("method", self.method, VARIANTS, "BM25S"); text_of("stemmer", self.stemmer, "BM25S", none=True)
         for words in self.stopwords if isinstance(self.stopwords, list) else [self.stopwords]:
             if not isinstance(words, (str, type(None))) and not (isinstance(words, tuple) and all(isinstance(w, str) for w in words)):
                 raise ConfigError(f"stopwords is {words!r:.80}", "BM25S", "Give a language code such as 'en', a tuple of words, or None")

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, choice_of
 from ..core.runs import pad
 from ..index.conditions import Clause, check_fields, chunk_values, clauses, known_fields, meets
 from .fusion import min_max
@@ -77,9 +77,9 @@ class Boosts:
     how: str = "add"
 
     def __post_init__(self):
-        object.__setattr__(self, "rules", tuple([self.rules] if isinstance(self.rules, Boost) else self.rules))
-        if not self.rules or not all(isinstance(r, Boost) for r in self.rules): raise ConfigError(f"rules is {self.rules!r}", "Boosts", "Give at least one Boost")
-        if isinstance(self.how, str) and self.how not in ("add", "multiply"): raise ConfigError(f"how is {self.how!r}", "Boosts", "Choose 'add' or 'multiply'")
+        object.__setattr__(self, "rules", (self.rules,) if isinstance(self.rules, Boost) else tuple(self.rules) if isinstance(self.rules, (list, tuple)) else self.rules)
+        if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(r, Boost) for r in self.rules): raise ConfigError(f"rules is {self.rules!r}", "Boosts", "Give at least one Boost")
+        choice_of("how", self.how, ("add", "multiply"), "Boosts")
 
     @property
     def label(self) -> str: return f"boosts({'; '.join(r.label for r in self.rules)}{'' if self.how == 'add' else ', multiplied'})"
@@ -92,6 +92,12 @@ class Boosts:
         "The rules that apply to chunk `row`."
         facts = {f: chunk_values(chunks, row, f) for f in {f for r in self.rules for f in r.when}}
         return tuple(r for r in self.rules if r.applies(question, facts))
+
+    @property
+    def highest(self) -> float:
+        "What no boosted score can exceed."
+        by = [r.by for r in self.rules]
+        return 1.0 + sum(max(b, 0.0) for b in by) if self.how == "add" else float(np.prod([max(1.0, abs(1 + b)) for b in by]))
 
     def boosted(self, score: float, rules: Sequence[Boost]) -> float:
         "A rescaled score after these rules."

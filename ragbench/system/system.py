@@ -18,22 +18,18 @@ from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.fingerprint import fingerprint
 from ..search.rewrite import Rewritten, fuse_queries, rewritten
+from .checks import can, check_part, has_choices, is_chunker, is_retriever
 from .context import Context
+from .header import check_header
 from .labels import distinct, label, shown
-from .retrieve import ask, dense_parts, with_header
+from .retrieve import Hybrid, ask, dense_parts, with_header
+from .scale import check_threshold, say_if_empty
 from .stages import Answers, Clock, Found, Stage, expanded, stages_of
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['STEPS', 'System', 'chunk_vectors', 'steps_of', 'rewrite_all', 'searched', 'BuiltSystem', 'expand', 'grid',
-           'step_label', 'names_of']
-
-# %% ../../nbs/07_system/03_system.ipynb #c6a22a4f
-def _choices(value: Any) -> bool:
-    "Whether a list of choices stands anywhere inside."
-    if isinstance(value, list): return True
-    if isinstance(value, tuple): return any(map(_choices, value))
-    return dataclasses.is_dataclass(value) and any(_choices(getattr(value, f.name)) for f in dataclasses.fields(value))
+__all__ = ['STEPS', 'PARTS', 'System', 'chunk_vectors', 'steps_of', 'check_queries', 'check_depth', 'rewrite_all', 'searched',
+           'BuiltSystem', 'expand', 'grid', 'step_label', 'names_of']
 
 # %% ../../nbs/07_system/03_system.ipynb #861c0161
 STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
@@ -74,21 +70,37 @@ class System:
         "Cut and index `corpus`; raises `DataError` for one without documents."
         context = context or Context()
         if not len(corpus): raise DataError("the corpus is empty: 0 documents", "System.build", "Look at corpus.errors for what was refused")
-        if _choices(self): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
+        if has_choices(self): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
         chunks = context.chunks(self.chunk, corpus)
         steps = steps_of(self, chunks, context)
         if self.mmr is not None: chunk_vectors(self, chunks, context)          # kept, so that the index does not embed them again
         return BuiltSystem(self, chunks, self.retriever.build(chunks, context), tuple(steps), context)
 
 # %% ../../nbs/07_system/03_system.ipynb #1b6b8d44
+PARTS = {   # field: (what fits, what to give)
+    "chunk": (is_chunker, "Give a chunker, such as TokenChunker(512, 64), and then a retriever"),
+    "retrieve": (is_retriever, "Give a retriever: Dense(embedder), Lexical(FTS5()) or Hybrid(…)"),
+    "query": (lambda v: can(v, "rewrite", "question"), "Give MultiQuery(chat), HyDE(chat), or something with rewrite(question)"),
+    "boosts": (lambda v: can(v, "apply", "texts", "scores", "rows", "chunks"), "Give Boosts([Boost({'status': 'active'}, 0.2)])"),
+    "rerank": (lambda v: can(v, "rerank", "query", "rows", "texts"), "Give CrossEncoderReranker(…), or something with rerank(query, rows, texts)"),
+    "mmr": (lambda v: can(v, "select", "query", "candidates", "k", "relevance"), "Give MMR(0.5)"),
+    "expand": (lambda v: can(v, "span", "chunks", "row"), "Give Neighbours(), SentenceWindow(), ParentSection(), SeeAlso(…), or something with span(chunks, row)")}
+
 def _check_steps(system: System) -> None:
-    "Raise `ConfigError` for a number that is none."
+    "Raise `ConfigError` for a part that does not fit its place, and for parts that cannot work together."
+    for name, (fits, fix) in PARTS.items(): check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
+    check_header(system.header, "System")
     for name in ("per_document", "candidates"):
         given = getattr(system, name)
         for value in given if isinstance(given, list) else [given]:      # a list is a choice, and so is None in it
             if value is not None or name == "candidates": at_least(name, value, 1, "System")
     for score in system.min_score if isinstance(system.min_score, list) else [system.min_score]:
-        if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or score != score): raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
+        if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or not -np.inf < score < np.inf): raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
+    if not isinstance(system.name, (str, type(None))): raise ConfigError(f"name is {system.name!r:.80}", "System", "Give a text; steps after the retriever are given by name, such as rerank=…")
+    if has_choices(system): return                                       # what works together is asked of each system of the grid
+    with_header(system.retrieve, system.header)
+    if system.mmr is not None and not dense_parts(system.retrieve): raise ConfigError("MMR compares vectors, and nothing is embedded", repr(system), "Leave mmr out, or add a Dense retriever")
+    check_threshold(system)
 
 # %% ../../nbs/07_system/03_system.ipynb #8d113b9a
 def chunk_vectors(system: System, chunks: Chunks, context: Context) -> np.ndarray:
@@ -99,8 +111,24 @@ def chunk_vectors(system: System, chunks: Chunks, context: Context) -> np.ndarra
 def steps_of(system: System, chunks: Chunks, context: Context) -> list[Stage]:
     "The system's steps after retrieval, over these chunks."
     dense = dense_parts(system.retriever)
-    if system.mmr is not None and not dense: raise ConfigError("MMR compares vectors, and nothing is embedded", repr(system), "Leave mmr out, or add a Dense retriever")
     return stages_of(system, chunks, lambda: chunk_vectors(system, chunks, context), {"embedder": dense[0].embedder, "header": dense[0].header} if dense else None)
+
+# %% ../../nbs/07_system/03_system.ipynb #b14bf250
+def check_queries(queries: str | Sequence[str]) -> list[str]:
+    "Questions as a list; raises `DataError` for one that is no text, or nothing but white space: nothing can be found for it."
+    if isinstance(queries, (bytes, dict)) or not np.iterable(queries): raise DataError(f"the questions are {queries!r:.80}", "search", "Give a text, or a list of texts")
+    texts = [queries] if isinstance(queries, str) else list(queries)
+    for i, t in enumerate(texts):
+        if not isinstance(t, str): raise DataError(f"question {i} is a {type(t).__name__}", "search", "Give texts")
+        if not t.strip(): raise DataError(f"question {i} is empty: {t!r:.40}", "search", "Leave it out: an encoder would find something for it, and words nothing")
+    return texts
+
+def check_depth(system: System, k: int) -> int:
+    "How deep retrieval has to go for `k` passages; raises `ConfigError` where a step or a fusion does not look so deep."
+    at_least("k", k, 1, "search")
+    if system.staged and k > system.candidates: raise ConfigError(f"k is {k}, and the steps of this system see {system.candidates} candidates", repr(system), "Raise candidates")
+    if isinstance(system.retrieve, Hybrid) and k > system.retrieve.depth: raise ConfigError(f"k is {k}, and each part of the fusion brings {system.retrieve.depth} candidates", repr(system), "Raise depth=")
+    return system.candidates if system.staged else k
 
 # %% ../../nbs/07_system/03_system.ipynb #9a11d88e
 def rewrite_all(system: System, texts: Sequence[str], context: Context) -> list[Rewritten]:
@@ -126,16 +154,17 @@ class BuiltSystem:
     context: Context = dataclasses.field(default_factory=Context, repr=False)
 
     def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Found:
-        "The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask."
-        texts = [queries] if isinstance(queries, str) else list(queries)
-        s, clock, allowed = self.system, Clock(), allowed_rows(self.chunks, where)
-        depth = at_least("k", k, 1, "search") if not s.staged else s.candidates
+        "The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."
+        texts, s, clock, allowed = check_queries(queries), self.system, Clock(), allowed_rows(self.chunks, where)
+        depth = check_depth(s, k)
         made = rewrite_all(s, texts, self.context) if s.query is not None else []
         if made: clock.ms["query"] = sum(m.ms for m in made)
         with clock("retrieve"):
             scores, rows = searched(s, texts, self.chunks.text_hashes, depth, made, lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role))
         for stage in self.stages:
-            with clock(stage.name): scores, rows = stage.apply(texts, scores, rows)
+            given = scores, rows
+            with clock(stage.name): scores, rows = stage.apply(texts, *given)
+            if stage.name == "min_score": say_if_empty(s.min_score, given, (scores, rows))
         if s.expand is None: return Found(tuple(texts), rows[:, :k], scores[:, :k], self.chunks, clock.ms)
         with clock("expand"): e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
         return Found(tuple(texts), e.rows, e.scores, e.chunks, clock.ms, e.origin)
@@ -149,7 +178,7 @@ class BuiltSystem:
 def expand(value: Any) -> list[Any]:
     "Every value that `value` stands for, first choices first."
     if isinstance(value, list): return [v for choice in value for v in expand(choice)]
-    if not _choices(value): return [value]
+    if not has_choices(value): return [value]
     if isinstance(value, tuple): return [tuple(c) for c in itertools.product(*map(expand, value))]
     names = [f.name for f in dataclasses.fields(value)]
     return [_with(value, dict(zip(names, c))) for c in itertools.product(*(expand(getattr(value, n)) for n in names))]
