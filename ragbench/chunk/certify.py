@@ -5,6 +5,7 @@
 # %% ../../nbs/03_chunk/24_certify.ipynb #41096d08
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -75,22 +76,35 @@ def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #25c3b090
 class Promise(NamedTuple):
-    "What a chunker promises: bounds in tokens of `tokenizer` (or `'characters'`), `None` where it promises nothing."
+    "What a chunker promises: bounds in tokens of `tokenizer` (or `'characters'`, or `'words'`: what stands between white space), `None` where it promises nothing, and for the tokenizer where it does not say."
     size: int | None = None
     overlap: int | None = None
-    tokenizer: str = "characters"
+    tokenizer: str | None = "characters"
 
     @classmethod
     def of(cls, chunker: Any, **said: Any) -> Promise:
         "From the chunker's `promise` or its fields, overruled by what is said."
-        read = {n: v for n, field in (("size", "max"), ("size", "size"), ("overlap", "overlap")) if type(v := getattr(chunker, field, None)) is int}
-        if isinstance(getattr(chunker, "tokenizer", None), str): read["tokenizer"] = chunker.tokenizer
+        read = {n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int}
+        read["tokenizer"] = own if isinstance(own := getattr(chunker, "tokenizer", None), str) else None if read else "characters"
         read |= getattr(chunker, "promise", None) or {}
-        return cls(**read | {k: v for k, v in said.items() if v is not None})
+        said = {k: v for k, v in said.items() if v is not None}
+        if "size" in said and read["tokenizer"] is None: said.setdefault("tokenizer", "characters")
+        return cls(**read | said)
+
+    @property
+    def unit(self) -> str: return self.tokenizer if self.tokenizer in ("characters", "words") else "tokens"
+    @property
+    def unclear(self) -> str:
+        "Why sizes are not judged; empty where they are."
+        if self.tokenizer is not None or self.size is None and self.overlap is None: return ""
+        return "a size or overlap in a unit that the chunker does not name: give it a `tokenizer` (a name, 'characters' or 'words'), or say certify(…, tokenizer=…)"
 
 def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
     "How many tokens `text[s:e]` has; the chunk is only tokenised alone where the document's count is more than the bound."
     if tokenizer == "characters": return lambda s, e, bound: e - s
+    if tokenizer == "words":
+        words = np.array([m.span() for m in re.finditer(r"\S+", text)], dtype=np.int64).reshape(-1, 2)
+        return lambda s, e, bound: int(np.searchsorted(words[:, 0], e) - np.searchsorted(words[:, 1], s, side="right"))
     t = get_tokenizer(tokenizer)
     spans = t.spans(text)
     starts, rest = spans[:, 0], spans[spans[:, 0] == spans[:, 1], 0]   # `rest`: tokens in which no character begins
@@ -102,16 +116,16 @@ def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
 # %% ../../nbs/03_chunk/24_certify.ipynb #449fe1df
 def law_size(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
     "No chunk is larger than promised, unless it is a single character."
-    if promise.size is None: return None
-    count, unit = _counter(text, promise.tokenizer), "characters" if promise.tokenizer == "characters" else "tokens"
+    if promise.size is None or promise.tokenizer is None: return None
+    count, unit = _counter(text, promise.tokenizer), promise.unit
     for i, (s, e, t) in enumerate(claims):
         if _holds(text, s, e, t) and e - s > 1 and (n := count(s, e, promise.size)) > promise.size: return f"chunk {i} has {n} {unit}, {promise.size} are promised"
     return None
 
 def law_overlap(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
     "No chunk shares more with the one before it than promised, unless it is a single character."
-    if promise.overlap is None: return None
-    count, unit = _counter(text, promise.tokenizer), "characters" if promise.tokenizer == "characters" else "tokens"
+    if promise.overlap is None or promise.tokenizer is None: return None
+    count, unit = _counter(text, promise.tokenizer), promise.unit
     for i, (a, b) in enumerate(zip(claims, claims[1:]), 1):
         if not (_holds(text, *a) and _holds(text, *b)) or a.end - b.start <= 1: continue
         if (n := count(b.start, a.end, promise.overlap)) > promise.overlap: return f"chunks {i - 1} and {i} share {n} {unit}, {promise.overlap} are promised"
@@ -259,7 +273,7 @@ def certify(
     *,
     size: int | None = None,       # promises, where the chunker has no fields of these names
     overlap: int | None = None,
-    tokenizer: str | None = None,
+    tokenizer: str | None = None,  # their unit, also 'characters' or 'words'; characters, where a size is said and no unit
     large: int = 10_000_000,       # characters of the long line; 0 leaves it out
     seconds: float = 60.0,         # of the processor, for the long line
     name: str = "",
@@ -275,7 +289,8 @@ def certify(
     rows = []
     for law in LAWS:
         kept = {"size bound": promise.size, "overlap bound": promise.overlap}.get(law, 0) is not None
-        rows.append(_row(law, [(d, w[law]) for d, w in found if law in w], len(docs) if kept else 0, kept, chunker, promise, {law}))
+        unclear = promise.unclear if law.endswith("bound") and kept else ""
+        rows.append(Row(law, None, 0, unclear) if unclear else _row(law, [(d, w[law]) for d, w in found if law in w], len(docs) if kept else 0, kept, chunker, promise, {law}))
     for kind in [*KINDS, *(["your corpus"] if corpus else [])]:
         laws = set(LAWS) - {"size bound", "overlap bound"} | ({"nothing for nothing"} if kind == "empty and blank" else set())
         mine = [(d, w) for d, w in found if d.metadata.get("kind", "your corpus") == kind]

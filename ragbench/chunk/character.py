@@ -26,6 +26,9 @@ class CharacterChunker:
 
     def __post_init__(self): check_window(self.size, self.overlap, "CharacterChunker")
 
+    @property
+    def promise(self) -> dict[str, str]: return {"tokenizer": "characters"}
+
     def __call__(self, source: Corpus | Document) -> Chunks:
         def cut(doc: Document) -> np.ndarray:
             at = np.arange(len(doc.text) + 1)

@@ -38,7 +38,7 @@ class LSAEmbedder:
     def __post_init__(self): at_least("dim", self.dim, 1, "LSAEmbedder")
 
     def fit(self, corpus: Corpus) -> FittedLSA:
-        "Fit on the paragraphs of `corpus`; raises `DataError` where they are too few for `dim` dimensions."
+        "Fit on the paragraphs of `corpus`; raises `ConfigError` where they are too few for `dim` dimensions, `DataError` where there are no two."
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
         from threadpoolctl import threadpool_limits
@@ -46,9 +46,11 @@ class LSAEmbedder:
         if not any(re.search(r"\w\w", t) for t in texts): raise DataError("there are no words to fit on", "LSAEmbedder", "Give a corpus with text")
         words = TfidfVectorizer(sublinear_tf=True, dtype=np.float64)
         matrix = words.fit_transform(texts)
-        if self.dim >= min(matrix.shape):
-            raise ConfigError(f"dim is {self.dim}, but the corpus has {matrix.shape[0]} distinct paragraphs of {matrix.shape[1]} distinct words",
-                              "LSAEmbedder", f"Choose dim below {min(matrix.shape)}")
+        most = min(matrix.shape) - 1
+        if self.dim > most:
+            have = f"the corpus has {matrix.shape[0]} distinct {'paragraph' if matrix.shape[0] == 1 else 'paragraphs'} of {matrix.shape[1]} distinct words"
+            if not most: raise DataError(f"{have}, and LSA learns from which words stand together in which paragraphs", "LSAEmbedder", "Give a corpus of at least two paragraphs (blank lines part them) and two words, or take another embedder")
+            raise ConfigError(f"dim is {self.dim}, but {have}", "LSAEmbedder", f"Choose dim {'1' if most == 1 else f'of at most {most}'}, such as LSAEmbedder({most})")
         with threadpool_limits(1):
             svd = TruncatedSVD(self.dim, n_iter=7, random_state=self.seed).fit(matrix)
         libraries = {k: v for k, v in versions().items() if k in ("numpy", "scipy", "scikit-learn")}
