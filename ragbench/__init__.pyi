@@ -21,7 +21,6 @@ from .chunk.section import SectionChunker as SectionChunker
 from .chunk.sentence import SentenceChunker as SentenceChunker
 from .chunk.token import TokenChunker as TokenChunker
 from .chunk.whole import WholeDocument as WholeDocument
-from .chunk.whole import WholeDocument as WholeDocument
 from .core.charts import Chart as Chart
 from .core.chunks import Chunks as Chunks
 from .core.documents import Corpus as Corpus
@@ -34,7 +33,6 @@ from .core.runs import Run as Run
 from .core.vectors import Vectors as Vectors
 from .embed.fastembed import FastEmbedEmbedder as FastEmbedEmbedder
 from .embed.gemini_embedder import GeminiEmbedder as GeminiEmbedder
-from .embed.given import GivenVectors as GivenVectors
 from .embed.given import GivenVectors as GivenVectors
 from .embed.litellm_embedder import LiteLLMEmbedder as LiteLLMEmbedder
 from .embed.lsa import LSAEmbedder as LSAEmbedder

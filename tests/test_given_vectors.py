@@ -7,7 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench import BM25S, Corpus, Dense, Document, GivenVectors, Gold, Hybrid, Lexical, LSAEmbedder, RagbenchError, System, TokenChunker, WholeDocument, bench, load_beir
+from ragbench import (
+    BM25S,
+    Corpus,
+    Dense,
+    Document,
+    GivenVectors,
+    Gold,
+    Hybrid,
+    Lexical,
+    LSAEmbedder,
+    RagbenchError,
+    System,
+    TokenChunker,
+    WholeDocument,
+    bench,
+    load_beir,
+)
 from ragbench.core.errors import DataError
 from ragbench.core.fingerprint import fingerprint
 

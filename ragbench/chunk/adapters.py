@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -144,6 +146,10 @@ class AdaptedChunker:
     settings: Any = field(default=None, repr=False)            # what `split` does, for the fingerprint
     identity: str = ""                                         # instead of `settings`: a name that you vouch for
 
+    def __post_init__(self):
+        if not callable(self.split): raise ConfigError(f"the splitter is {self.split!r:.80}", "from_function", "Give a function of a text, such as str.splitlines")
+        if not isinstance(self.identity, str): raise ConfigError(f"identity is {self.identity!r:.80}", self.name, "Give a text: a name for exactly this splitter and its settings")
+
     @property
     def fingerprint(self) -> str:
         return fingerprint("AdaptedChunker", self.name, self.identity or _described(self.settings, self.name))
@@ -166,14 +172,31 @@ class AdaptedChunker:
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64; raises `AlignmentError`."
-        pieces = list(self.split(doc.text))
-        for i, p in enumerate(pieces):
-            if not isinstance(p[-1] if isinstance(p, tuple) else p, str):
-                raise DataError(f"chunk {i} is a {type(p).__name__}, not a string", f"{self.name} on {doc.id}", "Return strings, or tuples (start, end, string)")
+        pieces = _checked(self.split(doc.text), f"{self.name} on {doc.id}")
         if pieces and all(isinstance(p, tuple) for p in pieces) and (native := _native(doc.text, pieces)) is not None: return native
         return align(doc.text, [p[-1] if isinstance(p, tuple) else p for p in pieces], f"{self.name} on {doc.id}")
 
     def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+
+# %% ../../nbs/03_chunk/23_adapters.ipynb #5de130a2
+_FIX = "Return a list of strings, or of tuples (start, end, string)"
+
+def _checked(pieces: Any, where: str) -> list[Any]:
+    "What a splitter returned, as a list; raises `DataError` for what is neither text nor text with its offsets."
+    if isinstance(pieces, (str, bytes, Mapping)) or not isinstance(pieces, Iterable): raise DataError(f"the splitter returned a {type(pieces).__name__}", where, _FIX)
+    out = list(pieces)
+    for i, p in enumerate(out):
+        if isinstance(p, str): continue
+        offset = lambda x: x is None or isinstance(x, numbers.Integral) and not isinstance(x, bool)
+        if not isinstance(p, tuple) or len(p) != 3 or not isinstance(p[2], str) or not (offset(p[0]) and offset(p[1])):
+            raise DataError(f"chunk {i} is {'a ' + type(p).__name__ if not isinstance(p, tuple) else repr(p)[:60]}, not a string", where, _FIX)
+    return out
+
+def _can(splitter: Any, *methods: str) -> Any:
+    "`splitter` if it has one of the methods, an instance of its class; else a `ConfigError`."
+    if not isinstance(splitter, type) and any(callable(getattr(splitter, m, None)) for m in methods): return splitter
+    said = f"the class {splitter.__name__}" if isinstance(splitter, type) else f"{splitter!r:.80}"
+    raise ConfigError(f"the splitter is {said}, and has no method {' or '.join(methods)} to call", "", "Give a splitter of that library, made and configured")
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #e3f7e25f
 def _parameters(settings: Any) -> dict[str, Any]:
@@ -213,24 +236,34 @@ def _text_of(piece: Any) -> Any:
     if isinstance(piece, str): return piece
     return next((v for name in ("page_content", "text", "content") if isinstance(v := getattr(piece, name, None), str)), piece)
 
+def _mapped(change: Callable[[Any], Any], pieces: Any) -> Any: return pieces if isinstance(pieces, (str, Mapping)) or not isinstance(pieces, Iterable) else [change(p) for p in pieces]
+
 def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
     "A LangChain text splitter."
-    return AdaptedChunker(lambda text: [_text_of(p) for p in splitter.split_text(text)], type(splitter).__name__, splitter, identity)
+    _can(splitter, "split_text")
+    return AdaptedChunker(lambda text: _mapped(_text_of, splitter.split_text(text)), type(splitter).__name__, splitter, identity)
 
 def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
     "A LlamaIndex splitter, or a node parser that has no `split_text`."
+    _can(parser, "split_text", "get_nodes_from_documents")
     def nodes(text: str) -> list[str]:
         from llama_index.core.schema import Document as Source
-        return [_text_of(n) for n in parser.get_nodes_from_documents([Source(text=text)])]
+        return _mapped(_text_of, parser.get_nodes_from_documents([Source(text=text)]))
     return AdaptedChunker(parser.split_text if hasattr(parser, "split_text") else nodes, type(parser).__name__, parser, identity)
 
 def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
     "A Chonkie chunker; its own offsets where they hold."
-    return AdaptedChunker(lambda text: [(c.start_index, c.end_index, c.text) for c in chunker.chunk(text)], type(chunker).__name__, chunker, identity)
+    _can(chunker, "chunk")
+    parts = lambda c: (c.start_index, c.end_index, c.text) if all(hasattr(c, n) for n in ("start_index", "end_index", "text")) else c
+    return AdaptedChunker(lambda text: _mapped(parts, chunker.chunk(text)), type(chunker).__name__, chunker, identity)
 
 def from_semchunk(chunker: Any, identity: str = "") -> AdaptedChunker:
     "What `semchunk.chunkerify` returns; its own offsets where they hold."
+    _can(chunker, "__call__")
+    try: inspect.signature(chunker).bind("", offsets=True)
+    except (TypeError, ValueError) as e: raise ConfigError(f"the splitter is {chunker!r:.80}, which takes no `offsets`", "from_semchunk", "Give what semchunk.chunkerify makes, or use from_function") from e
     def split(text: str) -> list[tuple[int, int, str]]:
-        pieces, spans = chunker(text, offsets=True)
-        return [(s, e, p) for p, (s, e) in zip(pieces, spans, strict=True)]
+        both = chunker(text, offsets=True)
+        try: return [(s, e, p) for p, (s, e) in zip(*both, strict=True)]
+        except (TypeError, ValueError): raise DataError(f"it returned {both!r:.80}", "from_semchunk", "Give what semchunk.chunkerify makes: it returns chunks and their offsets") from None
     return AdaptedChunker(split, "semchunk", chunker, identity)

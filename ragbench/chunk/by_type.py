@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .token import chunks_of
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError
@@ -30,7 +31,8 @@ class ByType:
         if not isinstance(self.chunkers, Mapping) or not self.chunkers:
             raise ConfigError(f"chunkers is {self.chunkers!r}", "ByType", "Give {format: chunker, 'default': chunker}")
         for kind, c in self.chunkers.items():
-            if not callable(c) and not isinstance(c, list): raise ConfigError(f"the chunker for {kind!r} is {c!r}", "ByType", "Give a chunker, such as TokenChunker(512, 50)")
+            if not isinstance(kind, str): raise ConfigError(f"a format is {kind!r:.80}", "ByType", "Give the name of a format, such as 'pdf', or 'default'")
+            if (not callable(c) or isinstance(c, type)) and not isinstance(c, list): raise ConfigError(f"the chunker for {kind!r} is {c!r}", "ByType", "Give a chunker, such as TokenChunker(512, 50)")
         object.__setattr__(self, "chunkers", dict(self.chunkers))
 
     def __hash__(self) -> int: return hash(tuple(sorted(self.chunkers)))
@@ -53,7 +55,8 @@ class ByType:
         parts, labelled = [], False
         for kind in dict.fromkeys(kinds):
             rows = np.array([i for i, k in enumerate(kinds) if k == kind])
-            made = self.chunkers[kind](Corpus([corpus[int(i)] for i in rows]))
+            if isinstance(self.chunkers[kind], list): raise ConfigError(f"the chunker for {kind!r} is a list of choices", "ByType", "Give one ByType for each of them")
+            made = chunks_of(self.chunkers[kind], Corpus([corpus[int(i)] for i in rows]), "ByType")
             labelled |= made.section is not None
             parts.append((rows[made.doc_row], made.start, made.end, np.array(chunk_sections(made), dtype=object)))
         rows, start, end, names = (np.concatenate(column) for column in zip(*parts))

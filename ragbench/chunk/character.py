@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .token import check_window, windows
+from .token import check_window, decided, windows
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.starts import TokenTable
@@ -30,6 +30,7 @@ class CharacterChunker:
     def promise(self) -> dict[str, str]: return {"tokenizer": "characters"}
 
     def __call__(self, source: Corpus | Document) -> Chunks:
+        decided(self)
         def cut(doc: Document) -> np.ndarray:
             at = np.arange(len(doc.text) + 1)
             return windows(TokenTable(at[:-1], at[1:]), self.size, self.overlap)

@@ -11,6 +11,7 @@ import numpy as np
 
 from .kamradt import CHROMA_SEPARATORS, check_embedder
 from .recursive import RecursiveChunker
+from .token import check_fields, chunks_of, decided
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, at_least
@@ -87,22 +88,23 @@ class ClusterChunker:
 
     def __post_init__(self):
         check_embedder(self.embedder, "ClusterChunker"); at_least("piece", self.piece, 1, "ClusterChunker")
-        at_least("size", self.size, 1, "ClusterChunker")
+        at_least("size", self.size, 1, "ClusterChunker"); check_fields(self, tokenizer="text", pieces="chunker")
         if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
         if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "ClusterChunker", "A chunk holds at least one piece")
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
         cut = self.pieces or RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)
-        pieces = cut(doc).spans
+        pieces = chunks_of(cut, doc, "ClusterChunker").spans
         if len(pieces) < 2: return pieces
         vectors = as_vectors(self.embedder.embed_passages([doc.text[s:e] for s, e in pieces.tolist()]))
         alike = vectors.array if vectors.space.normalized else unit(vectors.array)      # by cosine, whatever the embedder gives
-        longest = np.minimum(_room(doc.text, pieces, self.tokenizer, self.size), self.size // self.piece)
-        runs = best_partition(worth(band(alike, self.size // self.piece)), longest)
+        most = min(self.size // self.piece, len(pieces))
+        longest = np.minimum(_room(doc.text, pieces, self.tokenizer, min(self.size, len(doc.text) + 1)), most)
+        runs = best_partition(worth(band(alike, most)), longest)
         return np.c_[pieces[runs[:, 0], 0], pieces[runs[:, 1], 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/21_cluster.ipynb #f90c66c7
 def _room(text: str, pieces: np.ndarray, tokenizer: str, size: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .token import check_fields, decided
 from ..core.chunks import Chunks, Labelled, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError
@@ -25,7 +26,10 @@ class FieldChunker:
 
     def __post_init__(self):
         if isinstance(self.fields, str): raise ConfigError(f"fields is {self.fields!r}", "FieldChunker", f"Give a list of names, such as [{self.fields!r}]")
+        if self.fields is not None and (not isinstance(self.fields, (tuple, list)) or not all(isinstance(f, str) for f in self.fields)):
+            raise ConfigError(f"fields is {self.fields!r:.80}", "FieldChunker", "Give a list of names, or None for all fields")
         if self.fields is not None: object.__setattr__(self, "fields", tuple(self.fields))
+        check_fields(self, join="flag")
 
     def _cut(self, doc: Document) -> Labelled:
         if not doc.fields: raise DataError("the document has no fields", doc.id, 'Use ByType({"csv": FieldChunker(), "default": ...}) for a corpus of several kinds')
@@ -38,6 +42,7 @@ class FieldChunker:
         return Labelled(np.array(spans, dtype=np.int64).reshape(-1, 2), names)
 
     def __call__(self, source: Corpus | Document) -> Chunks:
+        decided(self)
         docs = [source] if isinstance(source, Document) else getattr(source, "documents", ())
         known = {f.name for d in docs for f in d.fields}
         if self.fields is not None and known and (strange := [n for n in self.fields if n not in known]):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .recursive import RecursiveChunker
+from .token import check_fields, chunks_of, decided
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, at_least
@@ -39,7 +40,7 @@ def groups(
     buffer: int,         # neighbours taken in on either side
 ) -> list[str]:
     "The text of each sentence with its neighbours."
-    n = np.arange(len(pieces))
+    n, buffer = np.arange(len(pieces)), min(buffer, len(pieces))
     first, last = np.maximum(n - buffer, 0), np.minimum(n + buffer, len(pieces) - 1)
     return [text[s:e] for s, e in zip(pieces[first, 0].tolist(), pieces[last, 1].tolist())]
 
@@ -64,7 +65,7 @@ def threshold_for(
 def check_embedder(embedder: Any, owner: str) -> None:
     "Raise `ConfigError` for something that cannot embed, such as the bare name of a model; of a list of choices, for any of them."
     for e in embedder if isinstance(embedder, list) else [embedder]:
-        if not callable(getattr(e, "embed_passages", None)):
+        if isinstance(e, type) or not callable(getattr(e, "embed_passages", None)):
             raise ConfigError(f"embedder is {e!r}", owner, f"Give an embedder, such as SentenceTransformerEmbedder({e if isinstance(e, str) else 'all-MiniLM-L6-v2'!r})")
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #91620e4c
@@ -82,11 +83,12 @@ class KamradtChunker:
         check_embedder(self.embedder, "KamradtChunker"); at_least("buffer", self.buffer, 0, "KamradtChunker")
         if self.target is not None: at_least("target", self.target, 1, "KamradtChunker")
         for p in self.percentile if isinstance(self.percentile, list) else [self.percentile]:
-            if isinstance(p, str | bool) or not 0 <= p <= 100: raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
+            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100: raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
+        check_fields(self, tokenizer="text", pieces="chunker")
 
     def pieces_of(self, doc: Document) -> np.ndarray:
         "What is kept whole, as spans `(n, 2)`."
-        if self.pieces is not None: return self.pieces(doc).spans
+        if self.pieces is not None: return chunks_of(self.pieces, doc, "KamradtChunker").spans
         if self.target is None: return published_sentences(doc.text)
         return RecursiveChunker(50, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
 
@@ -99,7 +101,7 @@ class KamradtChunker:
         else: threshold = threshold_for(distances, _tokens_in(doc.text, pieces, self.tokenizer) // self.target)
         return _joined(pieces, np.flatnonzero(distances > threshold))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #940e85e6
 def _joined(pieces: np.ndarray, cuts: Sequence[int]) -> np.ndarray:

@@ -9,12 +9,14 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .kamradt import CHROMA_SEPARATORS
 from .recursive import RecursiveChunker
+from .token import check_fields, decided
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError, at_least
@@ -67,6 +69,8 @@ def ask_cuts(
     messages, why = question(instruction, pieces), ""
     for _ in range(tries):
         reply = chat(messages)
+        if not hasattr(reply, "finish") or not isinstance(getattr(reply, "text", None), str):
+            raise ConfigError(f"chat gave a {type(reply).__name__}", where, "It gives something with `text` and `finish`, as Chat does")
         try:
             if reply.finish == "length": raise BadAnswer("the answer was cut off; write only the list")
             return parse_cuts(reply.text, len(pieces))
@@ -104,6 +108,9 @@ class LLMChunker:
     cache: str | None = field(default=None, compare=False)   # folder of an artifact store
 
     def __post_init__(self):
+        if not callable(self.chat) or isinstance(self.chat, type): raise ConfigError(f"chat is {self.chat!r:.80}", "LLMChunker", "Give something to ask, such as Chat('gpt-4o-mini')")
+        check_fields(self, tokenizer="text", instruction="text")
+        if self.cache is not None and not isinstance(self.cache, str | Path): raise ConfigError(f"cache is {self.cache!r:.80}", "LLMChunker", "Give a folder")
         for name in ("size", "piece", "tries"): at_least(name, getattr(self, name), 1, "LLMChunker")
         if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
         if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "LLMChunker", "A chunk holds at least one piece")
@@ -129,7 +136,7 @@ class LLMChunker:
         first = np.r_[0, np.array(windowed_cuts(sizes, self.size, lambda lo, hi: self.cuts(texts[lo:hi], where(lo, hi))), dtype=np.int64)]
         return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #2075dfb5
 def _sizes(text: str, pieces: np.ndarray, tokenizer: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .packing import Boundaries, Packer, check_range, fences, pack
 from .recursive import trim
-from .token import chunk_tables, tokenizer_name
+from .token import check_fields, chunk_tables, decided, tokenizer_name
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..core.starts import TokenTable
@@ -35,6 +35,7 @@ class ParagraphChunker:
             if self.overlap is None: object.__setattr__(self, "overlap", self.size // 10)
             if self.min_size is None: object.__setattr__(self, "min_size", self.size // 2)
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "ParagraphChunker"))
+        check_fields(self, language="text")
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
         if len(table) <= self.size: return trim(doc.text, [(0, len(doc.text))])
@@ -42,4 +43,4 @@ class ParagraphChunker:
         packer = Packer(table, self.min_size, self.size, self.overlap, (b.paragraphs, b.sentences, b.lines, b.words), fences(doc.text))
         return trim(doc.text, pack(packer, 0, len(doc.text)))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .token import check_window, chunk_tables, tokenizer_name
+from .token import check_window, chunk_tables, decided, tokenizer_name
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
+from ..core.errors import ConfigError
 from ..core.starts import TokenTable
 
 SEPARATORS = ("\n\n", "\n", " ", "")
@@ -150,6 +151,8 @@ class RecursiveChunker:
     def __post_init__(self):
         check_window(self.size, self.overlap, "RecursiveChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "RecursiveChunker"))
+        if not isinstance(self.separators, (tuple, list)) or not all(isinstance(s, str) for s in self.separators):
+            raise ConfigError(f"separators is {self.separators!r:.80}", "RecursiveChunker", "Give a tuple of texts, the coarsest first, such as ('\\n\\n', '\\n', ' ', '')")
         object.__setattr__(self, "separators", tuple(self.separators))
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
@@ -160,5 +163,5 @@ class RecursiveChunker:
         return trim(doc.text, character_spans(doc.text, 0, len(doc.text), self.size, self.overlap, self.separators))
 
     def __call__(self, source: Corpus | Document) -> Chunks:
-        if self.tokenizer == "characters": return chunk_corpus(source, self._cut_characters, repr(self))
+        if decided(self).tokenizer == "characters": return chunk_corpus(source, self._cut_characters, repr(self))
         return chunk_tables(source, self.tokenizer, self._cut, repr(self))

@@ -16,10 +16,9 @@ import numpy as np
 from .packing import Boundaries, Packer, between, check_range, fences, pack
 from .recursive import trim
 from .structure import Run, Section, path_of, runs, sections, steps_path
-from .token import chunk_tables, tokenizer_name
+from .token import check_fields, chunk_tables, chunks_of, decided, tokenizer_name
 from ..core.chunks import Chunks, Labelled
 from ..core.documents import Corpus, Document
-from ..core.errors import ConfigError
 from ..core.spans import union
 from ..core.starts import TokenTable
 
@@ -85,14 +84,13 @@ class SectionChunker:
     def __post_init__(self):
         check_range(self.size, 0 if self.min_size is None else self.min_size, self.overlap, "SectionChunker")
         if self.min_size is None and isinstance(self.size, int): object.__setattr__(self, "min_size", min(100, self.size // 2))
-        if self.fallback is not None and not callable(self.fallback) and not isinstance(self.fallback, list):
-            raise ConfigError(f"fallback is {self.fallback!r}", "SectionChunker", "Give another chunker, such as TokenChunker(512, 64)")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SectionChunker"))
+        check_fields(self, language="text", fallback="chunker")
 
     @property
     def promise(self) -> dict[str, None]: return {} if self.fallback is None else {"size": None, "overlap": None}   # then it is the fallback's, in its own unit
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
         found = sections(doc)
@@ -111,7 +109,7 @@ class SectionChunker:
 
     def _long(self, doc: Document, table: TokenTable, steps: Sequence[Run]):
         "A function that cuts one long stretch of the document."
-        if self.fallback is not None: return lambda start, end: start + self.fallback(Document(doc.id, doc.text[start:end])).spans
+        if self.fallback is not None: return lambda start, end: start + chunks_of(self.fallback, Document(doc.id, doc.text[start:end]), "SectionChunker").spans
         b = Boundaries(doc.text, table, self.language)
         whole = union(np.r_[fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)])
         starts = [table.into_one(s, s) for r in steps for s, _ in r.steps]

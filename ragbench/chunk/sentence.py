@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .recursive import merge, trim
-from .token import check_window, chunk_tables, tokenizer_name
+from .token import check_fields, check_window, chunk_tables, decided, tokenizer_name
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..core.sentences import gaps
@@ -43,10 +43,11 @@ class SentenceChunker:
     def __post_init__(self):
         check_window(self.size, self.overlap, "SentenceChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SentenceChunker"))
+        check_fields(self, language="text")
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
         if len(table) <= self.size: return trim(doc.text, [(0, len(doc.text))])
         bounds = split_long(np.concatenate(((0,), table.into(gaps(doc.text, "sentence", self.language)))), table, self.size)
         return trim(doc.text, [(int(bounds[a]), int(bounds[b])) for a, b in merge(table.before(bounds), self.size, self.overlap)])
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

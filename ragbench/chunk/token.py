@@ -5,6 +5,7 @@
 # %% ../../nbs/03_chunk/00_token.ipynb #15e2f5f9
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +14,14 @@ import numpy as np
 
 from ..core.chunks import Chunks, Labelled, chunk_corpus
 from ..core.documents import Corpus, Document
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, DataError, at_least
 from ..core.sentences import KINDS, gaps
 from ..core.starts import TokenTable, token_tables
 from ..core.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['check_window', 'windows', 'last_boundary', 'first_boundary', 'snapped_windows', 'tokenizer_name', 'chunk_tables',
-           'TokenChunker']
+__all__ = ['check_window', 'check_fields', 'decided', 'chunks_of', 'windows', 'last_boundary', 'first_boundary',
+           'snapped_windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6157780d
 def check_window(size: int, overlap: int, owner: str) -> None:
@@ -30,6 +31,33 @@ def check_window(size: int, overlap: int, owner: str) -> None:
     if isinstance(size, list) or isinstance(overlap, list): return  # choices: checked again when a grid pairs them
     if overlap >= size:
         raise ConfigError(f"overlap is {overlap} and size is {size}, so a window would never move on", owner, "Make overlap smaller than size")
+
+# %% ../../nbs/03_chunk/00_token.ipynb #a71fef95
+_KINDS = {
+    "text": (lambda v: isinstance(v, str) and bool(v), "Give a text"), "flag": (lambda v: isinstance(v, bool), "Give True or False"),
+    "chunker": (lambda v: v is None or callable(v) and not isinstance(v, type), "Give a chunker, such as TokenChunker(512, 64)"),
+    "number": (lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v == v, "Give a number"),
+}
+
+def check_fields(component: Any, **kinds: str) -> None:
+    "Raise `ConfigError` for a field that is not of its kind: 'text', 'flag', 'chunker' or 'number'; of a list of choices, each one."
+    for name, kind in kinds.items():
+        value, (right, fix) = getattr(component, name), _KINDS[kind]
+        for v in value if isinstance(value, list) else [value]:
+            if not right(v): raise ConfigError(f"{name} is {v!r:.80}", type(component).__name__, fix)
+
+def decided(component: Any) -> Any:
+    "`component` itself; raises `ConfigError` where a field holds a list of choices, which a `grid` expands and nothing else can use."
+    for f in dataclasses.fields(component):
+        if isinstance(value := getattr(component, f.name), list):
+            raise ConfigError(f"{f.name} is a list of choices: {value!r:.80}", type(component).__name__, "Give one of them, or expand a System that holds this with grid(…)")
+    return component
+
+def chunks_of(chunker: Any, source: Corpus | Document, owner: str) -> Chunks:
+    "What a chunker inside another one makes; raises `DataError` where that is no `Chunks`."
+    made = chunker(source)
+    if isinstance(made, Chunks): return made
+    raise DataError(f"{chunker!r:.80} returned a {type(made).__name__}", owner, "Give a chunker: something that turns a Document into Chunks; from_function makes one of a function that splits a text")
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6b243b34
 def windows(
@@ -88,9 +116,10 @@ def snapped_windows(
 # %% ../../nbs/03_chunk/00_token.ipynb #748f5f33
 def tokenizer_name(tokenizer: Any, owner: str) -> Any:
     "The name of a tokenizer: as given, or that of an embedder's model."
-    if isinstance(tokenizer, (str, list)): return tokenizer
+    if isinstance(tokenizer, list): return [tokenizer_name(t, owner) for t in tokenizer]
+    if isinstance(tokenizer, str) and tokenizer: return tokenizer
     name = getattr(tokenizer, "tokenizer", None) or getattr(tokenizer, "model", None)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or isinstance(tokenizer, type):
         raise ConfigError(f"tokenizer is {tokenizer!r}", owner, "Give a name such as 'cl100k_base', a model's name or folder, or an embedder with a `model`")
     return name
 
@@ -114,8 +143,9 @@ class TokenChunker:
     def __post_init__(self):
         check_window(self.size, self.overlap, "TokenChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "TokenChunker"))
-        if isinstance(self.snap, str) and self.snap not in KINDS:
-            raise ConfigError(f"snap is {self.snap!r}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}")
+        for snap in self.snap if isinstance(self.snap, list) else [self.snap]:
+            if snap is not None and not (isinstance(snap, str) and snap in KINDS): raise ConfigError(f"snap is {snap!r:.80}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}")
+        check_fields(self, language="text")
         if self.snap_within is not None: at_least("snap_within", self.snap_within, 0, "TokenChunker")
 
     @property
@@ -127,4 +157,4 @@ class TokenChunker:
         if self.snap is None: return windows(table, self.size, self.overlap)
         return snapped_windows(table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language)))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, self.tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

@@ -17,6 +17,7 @@ from ..core.errors import ConfigError, DataError
 from ..core.fingerprint import fingerprint, hash64
 from ..core.gold import Gold
 from ..core.vectors import Space, Vectors
+from .lsa import listed_texts
 
 # %% auto #0
 __all__ = ['SAME', 'GivenVectors']
@@ -50,11 +51,11 @@ class _LookUp:
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors `(n, d)` of passages; raises `DataError` for a text that was not given."
-        return self._look_up(texts.texts if isinstance(texts, Chunks) else list(texts), "passage")
+        return self._look_up(listed_texts(texts, "GivenVectors"), "passage")
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         "Vectors `(n, d)` of queries; raises `DataError` for a text that was not given."
-        return self._look_up(list(texts), "query")
+        return self._look_up(listed_texts(texts, "GivenVectors"), "query")
 
     def _look_up(self, texts: Sequence[str], role: str) -> Vectors:
         rows = self._rows[role]

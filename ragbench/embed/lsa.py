@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +21,22 @@ from ..core.store import versions
 from ..core.vectors import Space, Vectors
 
 # %% auto #0
-__all__ = ['paragraphs', 'LSAEmbedder', 'FittedLSA']
+__all__ = ['paragraphs', 'listed_texts', 'LSAEmbedder', 'FittedLSA']
 
 # %% ../../nbs/04_embed/00_lsa.ipynb #6f95039c
 def paragraphs(corpus: Corpus) -> list[str]:
     "The distinct paragraphs of a corpus (text between blank lines), sorted by text."
     return sorted({p.strip() for d in corpus for p in re.split(r"\n\s*\n", d.text) if p.strip()})
+
+# %% ../../nbs/04_embed/00_lsa.ipynb #447d9b17
+def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
+    "The texts of chunks or of a sequence; raises `DataError` for one bare text and for what is no text."
+    if isinstance(texts, Chunks): return texts.texts
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable): raise DataError(f"expected texts, got {texts!r:.60}", owner, "Give Chunks or a list of strings, for one text a list of one")
+    out = list(texts)
+    wrong = [i for i, t in enumerate(out) if not isinstance(t, str)]
+    if wrong: raise DataError(f"text {wrong[0]} is a {type(out[wrong[0]]).__name__}", owner, "Give strings")
+    return out
 
 # %% ../../nbs/04_embed/00_lsa.ipynb #60a75fe3
 @dataclass(frozen=True)
@@ -35,10 +45,14 @@ class LSAEmbedder:
     dim: int = 128
     seed: int = 0
 
-    def __post_init__(self): at_least("dim", self.dim, 1, "LSAEmbedder")
+    def __post_init__(self):
+        at_least("dim", self.dim, 1, "LSAEmbedder")
+        for seed in self.seed if isinstance(self.seed, list) else [self.seed]:
+            if at_least("seed", seed, 0, "LSAEmbedder") >= 2**32: raise ConfigError(f"seed is {seed}", "LSAEmbedder", f"Give a number below {2**32}")
 
     def fit(self, corpus: Corpus) -> FittedLSA:
         "Fit on the paragraphs of `corpus`; raises `ConfigError` where they are too few for `dim` dimensions, `DataError` where there are no two."
+        if not isinstance(corpus, Corpus): raise DataError(f"expected a Corpus, got {type(corpus).__name__}", "LSAEmbedder.fit", "Give the corpus that will be searched")
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
         from threadpoolctl import threadpool_limits
@@ -83,7 +97,7 @@ class FittedLSA:
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors `(n, dim)` of passages."
-        texts = texts.texts if isinstance(texts, Chunks) else list(texts)
+        texts = listed_texts(texts, self.name)
         if not texts: return Vectors(np.empty((0, self.config.dim)), self.space)
         x = np.asarray(self.words.transform(texts) @ self.projection)
         norms = np.sqrt((x * x).sum(axis=1, keepdims=True))
