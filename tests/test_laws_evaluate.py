@@ -325,7 +325,7 @@ def test_the_order_of_systems_changes_no_bit(scores, random):
     order = random.sample(range(scores.shape[1]), scores.shape[1])
     np.testing.assert_array_equal(bootstrap_interval(scores, resamples=200)[order], bootstrap_interval(scores[:, order], resamples=200))
     a, b = compare_to(scores, 0, resamples=200), compare_to(scores[:, order], order.index(0), resamples=200)
-    assert [a[i] for i in order] == b
+    assert [repr(a[i]) for i in order] == [repr(c) for c in b]         # to the last digit; an interval that is not known equals itself
     folds = min(5, len(scores))
     assert selection_optimism(scores, folds) == selection_optimism(scores[:, order], folds)
 

@@ -278,7 +278,7 @@ def test_runs_in_every_form_are_one_run(tmp_path):
         assert found.run.query_ids == ("q1", "q2", "q3")
         assert found.run.rows.tolist() == [[ABSENT, 1, 0], [5, 2, -1], [-1, -1, -1]]
         assert (found.missing, found.unknown_documents) == (("q3",), (("q1", "z9"),))
-        assert any("score 0, such as 'q3'" in n for n in found.notes)
+        assert any("no results for 1 answerable question, such as 'q3'; each scores 0" in n for n in found.notes)
     assert as_run(ranx.Run(table, name="theirs"), CORPUS, gold).name == "theirs"
     judged = {"q1": {"d1": 2, "d0": 0}}
     assert as_judgements(ranx.Qrels(judged)) == as_judgements(judged) == as_judgements(pd.DataFrame([("q1", "d1", 2), ("q1", "d0", 0)], columns=["query_id", "doc_id", "relevance"]))

@@ -3,6 +3,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ragbench.core.boundaries import stands_alone
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
@@ -36,7 +37,7 @@ def by_hand(corpus, chunks, named):
     for d, s, e in named:
         quote = texts[d][s:e]
         for row, text in enumerate(texts):
-            gold |= {(row, c) for at in range(len(text)) if text.startswith(quote, at) for c in range(at, at + len(quote))}
+            gold |= {(row, c) for at in range(len(text)) if text.startswith(quote, at) and ((row, at) == (d, s) or stands_alone(text, at, at + len(quote))) for c in range(at, at + len(quote))}
     handed = set()
     for d, s, e in zip(chunks.doc_row.tolist(), chunks.start.tolist(), chunks.end.tolist()):
         mine = {(d, c) for c in range(s, e)}

@@ -20,6 +20,7 @@ from ..core.errors import ConfigError, DataError
 from ..core.files import whole_file, write_atomic
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
+from ..core.numbers import count
 from ..core.qrels import to_qrels
 from ..core.runs import ABSENT, Run, pad, tie_keys
 from ..core.store import versions
@@ -210,12 +211,12 @@ class GivenRun(NamedTuple):
     def notes(self) -> tuple[str, ...]:
         "What must be said beside its scores, a sentence each."
         out = []
-        if self.missing: out.append(f"{self.name}: {len(self.missing)} answerable questions have no results and score 0, such as {self.missing[0]!r}")
-        if self.unknown_queries: out.append(f"{self.name}: {len(self.unknown_queries)} queries are not in the gold and are left aside, such as {self.unknown_queries[0]!r}")
+        if self.missing: out.append(f"{self.name}: no results for {count(len(self.missing), 'answerable question')}, such as {self.missing[0]!r}; each scores 0")
+        if self.unknown_queries: out.append(f"{self.name}: left aside {count(len(self.unknown_queries), 'query', 'queries')} that the gold does not have, such as {self.unknown_queries[0]!r}")
         if self.unknown_documents:
             (q, d), n = self.unknown_documents[0], len(self.unknown_documents)
-            out.append(f"{self.name}: {n} results are not in the corpus, such as {d!r} of query {q!r}; each keeps its place and counts as not relevant")
-        if self.ties: out.append(f"{self.name}: {self.ties} results have the score of the one above them; their order is drawn by a hash, never by id or by the order of the file")
+            out.append(f"{self.name}: {count(n, 'result')} not in the corpus, such as {d!r} of query {q!r}; each keeps its place and counts as not relevant")
+        if self.ties: out.append(f"{self.name}: {count(self.ties, 'result')} with the score of the one above; their order is drawn by a hash, never by id or by the order of the file")
         return tuple(out)
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #7a58521f

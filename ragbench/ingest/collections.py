@@ -126,7 +126,8 @@ def quoted(quotes: Iterable[Quote], corpus: Corpus) -> tuple[tuple[Evidence, ...
         why = NO_DOCUMENT if q.doc_id not in corpus.rows else f"it does not stand at {q.start}"
         reports.append(Refusal(where, f"its document {q.doc_id!r} is not in the corpus" if why == NO_DOCUMENT else f"at {q.start} of {q.doc_id!r} does not stand {q.content[:60]!r}"))
         lost[Lost(q.query_id, q.doc_id, q.content, 1, why)] = None
-    return tuple(good), tuple(lost), reports
+    there = {(e.query_id, corpus[e.doc_id].text[e.start:e.end]) for e in good}                      # the same words at another place are not lost
+    return tuple(good), tuple(x for x in lost if (x.query_id, x.quote) not in there), reports
 
 def _span_gold(rows: Iterable[tuple[str, Mapping]], queries: Mapping[str, str], corpus: Corpus, folder: str) -> tuple[Gold, list[Refusal]]:
     "Gold from lines of evidence spans; the label of the evidence becomes a tag of its query."
