@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # %% auto #0
-__all__ = ['things', 'source_of', 'own_code', 'called', 'preamble']
+__all__ = ['things', 'source_of', 'names_in', 'own_code', 'called', 'preamble']
 
 # %% ../../nbs/09_bench/02d_classes.ipynb #5ee56b6b
 def things(value: Any, depth: int = 8) -> Iterator[Any]:
@@ -41,14 +41,36 @@ def _importable(thing: Any) -> bool:
     return module not in ("", "__main__") and "." not in name and getattr(sys.modules.get(module), name, None) is thing
 
 # %% ../../nbs/09_bench/02d_classes.ipynb #420f2a1f
+def names_in(source: str) -> list[str]:
+    "The names that a piece of source reads, each once; empty where it is no code."
+    try: tree = ast.parse(source)
+    except (SyntaxError, ValueError): return []
+    return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)))
+
+def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
+    "What has to stand above code that uses `name` for `value`: added to `out`, what it needs itself before it."
+    if name in out or not name.isidentifier(): return
+    if inspect.ismodule(value): out[name] = {"module": "", "source": f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")}
+    elif isinstance(value, type) or inspect.isfunction(value):
+        if _importable(value) and value.__name__ == name: out[name] = {"module": value.__module__, "source": ""}; return
+        source = source_of(value)
+        scope = getattr(value, "__globals__", None) or vars(sys.modules.get(value.__module__, object))
+        for n in names_in(source):
+            if n in scope and n != name and not n.startswith("__"): _entry(n, scope[n], out)
+        out[name] = {"module": "", "source": source}
+    else:
+        try: literal = ast.literal_eval(repr(value)) == value
+        except (SyntaxError, ValueError): literal = False
+        module = getattr(value, "__module__", None)
+        if literal: out[name] = {"module": "", "source": f"{name} = {value!r}"}
+        elif isinstance(module, str) and getattr(sys.modules.get(module), name, None) is value: out[name] = {"module": module, "source": ""}
+
 def own_code(results: Any) -> dict[str, dict[str, str]]:
-    "What the systems and metrics use beside ragbench, by name: `module` to import it from, or `source`; empty text where neither is known."
+    "What the systems use beside ragbench, by name, what is needed first before what needs it: `module` to import it from, or `source`; empty text where neither is known."
     out: dict[str, dict[str, str]] = dict(results.manifest.get("own_code") or {})
-    values = [s.system for s in results.systems if s.system is not None] + list((results.manifest.get("own_metrics") or {}).values() if isinstance(results.manifest.get("own_metrics"), dict) else [])
+    values = [s.system for s in results.systems if s.system is not None]
     for thing in dict.fromkeys(t for v in values for t in things(v)):
-        name, module = thing.__name__, getattr(thing, "__module__", None) or ""
-        if module.split(".")[0] in ("ragbench", "builtins", "numpy") or not name.isidentifier(): continue
-        out[name] = {"module": module, "source": ""} if _importable(thing) else {"module": "", "source": source_of(thing)}
+        if (getattr(thing, "__module__", None) or "").split(".")[0] not in ("ragbench", "builtins", "numpy"): _entry(thing.__name__, thing, out)
     return out
 
 # %% ../../nbs/09_bench/02d_classes.ipynb #0a4d2c79
@@ -63,22 +85,31 @@ def _public() -> dict[str, Any]:
     import ragbench
     return dict.fromkeys(ragbench.__all__)
 
+def _reached(names: Sequence[str], own: Mapping[str, Mapping[str, str]]) -> list[str]:
+    "The names, and what the sources of those among them need in turn."
+    out, queue = dict.fromkeys(names), list(names)
+    while queue:
+        for n in names_in(own.get(queue.pop(), {}).get("source", "")):
+            if n in own and n not in out: out[n] = None; queue.append(n)
+    return list(out)
+
 def preamble(
     names: Sequence[str],                       # that the code uses
     own: Mapping[str, Mapping[str, str]],       # from `own_code`
 ) -> list[str]:
     "Lines that make the names known: imports, sources, and for what is not known a comment that says what must be defined first."
     import builtins
-    ours, public = sorted(n for n in names if n in _public()), _public()
-    rest = [n for n in names if n not in public and not hasattr(builtins, n)]
-    imports = sorted(f"from {own[n]['module']} import {n}" for n in rest if own.get(n, {}).get("module"))
-    hidden = {n: m for n in rest if n not in own and (m := _elsewhere(n))}
-    imports += sorted(f"from {m} import {n}" for n, m in hidden.items())
-    sources = [own[n]["source"] for n in rest if own.get(n, {}).get("source")]
-    missing = [n for n in rest if n not in hidden and not any(own.get(n, {}).values())]
-    if any("dataclass" in s for s in sources): imports.insert(0, "from dataclasses import dataclass, field")
-    if any("np." in s for s in sources): imports.insert(0, "import numpy as np")
-    return [f"from ragbench import {', '.join(ours)}", *imports, *([f"# Define first, it is not part of ragbench and its source is not known: {', '.join(missing)}"] if missing else []), *(f"\n{s}" for s in sources)]
+    public = _public()
+    names = [n for n in _reached(names, own) if not hasattr(builtins, n)]
+    mine = [n for n in own if n in names and (own[n].get("module") or own[n].get("source"))]         # in the order in which they need each other
+    rest = [n for n in names if n not in mine and n not in public]
+    hidden = {n: m for n in rest if (m := _elsewhere(n))}
+    missing = [n for n in rest if n not in hidden]
+    lines = [own[n]["source"] for n in mine if own[n].get("source")]
+    plain = [v for v in lines if v.startswith("import ")]
+    imports = sorted([*(f"from {own[n]['module']} import {n}" for n in mine if own[n].get("module")), *(f"from {m} import {n}" for n, m in hidden.items()), *plain])
+    told = [f"# Define first, it is not part of ragbench and its source is not known: {', '.join(missing)}"] if missing else []
+    return [f"from ragbench import {', '.join(sorted(n for n in names if n in public and n not in mine))}", *imports, *told, *(f"\n{v}" for v in lines if v not in plain)]
 
 def _elsewhere(name: str) -> str:
     "The module of ragbench, loaded already, that defines a name which is not public; empty where there is none."

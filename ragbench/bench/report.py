@@ -5,7 +5,6 @@
 # %% ../../nbs/09_bench/05_report.ipynb #e3254563
 from __future__ import annotations
 
-import ast
 import base64
 import functools
 import hashlib
@@ -18,18 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from .leaderboard import Leaderboard, leaderboard, ms_text, number
+from .classes import called, own_code, preamble
+from .leaderboard import Leaderboard, leaderboard
+from .names import legend, short_names
+from .plots import costs
 from .costs import calls_needed
 from .results import Results
+from .tables import fitting
 from ..core.documents import Document, pages_of, section_path
-from ..core.errors import ConfigError, at_least
+from ..core.errors import ConfigError, whole
 from ..core.gold import evidence_classes, lost_note
+from ..core.numbers import count, interval, ms_text, number
 from ..core.spans import union
 from ..core.files import write_atomic
 from ..evaluate.statistics import bootstrap_interval
 
 # %% auto #0
-__all__ = ['json_in_html', 'explain', 'page_data', 'manifest_of', 'snippet', 'report']
+__all__ = ['ROOM', 'json_in_html', 'explain', 'page_data', 'manifest_of', 'snippet', 'report']
 
 # %% ../../nbs/09_bench/05_report.ipynb #a05fcb50
 def json_in_html(value: Any) -> str:
@@ -63,7 +67,7 @@ def _place(doc: Document, row: int, start: int, end: int) -> list:
     "A span as the page wants it: document, offsets, pages and section in words."
     pages = pages_of(doc, start, end)
     shown = "" if not pages else f"page {pages[0]}" if len(pages) == 1 else f"pages {pages[0]}–{pages[-1]}"
-    return [row, start, end, shown, " › ".join(section_path(doc, start, end))]
+    return [row, start, end, shown, " › ".join(section_path(doc, start, end)) if doc.headings else ""]
 
 def _question(results: Results, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int) -> dict[str, Any]:
     "A question for the page: text, evidence, scores by metric and the first passages of each system."
@@ -93,9 +97,9 @@ def page_data(
                 chunks.append(_place(corpus[span[0]], *span)); used[span[0]].append(span[1:])
             chunk_of[s, i] = table[span]
     for e in results.gold.evidence_list: used[corpus.row(e.doc_id)].append((e.start, e.end))
-    gold = evidence_classes(results.gold, corpus)
+    gold = evidence_classes(results.gold, corpus) if results.texts else {}
     return {"systems": [results.names[s] for s in systems], "top": top, "documents": [d.id for d in corpus], "chunks": chunks,
-            "segments": [[[a, d.text[a:b], b - a] for a, b in union(u).tolist()] for d, u in zip(corpus, used)],
+            "segments": [[[a, (d.text[a:b] if results.texts else ""), b - a] for a, b in union(u).tolist()] for d, u in zip(corpus, used)],
             "questions": [_question(results, i, systems, chunk_of, gold, top) for i in range(len(results.gold))]}
 
 # %% ../../nbs/09_bench/05_report.ipynb #4d83c6c0
@@ -106,7 +110,7 @@ def _cell(text: str) -> tuple[str, str]:
 
 def _means(x: np.ndarray) -> list[tuple[str, str]]:
     "Mean and interval of each column of `(n, s)` scores."
-    return [(number(m), f"[{number(lo)}, {number(hi)}]" if lo == lo else "") for m, (lo, hi) in zip(x.mean(axis=0), bootstrap_interval(x))]
+    return [(number(m), interval(lo, hi)) for m, (lo, hi) in zip(x.mean(axis=0), bootstrap_interval(x))]
 
 def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[list, list]:
     "(tag, n) of each tag, and a row of means for each system."
@@ -114,21 +118,21 @@ def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[
     tags = list(dict.fromkeys(t for q in questions for t in q.tags))
     cells = [_means(x[[t in q.tags for q in questions]]) for t in tags]
     found = [(t, sum(t in q.tags for q in questions)) for t in tags]
-    return found, [(k + 1, results.names[s], [c[k] for c in cells]) for k, s in enumerate(systems)]
+    return found, [(k + 1, s, [c[k] for c in cells]) for k, s in enumerate(systems)]
 
 def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     "Percentiles with intervals, and calls, of each system."
     frame = results.latency()
     three = lambda r, c: (ms_text(r[c]), f"[{ms_text(r[c + '_low'])}, {ms_text(r[c + '_high'])}]" if r[c] == r[c] else "")
-    return [(results.names[s], [three(r, f"latency_p{q}") for q in (50, 95, 99)], f"{int(r['calls']):,}") for s in systems for r in [frame.iloc[s]]]
+    return [(s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], f"{int(r['calls']):,}") for s in systems for r in [frame.iloc[s]]]
 
 # %% ../../nbs/09_bench/05_report.ipynb #1d47e840
 def manifest_of(results: Results) -> dict[str, Any]:
     "The manifest of a run, completed by the systems as code, what was counted about them, and the quality table."
     base = {"corpus": {"fingerprint": results.corpus.fingerprint}, "gold": {"fingerprint": results.gold.fingerprint}}
-    return {**base, **results.manifest, "metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets),
+    return {**base, **{k: v for k, v in results.manifest.items() if k != "own_code"}, "metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets),
             "systems": {s.name: s.config for s in results.systems}, "facts": {s.name: {k: float(v) for k, v in s.facts.items()} for s in results.systems},
-            "quality_csv": results.quality_csv()}
+            "quality_csv": results.quality_csv()} | ({"own_code": own} if (own := own_code(results)) else {})
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     "Every leaf of nested mappings, with its path."
@@ -137,19 +141,27 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     else: yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 # %% ../../nbs/09_bench/05_report.ipynb #eebee9a9
-def snippet(results: Results) -> str:
-    "Code that runs these systems again on the same corpus and gold."
-    names = {"Gold", "System", "bench", "load_corpus"}
-    for s in results.systems:
-        try: names |= {n.func.id for n in ast.walk(ast.parse(s.config, mode="eval")) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-        except SyntaxError: continue
+def _setting(name: str, value: Any, own: Mapping[str, Any]) -> str:
+    "A setting as code; metrics of one's own are code already."
+    if not isinstance(value, list): return f"{name}={value!r}"
+    plain = lambda v: isinstance(v, str) and name == "metrics" and any(n in own for n in called(v))
+    return f"{name}=[{', '.join(v if plain(v) else repr(v) for v in value)}]"
+
+def snippet(
+    results: Results,
+    path: str = "results.zip",   # where `results.save` has written them
+) -> str:
+    "Code that runs these systems again on the same corpus and gold, and compares; runs that others made are named in a comment."
+    own = own_code(results)
+    ours = [s for s in results.systems if called(s.config)]
     settings = results.manifest.get("settings") or {"metrics": list(results.metrics), "budgets": list(results.curve_budgets)}
-    lines = [f"from ragbench import {', '.join(sorted(names))}", "",
-             "corpus = load_corpus(\"…\")    # the folder of the documents", f"assert corpus.fingerprint == \"{results.corpus.fingerprint}\"",
-             "gold = Gold.load(\"…\")        # the questions", f"assert gold.fingerprint == \"{results.gold.fingerprint}\"", "",
-             "systems = [", *(f"    {s.config}," for s in results.systems), "]",
-             f"results = bench(corpus, gold, systems, {', '.join(f'{k}={v!r}' for k, v in settings.items())})", "print(results.quality_csv())"]
-    return "\n".join(lines)
+    asked = [_setting(k, v, own) for k, v in settings.items()]
+    names = dict.fromkeys(n for code in (*(s.config for s in ours), *asked) for n in called(code.split("=", 1)[1] if code in asked else code))
+    given = [f"# Made elsewhere, and not run here: {s.name} ({s.config})" for s in results.systems if s not in ours]
+    lines = [*preamble(["Results", *(["bench"] if ours else []), *names], own), "", f"saved = Results.load({path!r})   # written by results.save({path!r})", "corpus, gold = saved.corpus, saved.gold",
+             f"assert corpus.fingerprint == {results.corpus.fingerprint!r}", f"assert gold.fingerprint == {results.gold.fingerprint!r}", *given]
+    if not ours: return "\n".join([*lines, "", "print(saved.quality_csv())"])
+    return "\n".join([*lines, "", "systems = [", *(f"    {s.config}," for s in ours), "]", f"results = bench(corpus, gold, systems, {', '.join(asked)})", "print(results.quality_csv())"])
 
 # %% ../../nbs/09_bench/05_report.ipynb #c70b3f9f
 @functools.cache
@@ -167,7 +179,7 @@ def _template():
     env.filters |= {"joints": joints, "three": lambda v: number(v), "unit": lambda v: f"{min(1, max(0, v)):.3f}"}
     return env.from_string(_file("report.html.j2"))
 
-def _count(n: int, what: str) -> str: return f"{n:,} {what}" + ("" if n == 1 else "s")
+ROOM = 150   # characters of the leaderboard beside which a window of 1,300 pixels has none
 
 # %% ../../nbs/09_bench/05_report.ipynb #0268c8bc
 def _context(results: Results, board: Leaderboard, systems: Sequence[int], title: str | None, top: int) -> dict[str, Any]:
@@ -175,18 +187,20 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
     x, gold, corpus = results.scores(board.metric)[:, systems], results.gold, results.corpus
     at = {q.query_id: i for i, q in enumerate(gold.query_list)}
     entry = lambda q, **more: {"index": at[q.query_id], "id": q.query_id, "text": q.text, "tags": q.tags, **more}
-    columns, marks = board.columns, board.marks
+    marks, names = board.marks, dict(zip(systems, short_names([results.names[s] for s in systems], 44)))
+    columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
     tags, slices = _tag_slices(results, board.metric, systems)
     steps = results.steps()
-    curve = [(results.names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
-    question = f"{_count(len(results), 'system')}, {_count(results.n, 'answerable question')}, {_count(len(corpus), 'document')}: which of them finds the evidence?"
-    return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns],
-            "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": results.names[s], "cells": [_cell(c[k]) for _, c in columns]} for k, s in enumerate(systems)],
+    curve = [(names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
+    question = f"{count(len(results), 'system')}, {count(results.n, 'answerable question')}, {count(len(corpus), 'document')}: which of them finds the evidence?"
+    return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns.values()], "legend": legend([results.names[s] for s in systems], list(names.values())), "texts": results.texts,
+            "dropped": dropped, "every": [(names[s], [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])]) for s in systems],
+            "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": names[s], "full": results.names[s], "cells": [_cell(c[k]) for _, c in columns.values()]} for k, s in enumerate(systems)],
             "facts": [("documents", f"{len(corpus):,}"), ("words", f"{corpus.words:,}"), ("questions", f"{len(gold):,}"), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
                       ("refused files", len(corpus.errors))],
-            "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": slices, "budgets": results.curve_budgets, "curve_rows": curve,
+            "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": [(rank, names[s], cells) for rank, s, cells in slices], "budgets": results.curve_budgets, "curve_rows": curve,
             "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.unreachable], "lost_note": lost_note(gold),
-            "latency": _latencies(results, systems), "step_names": list(steps.columns), "step_rows": [(n, [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
+            "latency": [(names[s], cells, calls) for s, cells, calls in _latencies(results, systems)] if results.latency_ms else [], "step_names": list(steps.columns), "step_rows": [(names[results.names.index(n)], [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
             "sentence": results.compare(board.metric) if len(results) > 1 else ""}
 
 def _meaning(results: Results) -> str:
@@ -205,18 +219,20 @@ def report(
 ) -> Path:
     "Write the results as one HTML file that loads nothing; the whole file or none. Returns its path."
     from markupsafe import Markup
-    at_least("top", top, 1, "report")
+    if not isinstance(path, (str, Path)): raise ConfigError(f"the path is {path!r:.60}", "report", "Give the name of a file, such as report.html")
+    top = whole("top", top, 1, "report")
     board = leaderboard(results, metric)
     systems = [results.names.index(n) for n in board.frame["system"]]
-    cost = next((c for c in ("latency_p95", "latency_p50") if board.frame[c].notna().any()), None)
+    if title is not None and not isinstance(title, str): raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
+    cost = next((c for c in costs(results) if c.startswith("latency") or c == "index_bytes"), None)
     cheap = results.pareto(board.metric, cost) if cost else None
     made, js = manifest_of(results), _file("report.js.j2")
-    shown = {k: v for k, v in made.items() if k not in ("systems", "facts", "quality_csv")}
+    shown = {k: v for k, v in made.items() if k not in ("systems", "facts", "quality_csv", "own_code")}
     return write_atomic(path, _template().render(
         **_context(results, board, systems, title, top), css=Markup(_file("report.css")), js=Markup(js),
         script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()),
         curve=_drawn(results.budget_curve() if results.curve_budgets else None), pareto=_drawn(cheap),
-        pareto_note=f"A system is on the dashed frontier if none is at least as good for less. {cheap.alt.split('. ', 1)[1]}" if cheap else "",
+        cost_title=cheap.title.removesuffix(", milliseconds a query") if cheap else "", pareto_note=f"A system is on the dashed frontier if none is at least as good for less. {cheap.alt.split('. ', 1)[1]}" if cheap else "",
         manifest=Markup(json_in_html(made)), manifest_rows=list(_flat(shown)), data=Markup(json_in_html(page_data(results, systems, top))), version=metadata.version("ragbench")))
 
 def _drawn(chart):

@@ -19,7 +19,7 @@ from .classes import own_code
 from .results import Results, SystemResult
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field, Heading, Page, Turn
-from ..core.errors import DataError, RagbenchError
+from ..core.errors import DataError, RagbenchError, yes_or_no
 from ..core.files import write_atomic
 from ..core.gold import Evidence, Gold, Query
 from ..core.runs import Run
@@ -108,6 +108,7 @@ def save(
 ) -> Path:
     "Write results as one file, whole or not at all; raises `DataError` for a path that is none and for a manifest that is not JSON."
     if not isinstance(path, (str, Path)): raise DataError(f"the path is {path!r:.60}", "Results.save", "Give the name of a file, such as results.zip")
+    yes_or_no("corpus", corpus, "Results.save")
     if corpus and not results.texts: raise DataError("the texts are not there: these results were loaded without them", "Results.save", "Write save(path, corpus=False), or load them with their corpus")
     parts, tables, table = _Parts(), [], {}
     for c in {id(c): c for s in results.systems for c in (s.chunks, *(g.chunks for g in (*s.stages, *s.parts)))}.values():
@@ -118,7 +119,7 @@ def save(
         if "@" in m and (k := m.rsplit("@", 1)[1]).isdigit(): results.handed(int(k))         # counted now, while the texts are there
     systems = [_system_part(s, parts, table) for s in results.systems]
     timing = {"latency_ms": {n: parts.array(np.asarray(v)) for n, v in results.latency_ms.items()}, "step_ms": {n: {k: parts.array(np.asarray(v)) for k, v in steps.items()} for n, steps in results.step_ms.items()}}
-    manifest = {**results.manifest, "own_code": own_code(results)}
+    manifest = dict(results.manifest) | ({"own_code": own} if (own := own_code(results)) else {})
     try:
         parts.json("results.json", {"metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets), "systems": systems, "chunks": tables, "manifest": manifest,
                                     "handed": {k: [None if x != x else float(x) for x in v] for k, v in results._handed.items()}, **timing})

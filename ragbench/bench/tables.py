@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from .names import legend, short_names
-from ..core.errors import ConfigError, one_of
+from ..core.errors import ConfigError, one_of, yes_or_no
 
 # %% auto #0
 __all__ = ['Columns', 'ROOM', 'FIXED', 'fitting', 'text_table', 'html_table', 'chosen', 'markdown_table', 'latex_text',
@@ -99,6 +99,7 @@ def chosen(
     letters: bool,
 ) -> list[tuple[str, list[str]]]:
     "Header and cells of the columns that were asked for; raises `ConfigError` naming what there is."
+    yes_or_no("intervals", intervals, "Leaderboard"); yes_or_no("letters", letters, "Leaderboard")
     if isinstance(columns, str) or not (columns is None or isinstance(columns, Sequence)): raise ConfigError(f"columns is {columns!r}", "Leaderboard", f"Give a list of: {', '.join(board.every)}")
     keys = list(columns) if columns is not None else [*list(board.keyed)[:1], "difference", "p"] if len(board) > 1 else list(board.keyed)[:1]
     keys = [one_of("column", k, board.every, "Leaderboard") for k in keys]

@@ -83,6 +83,7 @@ class Chart:
         return _finish(out.getvalue(), self.title, self.alt)
     def save(self, path: str | Path) -> Path:
         "Write svg, png or pdf, by the ending of `path`; returns the path."
+        if not isinstance(path, (str, Path)): raise ConfigError(f"the path is {path!r:.60}", "Chart.save", "Give the name of a file that ends in .svg, .png or .pdf")
         kind = Path(path).suffix.lstrip(".").lower()
         if kind not in ("svg", "png", "pdf"): raise ConfigError(f"there is no picture format {kind!r}", str(path), "End the name in .svg, .png or .pdf")
         if kind == "svg": return write_atomic(path, standalone(self.svg()))
