@@ -90,9 +90,10 @@ def _corpus_part(corpus: Corpus, text: bool) -> dict[str, Any]:
     "A corpus as JSON; its fingerprint is kept beside, so that other texts are noticed."
     return {"fingerprint": corpus.fingerprint, "texts": text, "words": corpus.words, "documents": [_document_part(d, text) for d in corpus], "errors": [list(e) for e in corpus.errors]}
 
-def _gold_part(gold: Gold) -> dict[str, Any]:
-    "A gold standard as JSON, every field of it."
-    return {k: [list(v) if isinstance(v, tuple) else v for v in x] if isinstance(x := getattr(gold, k), tuple) else x for k in gold.__dataclass_fields__}
+def _gold_part(gold: Gold, text: bool) -> dict[str, Any]:
+    "A gold standard as JSON, every field of it; without texts, what quotes the documents is left out."
+    kept = [k for k in gold.__dataclass_fields__ if text or k not in ("anchors", "inexact")]
+    return {k: [list(v) if isinstance(v, tuple) else v for v in x] if isinstance(x := getattr(gold, k), tuple) else x for k in kept}
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #59eec64b
 def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def save(
         parts.json("results.json", {"metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets), "systems": systems, "chunks": tables, "manifest": manifest,
                                     "handed": {k: [None if x != x else float(x) for x in v] for k, v in results._handed.items()}, **timing})
     except (TypeError, ValueError) as e: raise DataError(f"the manifest holds something that is not JSON: {e}", "Results.save", "Put only text, finite numbers, lists and mappings into it") from e
-    parts.json("gold.json", _gold_part(results.gold))
+    parts.json("gold.json", _gold_part(results.gold, corpus))
     parts.json("corpus.json", _corpus_part(results.corpus, corpus))
     return write_atomic(path, _about(parts).zipped())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 # %% auto #0
 __all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'choice_of',
-           'text_of', 'items_of', 'one_of']
+           'text_of', 'items_of', 'one_of', 'whole', 'yes_or_no']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -104,7 +104,18 @@ def one_of(
     "`given` if it is among the known names, else a `ConfigError` that offers the nearest one."
     known = list(known)
     if isinstance(given, str) and given in known: return given
-    lower = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(given.lower(), lower, n=1, cutoff=0.5) if isinstance(given, str) else []
+    alike = {k: difflib.SequenceMatcher(None, k.lower(), given.lower()).ratio() for k in known} if isinstance(given, str) else {}
+    near = max(alike, key=alike.get, default="")       # the first of those that are equally near
     there = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    raise ConfigError(f"there is no {what} {given!r:.80}", owner, (f"Did you mean {lower[near[0]]!r}? " if near else "") + f"There is: {there}")
+    raise ConfigError(f"there is no {what} {given!r:.80}", owner, (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {there}")
+
+# %% ../../nbs/00_core/00_errors.ipynb #7dd83e5f
+def whole(name: str, value: Any, low: int, owner: str = "") -> int:
+    "`value` as one `int` no smaller than `low`, or a `ConfigError` that names it; lists are refused."
+    if isinstance(value, list): raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give one whole number of at least {low}")
+    return at_least(name, value, low, owner)
+
+def yes_or_no(name: str, value: Any, owner: str = "") -> bool:
+    "`value` if it is `True` or `False`, else a `ConfigError` that names it."
+    if not isinstance(value, bool): raise ConfigError(f"{name} is {value!r:.60}", owner, "Give True or False")
+    return value
