@@ -15,7 +15,7 @@ from ragbench.core.errors import StoreError
 from ragbench.core.files import whole_file, whole_folder, write_atomic
 
 PACKAGE = Path(ragbench.__file__).parent
-METHODS = {"write_text", "write_bytes", "to_parquet", "to_csv", "to_json", "to_excel", "to_feather", "to_pickle", "to_latex", "to_markdown", "to_html", "savefig", "tofile", "save_pretrained", "rename", "renames",
+METHODS = {"write_text", "write_bytes", "to_parquet", "to_csv", "to_json", "to_excel", "to_feather", "to_pickle", "savefig", "tofile", "save_pretrained", "rename", "renames",
            "savez", "savez_compressed", "savetxt", "save_lz4", "copyfile", "copy2", "copytree", "move"}
 OF_MODULES = {("np", "save"), ("json", "dump"), ("faiss", "write_index"), ("onnx", "export"), ("os", "replace"), ("shutil", "copy"), ("os", "rename")}
 # (module, function): writers that are given a path inside a block of the one writer, or that write no file
@@ -23,6 +23,7 @@ GIVEN = {
     ("core/store.py", "_write"), ("embed/onnx_encoder.py", "write_onnx"), ("embed/onnx_encoder.py", "_export"),           # given a path
     ("core/charts.py", "svg"), ("core/charts.py", "save"), ("index/faiss_base.py", "index_bytes"), ("ingest/workers.py", "serve"),   # to memory, to a pipe
     ("ingest/web.py", "_load_file"),                                                                                  # to a temporary folder
+    ("core/store.py", "_publish"), ("core/store.py", "clear"), ("embed/cache.py", "rescue"),                           # move what is damaged aside, open a lock
 }
 
 
@@ -48,7 +49,7 @@ def writes(call: ast.Call) -> bool:
     if not isinstance(f, ast.Attribute):
         return False
     if f.attr in METHODS:
-        return not (f.attr == "rename" and not call.args) and not (f.attr in ("to_latex", "to_markdown", "to_html", "to_csv", "to_json") and not call.args)      # without a path they return a text
+        return not (f.attr == "rename" and not call.args) and not (f.attr in ("to_csv", "to_json") and not call.args)      # without a path they return a text
     if f.attr == "open":
         return any(isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value[:1] in "wax" and len(a.value) < 4 for a in call.args)
     if f.attr == "replace":

@@ -5,7 +5,10 @@
 # %% ../../nbs/09_bench/00_plan.ipynb #eb174115
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +23,13 @@ BUDGETS = (500, 1000, 2000)
 CURVE = (50, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 3000, 4000)
 
 # %% auto #0
-__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'make_plan']
+__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'check_inputs', 'named', 'make_plan']
+
+# %% ../../nbs/09_bench/00_plan.ipynb #47a1d355
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    "A setting that takes several values, given as one or as several."
+    if isinstance(value, dict | bytes) or value is None: raise ConfigError(f"{name} is {value!r:.60}", "bench", f"Give a list; {name}=[] for none" if name != "metrics" else "Give a list, such as metrics=['recall@5']")
+    return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
 
 # %% ../../nbs/09_bench/00_plan.ipynb #8b4068eb
 @dataclass(frozen=True)
@@ -31,14 +40,18 @@ class Settings:
     curve: tuple[int, ...] = CURVE          # tokens
     tokenizer: str = "cl100k_base"          # of the budgets
     depth: int = 100                        # chunks a question
-    rounds: int = 3                         # times every question is timed; 0 for none
+    rounds: int | None = None               # times a question is timed; 0: no timing, None: enough for p95, 3 at most
+    timed: int = 72                         # questions that are timed, a seeded sample; 72 calls bound a p95, 368 a p99
+    seconds: float | None = None            # most for all timing; None: a quarter of what the rest takes, 5 at least
     seed: int = 0
 
     def __post_init__(self):
+        for name in ("metrics", "budgets", "curve"): object.__setattr__(self, name, _listed(name, getattr(self, name)))
         for name in ("budgets", "curve"):
             for b in getattr(self, name): at_least(name, b, 1, "bench")
-        at_least("depth", self.depth, 1, "bench")
-        at_least("rounds", self.rounds, 0, "bench")
+        for name, least in (("depth", 1), ("timed", 1), ("rounds", 0), ("seed", 0)):
+            if name != "rounds" or self.rounds is not None: at_least(name, getattr(self, name), least, "bench")
+        if self.seconds is not None and (isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not self.seconds > 0): raise ConfigError(f"seconds is {self.seconds!r}", "bench", "Give a number above 0")
         if not self.metrics and not self.budgets: raise ConfigError("there are no metrics and no budgets", "bench", "Give at least one, such as metrics=['recall@5']")
         object.__setattr__(self, "curve", tuple(sorted({*self.curve, *self.budgets})))
 
@@ -67,16 +80,49 @@ def deepest(metrics: Sequence[str]) -> int:
     "The deepest cut-off among metrics, in chunks; 0 where none has one."
     return max((int(m.rsplit("@", 1)[1].split("-")[0]) for m in metrics if "@" in m and not m.endswith("tok")), default=0)
 
-def make_plan(corpus: Corpus, gold: Gold, systems: System | Sequence[System], **settings: Any) -> Plan:
-    "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
-    if not isinstance(corpus, Corpus) or not len(corpus):
-        raise DataError("the corpus is empty: 0 documents", "bench", "Look at corpus.errors for what was refused")
+# %% ../../nbs/09_bench/00_plan.ipynb #2bd8d66d
+def check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
+    "Raise `ConfigError` or `DataError` that says what to give for a corpus, a gold standard or systems that are none."
+    want = {"corpus": Corpus, "gold": Gold}
+    for name, value in (("corpus", corpus), ("gold", gold)):
+        other = next((n for n, kind in want.items() if n != name and isinstance(value, kind)), "systems" if isinstance(value, System) else None)
+        if other: raise ConfigError(f"the {name} is a {type(value).__name__}", "bench", "The order is bench(corpus, gold, systems)")
+        if isinstance(value, want[name]): continue
+        path = isinstance(value, str | os.PathLike)
+        how = {"corpus": f"Load it: load_corpus({str(value)!r})" if path else "Give load_corpus('docs/') or Corpus([Document('a', 'text'), ...])",
+               "gold": f"Load it: Gold.load({str(value)!r}, corpus)" if path else "Give Gold.from_quotes(...), Gold.from_spans(...) or Gold.load(path, corpus)"}
+        raise ConfigError(f"the {name} is {value!r:.60}" if value is None or path else f"the {name} is a {type(value).__name__}", "bench", how[name])
+    if isinstance(systems, Corpus | Gold): raise ConfigError(f"the systems are a {type(systems).__name__}", "bench", "The order is bench(corpus, gold, systems)")
+    if not len(corpus): raise DataError("the corpus is empty: 0 documents", "bench", "Look at corpus.errors for what was refused")
     if not gold.answerable: raise DataError(f"none of the {len(gold)} questions has evidence", "bench", "Recall needs at least one question with evidence")
+
+def named(systems: Any) -> list[System]:
+    "One system, several in any order of things, or a dictionary of them by name, as a list; raises `ConfigError` for anything else."
+    if isinstance(systems, System): return [systems]
+    if isinstance(systems, Mapping): return [dataclasses.replace(s, name=str(n)) if isinstance(s, System) else _refused(s) for n, s in systems.items()]
+    if isinstance(systems, str | bytes) or not isinstance(systems, Iterable): _refused(systems)
+    return [s if isinstance(s, System) else _refused(s) for s in systems]
+
+def _refused(value: Any) -> System:
+    what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)[:60] if value is None or isinstance(value, str) else f"a {type(value).__name__}"
+    raise ConfigError(f"expected a System, got {what}", "bench", "Give System(TokenChunker(256), Lexical(FTS5())), a list of such, or {'a name': System(...)}")
+
+def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    "The settings; raises `ConfigError` for a name that is none, with the nearest that is one."
+    names = [*Settings.__dataclass_fields__, "store", "progress"]
+    for name in settings:
+        if name in Settings.__dataclass_fields__: continue
+        near = difflib.get_close_matches(name, names, 1, .5)
+        raise ConfigError(f"unknown setting {name!r}", "bench", (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(names)}")
+    return settings
+
+# %% ../../nbs/09_bench/00_plan.ipynb #42591212
+def make_plan(corpus: Corpus, gold: Gold, systems: System | Iterable[System] | Mapping[str, System], **settings: Any) -> Plan:
+    "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
+    check_inputs(corpus, gold, systems)
     check_gold(gold, corpus)
-    listed = grid(*([systems] if isinstance(systems, System) else systems))
-    unknown = set(settings) - set(Settings.__dataclass_fields__)
-    if unknown: raise ConfigError(f"unknown setting {sorted(unknown)[0]!r}", "bench", f"There are: {', '.join(Settings.__dataclass_fields__)}")
-    s = Settings(**{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()})
+    listed = grid(*named(systems))
+    s = Settings(**_known(settings))
     cut = deepest(s.columns)
     if cut > s.depth: s = Settings(**{**vars(s), "depth": cut})
     short = next((x for x in listed if x.staged and x.candidates < cut), None)

@@ -252,7 +252,7 @@ def pareto(
     "Quality against cost with 95 % intervals and the frontier; raises `ConfigError` where no cost is known."
     quality = results.metric(quality)
     there = costs(results)
-    if not there: raise ConfigError("no cost is known of all these systems", "pareto", "Time them with bench(…, rounds=3), or select systems of ours")
+    if not there: raise ConfigError("no cost is known of all these systems", "pareto", "Time them (bench does, unless rounds=0), or select systems of ours")
     cost = there[0] if cost is None else one_of("cost (measured for these systems)", cost, there, "pareto")
     look, data = looks(results), pareto_frame(results, quality, cost)
     label = f"{cost.removeprefix('latency_')} latency, milliseconds a query" if cost.startswith("latency_") else _COSTS.get(cost, cost.replace("_", " "))

@@ -6,23 +6,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .latency import timed
 from .plan import Plan, make_plan
 from .results import Results, SystemResult
-from .timing import machine, measure
-from ..core.chunks import Chunks, chunk_corpus
+from .timing import machine
+from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.fingerprint import code_hash, fingerprint
+from ..core.fingerprint import code_hash
 from ..core.gold import Gold
-from ..core.progress import progress_bar
+from ..core.progress import Jobs, progress_bar, stoppable
 from ..core.runs import Run, rank
-from ..core.store import Artifact, Packed, Store, versions
+from ..core.store import Artifact, Packed, Store, as_store, in_use, libraries, versions
 from ..embed.cache import EmbeddingCache
 from ..evaluate.audit import truncation
 from ..evaluate.evidence import evidence_at_budgets, token_counts
@@ -37,18 +39,13 @@ from ..system.header import headed
 from ..system.retrieve import Dense, Hybrid, ask, dense_parts, fuse_runs
 from ..system.scale import say_if_empty
 from ..system.stages import expanded
-from ..system.system import BuiltSystem, System, rewrite_all, searched, steps_of
+from ..system.system import System, rewrite_all, searched, steps_of
 
 # %% auto #0
-__all__ = ['libraries', 'Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'scored', 'facts_of', 'audited', 'guarded',
-           'Stopwatch', 'timed', 'bench', 'manifest']
+__all__ = ['Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'scored', 'facts_of', 'audited', 'guarded', 'bench',
+           'manifest']
 
 # %% ../../nbs/09_bench/06_runner.ipynb #f7c08d01
-def libraries(*names: str) -> dict[str, str]:
-    "Versions of some of the libraries that decide results."
-    known = versions()
-    return {n: known[n] for n in names if n in known}
-
 @dataclass
 class Steps:
     "Carries out a plan step by step, through the store."
@@ -56,24 +53,23 @@ class Steps:
     store: Store
     context: Context
     bar: Any
+    spared: float = 0.0      # seconds that what was found took when it was made
 
     def make(self, kind: str, what: str, recipe: Mapping[str, Any], build) -> Artifact:
         "One step; the bar says what is being done."
         self.bar.set_postfix_str(what[:60])
-        return self.store.make(kind, recipe, build)
+        made = []
+        a = self.store.make(kind, recipe, lambda: made.append(build()) or made[0])
+        if not made: self.spared += a.manifest.get("seconds", 0.0)
+        return a
 
     @property
     def texts(self) -> list[str]: return [q.text for q in self.plan.gold.query_list]
 
     def chunks(self, chunker: Any) -> Chunks:
         "The corpus cut by a chunker."
-        def build():
-            c = self.context.chunks(chunker, self.plan.corpus)
-            return {"doc_row": c.doc_row, "start": c.start, "end": c.end, "section": c.section}
-        def load():
-            a = self.make("chunks", repr(chunker), {"corpus": self.plan.corpus, "chunker": chunker, "code": code_hash(chunk_corpus), **libraries("tiktoken", "tokenizers")}, build)
-            return Chunks(self.plan.corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section"))
-        return self.context.keep(("chunk table", fingerprint(chunker)), load)
+        self.bar.set_postfix_str(repr(chunker)[:60])
+        return self.context.chunks(chunker, self.plan.corpus)
 
     def run(self, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str] | None = None, role: str = "query") -> Artifact:
         "The ranking of every question by a retriever; `texts` are what the questions were rewritten into."
@@ -84,10 +80,6 @@ class Steps:
         if any(d.header is not None for d in dense_parts(retriever)): recipe["code"].append(code_hash(headed))
         return self.make("run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth, texts, role))
 
-    def ranker(self, retriever: Any, chunks: Chunks) -> Any:
-        "A built retriever, kept for the timing."
-        return self.context.keep(("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self.context))
-
 # %% ../../nbs/09_bench/06_runner.ipynb #59fa8513
 def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str], role: str = "query") -> dict[str, Any]:
     "Rows and scores of every question, and the bytes of the index."
@@ -95,7 +87,7 @@ def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequ
         parts = [steps.run(r, chunks, retriever.depth, texts, role) for r in retriever.retrievers]
         scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth)
         return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": sum(p.value("nbytes") for p in parts)}
-    ranker = steps.ranker(retriever, chunks)
+    ranker = steps.context.ranker(retriever, chunks)
     scores, rows = ask(ranker, texts, depth, steps.context, role=role)
     return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": int(ranker.nbytes)}
 
@@ -200,61 +192,26 @@ def guarded(steps: Steps, dense: Dense, chunks: Chunks) -> dict[str, float]:
     def build():
         embedder = context.fitted(dense.embedder, chunks.corpus)
         exact = FaissFlat(getattr(dense.index, "metric", "cosine")).build(context.passages(embedder, chunks, dense.header))
-        got = ann_recall(steps.ranker(dense, chunks).searcher, exact, context.embed(embedder, steps.texts, "query"), k)
+        got = ann_recall(steps.context.ranker(dense, chunks).searcher, exact, context.embed(embedder, steps.texts, "query"), k)
         return {"guard": {"ann_recall": got.mean, "ann_k": k}}
     recipe = {"dense": dense, "chunks": chunks, "queries": steps.texts, "k": k, "code": code_hash(ann_recall), **libraries("numpy", "faiss-cpu")}
     return steps.make("guard", f"recall of {dense.index!r}", recipe, build).value("guard")
-
-# %% ../../nbs/09_bench/06_runner.ipynb #5cc13f5f
-class Stopwatch:
-    "A built system that remembers how long each step of each call took; called with a question, it gives the milliseconds that its own clock cannot see."
-    def __init__(self, built: BuiltSystem, depth: int): self.built, self.depth, self.calls = built, depth, []
-
-    def __call__(self, text: str) -> float:
-        self.calls.append(self.built.search(text, self.depth).ms)
-        return self.calls[-1].get("query", 0.0)
-
-    def steps(self, rounds: int, questions: int) -> dict[str, np.ndarray]:
-        "Milliseconds by step, `(rounds, questions)`, of the last calls: those before were the warm-up."
-        last = self.calls[len(self.calls) - rounds * questions:]
-        return {s: np.array([c[s] for c in last]).reshape(rounds, questions) for s in last[0]}
-
-def timed(steps: Steps, chunkings: Sequence[Chunks]) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    "Milliseconds of every call, by system, and by system and step: `(rounds, n_questions)` each; empty without rounds."
-    plan, s = steps.plan, steps.plan.settings
-    if not s.rounds: return {}, {}
-    def build():
-        ask = {}
-        for name, system, chunks in zip(plan.names, plan.systems, chunkings):
-            ranker = steps.ranker(system.retriever, chunks)
-            if system.staged: ask[name] = Stopwatch(BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context), s.depth)
-            else: ask[name] = lambda text, ranker=ranker: ranker.rank([text], s.depth)
-        ms = measure(ask, steps.texts, s.rounds, s.seed)
-        parts = {f"{i}-{step}": x for i, a in enumerate(ask.values()) if isinstance(a, Stopwatch) for step, x in a.steps(s.rounds, len(steps.texts)).items()}
-        return {"ms": np.stack([ms[n] for n in plan.names]), "parts": list(parts), **parts}
-    recipe = {"systems": plan.systems, "chunks": [c.fingerprint for c in chunkings], "queries": steps.texts, "rounds": s.rounds, "seed": s.seed, "depth": s.depth,
-              "machine": machine(), "code": [code_hash(measure), code_hash(Stopwatch)], "versions": versions()}
-    a = steps.make("timing", "latency, one question at a time", recipe, build)
-    by_step: dict[str, dict[str, np.ndarray]] = {}
-    for part in a.value("parts"): by_step.setdefault(plan.names[int(part.split("-")[0])], {})[part.split("-", 1)[1]] = np.array(a.array(part))
-    return dict(zip(plan.names, np.array(a.array("ms")))), by_step
 
 # %% ../../nbs/09_bench/06_runner.ipynb #5da3d55c
 def bench(
     corpus: Corpus,
     gold: Gold,
-    systems: System | Sequence[System],   # lists inside are choices, as in `grid`
+    systems: System | Iterable[System] | Mapping[str, System],   # lists inside are choices, as in `grid`
     *,
     store: str | Path | Store = ".ragbench",
-    progress: bool | None = None,         # None: where somebody watches
+    progress: bool | None = None,         # None: a bar where somebody watches, lines elsewhere; False: nothing
     **settings: Any,                      # metrics, budgets, depth, rounds, …: see ragbench.bench.plan.Settings
 ) -> Results:
-    "Run every system on every question and judge it; interrupted, it goes on where it was."
-    plan = make_plan(corpus, gold, systems, **settings)
-    store = store if isinstance(store, Store) else Store(store)
-    with progress_bar("bench", 2 * len(plan.systems) + 1, enabled=progress) as bar:
-        context = Context(EmbeddingCache(store.root / "embeddings"), progress=lambda what, n, total: bar.set_postfix_str(what), store=store)
-        steps, done, chunkings = Steps(plan, store, context, bar), [], []
+    "Run every system on every question and judge it; interrupted, it goes on where it was. Raises `ConfigError`, `DataError` or `StoreError` that says what to do."
+    plan, store = make_plan(corpus, gold, systems, **settings), as_store(store, "bench")
+    with stoppable(), in_use(store), progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar:
+        context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
+        steps, done, chunkings, began = Steps(plan, store, context, bar), [], [], time.perf_counter()
         for name, system in zip(plan.names, plan.systems):
             chunks = steps.chunks(system.chunk)
             got = outcome(steps, system, chunks)
@@ -265,8 +222,9 @@ def bench(
             done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, got.chunks, facts, system, stages_of(steps, system, chunks, got)))
             chunkings.append(chunks)
             bar.update()
-        latency, by_step = timed(steps, chunkings)
-        bar.update()
+        rest = time.perf_counter() - began + steps.spared
+        bar.close()
+        latency, by_step = timed(steps, chunkings, plan.settings.seconds or max(5.0, rest / 4), progress)
     return Results(corpus, gold, tuple(done), plan.settings.columns, plan.settings.curve, latency, manifest(plan), by_step)
 
 # %% ../../nbs/09_bench/06_runner.ipynb #568afc9f

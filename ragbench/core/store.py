@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from .errors import StoreError
+from .errors import ConfigError, StoreError
 from .files import beside, disk_errors, remove, whole_folder
 from .fingerprint import canonical, fingerprint
 from .processes import abandoned
@@ -31,7 +31,7 @@ log = logging.getLogger("ragbench.store")
 
 # %% auto #0
 __all__ = ['log', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'Store', 'versions',
-           'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
+           'libraries', 'as_store', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
 
 # %% ../../nbs/00_core/10_store.ipynb #5e3de65a
 @dataclass(frozen=True)
@@ -206,6 +206,18 @@ def versions() -> dict[str, str]:
     import platform
     import sqlite3
     return {"python": platform.python_version(), **_installed(), "sqlite": sqlite3.sqlite_version}
+
+def libraries(*names: str) -> dict[str, str]:
+    "Versions of some of the libraries that decide results."
+    known = versions()
+    return {n: known[n] for n in names if n in known}
+
+def as_store(value: Any, owner: str) -> Store:
+    "A store, given as one or as its folder; raises `ConfigError` for anything else, a file among it."
+    if isinstance(value, Store): return value
+    if not isinstance(value, str | os.PathLike) or not str(value): raise ConfigError(f"store is {value!r}", owner, "Give a folder, such as '.ragbench'")
+    if Path(value).exists() and not Path(value).is_dir(): raise ConfigError(f"store is a file: {value}", owner, "Give a folder; it is made if it is not there")
+    return Store(value)
 
 # %% ../../nbs/00_core/10_store.ipynb #fb8952c0
 def artifacts(store: Store) -> list[Path]:

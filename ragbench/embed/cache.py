@@ -207,6 +207,10 @@ def embed_cached(
     if not distinct: return Vectors(np.empty((0, embedder.space.dim), np.float32), embedder.space)
     hashes = [text_hash(t) for t in distinct]
     if cache is not None: have = _missing(embedder, distinct, hashes, role, cache, batch, progress)
-    else: have = {hashes[i]: row for positions, array in parts_of(embedder, distinct, role, len(distinct)) for i, row in zip(positions, array)}
+    else:
+        have = {}
+        for positions, array in parts_of(embedder, distinct, role, len(distinct)):
+            have.update((hashes[i], row) for i, row in zip(positions, array))
+            progress(len(positions))
     row_of = dict(zip(distinct, hashes))
     return Vectors(np.stack([have[row_of[t]] for t in texts]), embedder.space)

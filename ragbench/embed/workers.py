@@ -80,11 +80,20 @@ def in_workers(
                 if not _alive(future, worker, dead, i): continue
                 if not dead: give(worker)
                 yield i, future.result()
+    except (KeyboardInterrupt, GeneratorExit):                             # nobody waits for what they do
+        for _, worker in running.values(): _killed(worker)
+        raise
     finally:
         for future in running: future.cancel()
     if dead:
         raise RagbenchError(f"a worker process was killed or ran out of memory at part {dead[0] + 1} of {len(jobs)}", "embedding in workers",
                             "Start again (with a cache, what was done is kept), or give workers=1")
+
+def _killed(worker: ProcessPoolExecutor) -> None:
+    "End a worker in the middle of its work."
+    for process in list((worker._processes or {}).values()): process.kill()
+    if worker in _WORKERS: _WORKERS.remove(worker)
+    worker.shutdown(wait=False, cancel_futures=True)
 
 def _alive(future: Future, worker: ProcessPoolExecutor, dead: list[int], i: int) -> bool:
     "Did the worker live to the end of its part? A dead one is forgotten."

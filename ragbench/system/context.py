@@ -9,22 +9,24 @@ import dataclasses
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..core.chunks import Chunks
+from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
-from ..core.fingerprint import fingerprint, hash64
+from ..core.fingerprint import code_hash, fingerprint, hash64
+from ..core.progress import Jobs
 from ..core.runs import pad, rank
-from ..core.store import Store
+from ..core.store import Store, as_store, libraries
 from ..core.vectors import Vectors
 from ..embed.cache import EmbeddingCache, embed_cached
 from .header import headed
 
 # %% auto #0
-__all__ = ['search_fair', 'takes', 'Context', 'split_query']
+__all__ = ['HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/07_system/01_context.ipynb #36170a98
 def search_fair(
@@ -69,10 +71,26 @@ def _decide(searcher: Any, query: Any, text: str, text_hashes: np.ndarray, score
     if hasattr(searcher, "exact_scores") and len(rows): scores = searcher.exact_scores(searcher.prepare(query)[0], rows)
     return rank(scores, rows, hash64([text])[0], text_hashes, k)
 
+# %% ../../nbs/07_system/01_context.ipynb #25081cfa
+def cut(chunker: Any, corpus: Corpus) -> Chunks:
+    "The corpus cut by `chunker`; raises `DataError` where it gives something else."
+    made = chunker(corpus)
+    if not isinstance(made, Chunks): raise DataError(f"the chunker gave a {type(made).__name__}", repr(chunker), "A chunker gives Chunks; of a function that gives strings, from_function makes one")
+    return made
+
+def kept_chunks(store: Store, chunker: Any, corpus: Corpus) -> Chunks:
+    "The corpus cut by `chunker`, found in the store or made and kept there."
+    def build():
+        c = cut(chunker, corpus)
+        return {"doc_row": c.doc_row, "start": c.start, "end": c.end, "section": c.section}
+    recipe = {"corpus": corpus, "chunker": chunker, "code": code_hash(chunk_corpus), **libraries("tiktoken", "tokenizers")}
+    a = store.make("chunks", recipe, build)
+    return Chunks(corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section"))
+
 # %% ../../nbs/07_system/01_context.ipynb #1fcf64ea
 @dataclass
 class Context:
-    "Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk, with a `store`, postings and replies."
+    "Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk, with a `store`, chunks, postings and replies."
     cache: EmbeddingCache | None = None
     progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told (what, how many more, of how many)
     kept: dict = field(default_factory=dict, repr=False)
@@ -83,6 +101,10 @@ class Context:
         if key not in self.kept: self.kept[key] = make()
         return self.kept[key]
 
+    def ranker(self, retriever: Any, chunks: Chunks) -> Any:
+        "The built retriever; a part of several hybrids is built once."
+        return self.keep(("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self))
+
     def fitted(self, embedder: Any, corpus: Corpus) -> Any:
         "The embedder, fitted on `corpus` if it has to be."
         if not hasattr(embedder, "fit"): return embedder
@@ -90,8 +112,7 @@ class Context:
 
     def chunks(self, chunker: Any, corpus: Corpus) -> Chunks:
         "The corpus cut by `chunker`."
-        made = self.keep(("chunks", fingerprint(chunker), corpus.fingerprint), lambda: chunker(corpus))
-        if not isinstance(made, Chunks): raise DataError(f"the chunker gave a {type(made).__name__}", repr(chunker), "A chunker gives Chunks; of a function that gives strings, from_function makes one")
+        made = self.keep(("chunks", fingerprint(chunker), corpus.fingerprint), lambda: cut(chunker, corpus) if self.store is None else kept_chunks(self.store, chunker, corpus))
         if not len(made): raise DataError("not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?")
         return made
 
@@ -112,6 +133,16 @@ class Context:
         if not settings: return index.build(self.passages(embedder, chunks, header))
         key = ("index", fingerprint(shared), fingerprint(embedder), chunks.fingerprint, fingerprint(header))
         return self.keep(key, lambda: shared.build(self.passages(embedder, chunks, header))).tuned(**settings)
+
+# %% ../../nbs/07_system/01_context.ipynb #e3cf34b4
+HERE = ".ragbench"   # the store of `bench`, unless it is told another
+
+def stored(store: Any = None, progress: bool | None = None) -> Context:
+    "A context over a store; None: the one that `bench` made in this folder, else none; False: none."
+    jobs = Jobs(enabled=progress)
+    if store is False or store is None and not Path(HERE).is_dir(): return Context(progress=jobs)
+    kept = as_store(HERE if store is None else store, "System.build")
+    return Context(EmbeddingCache(kept.root / "embeddings"), jobs, store=kept)
 
 # %% ../../nbs/07_system/01_context.ipynb #48fc8a5e
 def split_query(index: Any) -> tuple[Any, dict[str, Any]]:

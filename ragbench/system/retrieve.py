@@ -152,7 +152,7 @@ class Hybrid:
 
     def build(self, chunks: Chunks, context: Context) -> HybridRanker:
         "Build every part."
-        return HybridRanker(tuple(r.build(chunks, context) for r in self.retrievers), self, chunks)
+        return HybridRanker(tuple(context.ranker(r, chunks) for r in self.retrievers), self, chunks)
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #cb48157c
 def fuse_runs(

@@ -19,7 +19,7 @@ from ..core.errors import ConfigError, DataError, at_least
 from ..core.fingerprint import fingerprint
 from ..search.rewrite import Rewritten, fuse_queries, rewritten
 from .checks import can, check_part, has_choices, is_chunker, is_retriever
-from .context import Context
+from .context import Context, stored
 from .header import check_header
 from .labels import distinct, label, shown
 from .retrieve import Hybrid, ask, dense_parts, with_header
@@ -66,9 +66,9 @@ class System:
         "The retriever, its dense parts embedding under the header."
         return with_header(self.retrieve, self.header)
 
-    def build(self, corpus: Corpus, context: Context | None = None) -> BuiltSystem:
-        "Cut and index `corpus`; raises `DataError` for one without documents."
-        context = context or Context()
+    def build(self, corpus: Corpus, context: Context | None = None, *, store: Any = None, progress: bool | None = None) -> BuiltSystem:
+        "Cut and index `corpus`, taking what a `store` has (None: `.ragbench`, if `bench` has been at work in this folder; False: nothing); raises `DataError` for one without documents."
+        context = context or stored(store, progress)
         if not len(corpus): raise DataError("the corpus is empty: 0 documents", "System.build", "Look at corpus.errors for what was refused")
         if has_choices(self): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
         chunks = context.chunks(self.chunk, corpus)
