@@ -1,5 +1,7 @@
 """Vectors are what they say they are: lengths, files, recall, secrets and wrong types, for every index."""
 
+import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,13 +13,15 @@ import pytest
 import ragbench as rb
 from ragbench.core.charts import Chart
 from ragbench.core.errors import DataError, RagbenchError, StoreError
+from ragbench.core.fingerprint import canonical
 from ragbench.core.vectors import Space, Vectors, unit
 from ragbench.index.advise import Judge, advise
 from ragbench.index.databases import WithMetadata
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_files import read_header, verify_index
-from ragbench.index.faiss_shards import lists_to_disk
+from ragbench.index.faiss_shards import build_shards, lists_to_disk, save_shards
 from ragbench.index.guard import ann_recall, guard
+from ragbench.system.labels import label
 
 RNG = np.random.default_rng(20)
 RAW = (RNG.normal(size=(1200, 32)) * RNG.gamma(1, 20, size=(1200, 1))).astype(np.float32)      # lengths from 1 to 1,000
@@ -324,3 +328,105 @@ def test_the_advisor_shows_how_far_it_is_and_draws_like_the_others(capsys):
     assert isinstance(chart, Chart) and "currentColor" in chart.svg() and all(f in chart.svg() for f in advice.table.factory) and "milliseconds" in chart.alt
     advise(RAW, .9, k=5, sample=500, n_queries=60, finalists=1, configs=[rb.FaissFactory("SQ8")], progress=False)
     assert capsys.readouterr().err == ""
+
+
+# Secrets
+
+SECRET = "s3cr3t-pass"
+ADDRESSED = {
+    "qdrant": lambda: rb.QdrantIndex(f"http://user:{SECRET}@127.0.0.1:1"), "qdrant token": lambda: rb.QdrantIndex(f"http://127.0.0.1:1/?api_key={SECRET}"), "qdrant user": lambda: rb.QdrantIndex(f"https://{SECRET}@127.0.0.1:1"),
+    "qdrant port": lambda: rb.QdrantIndex(f"http://user:{SECRET}@127.0.0.1:port"), "qdrant key": lambda: rb.QdrantIndex("http://127.0.0.1:1", api_key=SECRET),
+    "pgvector": lambda: rb.PgVectorIndex(f"postgresql://user:{SECRET}@127.0.0.1:1/db"), "pgvector key words": lambda: rb.PgVectorIndex(f"host=127.0.0.1 port=1 user=u password={SECRET}"),
+    "pgvector spaces": lambda: rb.PgVectorIndex(f"postgresql://us er:{SECRET} x@127.0.0.1:1/db"), "pgvector named": lambda: rb.PgVectorIndex(f"postgresql://u:{SECRET}@127.0.0.1:1/db?sslpassword={SECRET}", table="t"),
+    "full text": lambda: rb.PgFullText(f"postgresql://user:{SECRET}@127.0.0.1:1/db"), "full text spaces": lambda: rb.PgFullText(f"postgresql://us er:{SECRET} x@127.0.0.1:1/db"),
+    "openai": lambda: rb.OpenAIEmbedder("m", base_url=f"http://user:{SECRET}@127.0.0.1:1/v1"), "openai query": lambda: rb.OpenAIEmbedder("m", base_url=f"http://127.0.0.1:1/v1?key={SECRET}"),
+    "gemini": lambda: rb.GeminiEmbedder(base_url=f"http://user:{SECRET}@127.0.0.1:1"), "litellm": lambda: rb.LiteLLMEmbedder("openai/m", api_base=f"http://user:{SECRET}@127.0.0.1:1"),
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSED)
+def test_no_password_is_ever_shown(name, caplog):
+    "In no repr, error, traceback, fingerprint, label, recipe or log of a component that has an address."
+    caplog.set_level(logging.DEBUG)
+    shown = []
+
+    def tell(call):
+        error = None
+        try: shown.append(str(call()))
+        except RagbenchError as e: error = e
+        while error is not None: shown.append("".join([*map(str, error.args), str(error)])); error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    holder = []
+    tell(lambda: holder.append(ADDRESSED[name]()))
+    for c in holder:
+        for call in (lambda c=c: repr(c), lambda c=c: label(c), lambda c=c: json.dumps(canonical(c)), lambda c=c: canonical(rb.System(rb.TokenChunker(9, 0), rb.Dense(Careless(Space("a"), ""), c))),
+                     lambda c=c: c.build(RAW if "text" not in name else ["a text"]), lambda c=c: c.open() if hasattr(c, "open") else None): tell(call)
+    assert shown and not [s for s in [*shown, caplog.text] if SECRET in s]
+
+
+# Wrong types
+
+ODD = [None, "x", "", -1, 0, 1, 7, 1.5, True, [], [1], ["x"], {}, object(), float("nan"), float("inf"), b"x", (1, 2), 10**30, 2**31, int, print, np.int64(3), np.ones(3), {"a": 1}, RAW[:20], "Flat"]
+SMALL_X = RAW[:300, :30]
+
+
+def ours(call, what: str):
+    "What `call` gives; None where it is refused by an error of ours; another error fails the test."
+    try: return call()
+    except RagbenchError as e:
+        if len(str(e)) > 700: pytest.fail(f"{what}: {len(str(e))} characters of error")
+    except Exception as e: pytest.fail(f"{what}: {type(e).__name__}: {e}")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [rb.FaissFlat, rb.FaissIVF, rb.FaissPQ, rb.FaissIVFPQ, rb.FaissHNSW, rb.FaissSQ, rb.FaissRaBitQ, rb.FaissFactory, WithMetadata, rb.ChromaIndex, rb.QdrantIndex, rb.PgVectorIndex])
+def test_every_field_of_an_index_takes_or_refuses_anything(kind):
+    from dataclasses import fields
+    usual = {WithMetadata: {"index": rb.FaissFlat()}, rb.FaissIVF: {"nlist": 4}, rb.FaissIVFPQ: {"nlist": 4, "m": 5, "nbits": 4}, rb.FaissPQ: {"m": 5, "nbits": 4}}.get(kind, {})
+    local = kind.__module__.endswith(("flat", "faiss_variants", "databases"))
+    for f in fields(kind):
+        for odd in ODD:
+            if f.name in ("path", "location") and isinstance(odd, str): continue
+            what = f"{kind.__name__}({f.name}={odd!r:.30})"
+            config = ours(lambda f=f, odd=odd: kind(**{**usual, f.name: odd}), what)
+            if config is None: continue
+            repr(config)
+            if not local: continue
+            built = ours(lambda c=config: c.build(SMALL_X), what + ".build")
+            if built is not None: ours(lambda b=built: b.search(SMALL_X[:2], 3), what + ".search")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("config", [rb.FaissFlat(), rb.FaissIVF(4), rb.FaissPQ(5, 4), rb.FaissHNSW(8), WithMetadata(rb.FaissFlat())], ids=repr)
+def test_every_call_of_a_searcher_takes_or_refuses_anything(config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for odd in ODD:
+        s = config.build(SMALL_X)
+        calls = {"build": config.build, "search": lambda v, s=s: s.search(v, 3), "k": lambda v, s=s: s.search(SMALL_X[:2], v), "where": lambda v, s=s: s.search(SMALL_X[:2], 3, where=v), "add": s.add, "delete": s.delete,
+                 "tuned nprobe": lambda v, s=s: s.tuned(nprobe=v), "tuned ef_search": lambda v, s=s: s.tuned(ef_search=v), **({"save": s.save} if hasattr(s, "save") else {})}
+        for name, call in calls.items(): ours(lambda c=call, v=odd: c(v), f"{name} {odd!r:.30}")
+        assert s.search(SMALL_X[:2], 1)[0].shape == (2, 1)       # it still works
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_function_beside_the_indexes_takes_or_refuses_anything(tmp_path, monkeypatch):
+    from ragbench.index.faiss_shards import open_shards, to_gpu
+    monkeypatch.chdir(tmp_path)
+    flat = rb.FaissFlat().build(SMALL_X)
+    calls = {"shards n": lambda v: build_shards(rb.FaissFlat(), SMALL_X, v), "shards of": lambda v: build_shards(v, SMALL_X, 2), "save_shards": lambda v: save_shards(v, tmp_path / "s"), "open_shards": open_shards, "open": open_index,
+             "verify": verify_index, "lists": lambda v: lists_to_disk(v, tmp_path / "l"), "gpu": to_gpu, "device": lambda v: to_gpu(flat, v), "ann_recall": lambda v: ann_recall(v, flat, SMALL_X), "exact": lambda v: ann_recall(flat, v, SMALL_X),
+             "queries": lambda v: ann_recall(flat, flat, v), "k": lambda v: ann_recall(flat, flat, SMALL_X, v), "where": lambda v: ann_recall(flat, flat, SMALL_X, where=v), "guard": lambda v: guard(v, SMALL_X, SMALL_X),
+             "advise": advise, **{f"advise {a}": lambda v, a=a: advise(SMALL_X, **{a: v}) for a in ("recall", "k", "queries", "n_queries", "metric", "sample", "finalists", "seed", "enough")}}
+    for name, call in calls.items():
+        for odd in ODD: ours(lambda c=call, v=odd: c(v), f"{name} {odd!r:.30}")
+
+
+@pytest.mark.parametrize(("config", "said"), [
+    (rb.FaissPQ(m=7), r"m is 7, which does not divide 30 dimensions. Choose m from 1, 2, 3, 5, 6, 10, 15, 30"), (rb.FaissIVFPQ(4, m=7), "m is 7, which does not divide 30 dimensions"), (rb.FaissFactory("PQ7x8"), "FAISS makes no 'PQ7x8' for 30 dimensions"),
+], ids=repr)
+def test_what_faiss_would_refuse_from_inside_is_said(config, said):
+    with pytest.raises(RagbenchError, match=said): config.build(SMALL_X)
+
+
+def test_shards_of_flat_are_flat():
+    whole, parts = rb.FaissFlat("l2").build(RAW), build_shards(rb.FaissFlat("l2"), RAW, 3)
+    for a, b in zip(whole.search(ASKED, 10), parts.search(ASKED, 10)): np.testing.assert_allclose(a, b, rtol=1e-5)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 # %% auto #0
 __all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'choice_of',
-           'text_of', 'items_of', 'one_of', 'whole', 'yes_or_no']
+           'text_of', 'items_of', 'whole_number', 'one_of', 'whole', 'yes_or_no']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -59,7 +60,7 @@ def at_least(
     if isinstance(value, list): return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < low or value > 2**62:
-        raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
+        raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
     return int(value)
 
 # %% ../../nbs/00_core/00_errors.ipynb #d0d7fcc3
@@ -93,6 +94,13 @@ def items_of(
         try: return list(value)
         except TypeError: pass
     raise DataError(f"{what} are a {type(value).__name__}", owner, fix or "Give a list")
+
+# %% ../../nbs/00_core/00_errors.ipynb #048202f9
+def whole_number(name: str, value: Any, low: int, owner: str = "") -> int:
+    "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; a list is none."
+    if type(value) is int and value >= low: return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low: return int(value)
+    raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
 
 # %% ../../nbs/00_core/00_errors.ipynb #c2a17e77
 def one_of(

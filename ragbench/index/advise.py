@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..core.charts import PALETTE, Chart
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.progress import progress_bar
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, FaissSearcher
+from .faiss_base import METRICS, FaissSearcher, one_of_few
 from .faiss_settings import pinned, query_defaults
 from .faiss_variants import FaissFactory
 from .flat import FaissFlat, border, found_share
@@ -136,10 +136,10 @@ def advise(
 ) -> Advice:
     "Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few to measure."
     v = as_vectors(vectors)
-    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1: raise ConfigError(f"recall is {recall!r}", "advise", "Give a share above 0, such as 0.99")
-    for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items(): at_least(name, value, 1, "advise")
-    if metric not in METRICS: raise ConfigError(f"metric is {metric!r}", "advise", f"Choose from {', '.join(METRICS)}")
-    if len(v) and configs is None and v.array.size <= at_least("enough", enough, 0, "advise"): return _flat_alone(v, queries, recall, k, metric)
+    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1: raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")
+    for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items(): whole_number(name, value, 1, "advise")
+    one_of_few("metric", metric if isinstance(metric, str) else repr(metric), METRICS, "advise")
+    if len(v) and configs is None and v.array.size <= whole_number("enough", enough, 0, "advise"): return _flat_alone(v, queries, recall, k, metric)
     if len(v) < 1000: raise DataError(f"{len(v)} vectors are too few to choose by", "advise", "FaissFlat answers exactly and fast at that size")
     base, asked = _parted(v, queries, n_queries, seed)
     if len(asked) < 2: raise DataError(f"{len(asked)} queries cannot both choose and report", "advise", "Give more queries")

@@ -188,6 +188,7 @@ class ChromaIndex(DatabaseIndex):
     libraries = ("chromadb",)
 
     def __post_init__(self):
+        self.check_names("collection", paths=("path",))
         if self.path is not None: object.__setattr__(self, "path", str(self.path))
         if self.collection is not None and self.path is None: raise ConfigError("a collection with a name needs a path to be kept in", "ChromaIndex", "Give path, or leave collection out")
         if self.collection is not None and not NAMES.fullmatch(self.collection): raise ConfigError(f"{self.collection!r} is no name for a collection", "ChromaIndex", "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends")

@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from filelock import FileLock
 
-from ..core.errors import ConfigError, DataError, StoreError, at_least
+from ..core.errors import ConfigError, DataError, StoreError, at_least, whole_number
 from ..core.files import write_atomic
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
-from .faiss_base import METRICS, nothing, prepared
+from .faiss_base import METRICS, nothing, one_of_few, prepared, row_numbers
 
 # %% auto #0
 __all__ = ['Backend', 'DatabaseSearcher', 'search_rows', 'retuned', 'put_rows', 'remove_rows', 'in_order', 'DatabaseIndex',
@@ -82,7 +83,7 @@ class DatabaseSearcher:
 # %% ../../nbs/05_index/21_databases.ipynb #ac31f2d5
 def search_rows(db: DatabaseSearcher, queries: Vectors | np.ndarray, k: int, where: Any) -> tuple[np.ndarray, np.ndarray]:
     "What `search` does: check `k`, space and filter, ask the database, put its answers in order."
-    at_least("k", k, 1, "search")
+    k = whole_number("k", k, 1, "search")
     q = db.prepare(queries)
     asked, rows = read_where(where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row)
     if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked): return nothing(len(q), k)
@@ -97,9 +98,9 @@ def retuned(index: Any, settings: Mapping[str, Any]) -> Any:
 def _placed(rows: Sequence[int] | None, n: int, next_row: int) -> np.ndarray:
     "The row numbers of `n` vectors; raises `DataError` for given ones that never were, or that repeat."
     if rows is None: return np.arange(next_row, next_row + n)
-    a = np.asarray(rows, dtype=np.int64).reshape(-1)
-    if len(a) != n: raise DataError(f"there are {len(a)} row numbers for {n} vectors", "add")
-    if n and (a.min() < 0 or a.max() >= next_row or len(np.unique(a)) < n): raise DataError(f"rows must be distinct and within 0 to {next_row - 1}", "add", "Leave rows out to add new ones")
+    if np.size(rows) != n: raise DataError(f"there are {np.size(rows)} row numbers for {n} vectors", "add")
+    a = row_numbers(rows, next_row, "rows")
+    if len(np.unique(a)) < n: raise DataError("rows must be distinct", "add", "Leave rows out to add new ones")
     return a
 
 def put_rows(db: DatabaseSearcher, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None, rows: Sequence[int] | None) -> np.ndarray:
@@ -112,8 +113,7 @@ def put_rows(db: DatabaseSearcher, vectors: Vectors | np.ndarray, metadata: Sequ
 
 def remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
     "What `delete` does; raises `DataError` for rows that never were."
-    gone = np.unique(np.asarray(rows, dtype=np.int64))
-    if gone.size and (gone[0] < 0 or gone[-1] >= db.backend.next_row): raise DataError(f"there are no rows outside 0 to {db.backend.next_row - 1}", "delete")
+    gone = np.unique(row_numbers(rows, db.backend.next_row, "delete"))
     return db.backend.remove(gone) if gone.size else 0
 
 # %% ../../nbs/05_index/21_databases.ipynb #2ac47d65
@@ -136,12 +136,19 @@ class DatabaseIndex:
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
         "Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number outside its limits; lists of choices are left to `grid`."
         name = type(self).__name__
-        if not isinstance(self.metric, list) and self.metric not in METRICS: raise ConfigError(f"metric is {self.metric!r}", name, f"Choose from {', '.join(METRICS)}")
-        if self.threshold is not None and not isinstance(self.threshold, (int, float, list)): raise ConfigError(f"threshold is {self.threshold!r}", name, "Give a score, such as 0.7")
+        one_of_few("metric", self.metric, METRICS, name)
+        for t in self.threshold if isinstance(self.threshold, list) else [self.threshold]:
+            if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t): raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
         for f, (low, high) in limits.items():
-            if getattr(self, f) is None: continue
+            if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None: continue
             values = at_least(f, getattr(self, f), low, name)
-            if (most := max(values if isinstance(values, list) else [values])) > high: raise ConfigError(f"{f} is {most}", name, f"Give at most {high:,}")
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f} is {most}", name, f"Give at most {high:,}")
+
+    def check_names(self, *names: str, paths: Sequence[str] = ()) -> None:
+        "Raise `ConfigError` where one of these fields is neither None nor a text (of `paths`: a path)."
+        for f in (*names, *paths):
+            if (v := getattr(self, f)) is not None and (not isinstance(v, (str, PathLike) if f in paths else str) or not str(v)):
+                raise ConfigError(f"{f} is {type(v).__name__ if f in ('url', 'api_key', 'location') else repr(v)[:60]}", type(self).__name__, "Give a text, or leave it out")
 
     def checked(self, vectors: Vectors | np.ndarray, metadata: Any) -> tuple[Vectors, np.ndarray, list[dict[str, Any]]]:
         "What `build` was given, checked: vectors, the array to store, metadata. Raises `DataError` for no vectors."
@@ -239,8 +246,14 @@ class WithMetadata(DatabaseIndex):
     threshold: float | None = None
     libraries = ("faiss-cpu",)
 
+    def __post_init__(self):
+        for i in self.index if isinstance(self.index, list) else [self.index]:
+            if not callable(getattr(i, "build", None)) or isinstance(i, type) or not hasattr(i, "metric"): raise ConfigError(f"index is {i!r:.60}", "WithMetadata", "Give a configuration of FAISS, such as FaissFlat()")
+
     @property
-    def metric(self) -> str: return self.index.metric
+    def metric(self) -> str:
+        if isinstance(self.index, list): raise ConfigError("index is a list of choices", repr(self), "Expand it with grid, or give one value")
+        return self.index.metric
     @property
     def exact(self) -> bool: return getattr(self.index, "exact", False)
 

@@ -5,7 +5,7 @@
 # %% ../../nbs/05_index/02_faiss_base.ipynb #e6830500
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,20 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.starts import threads
-from ..core.vectors import Space, Vectors, as_vectors, unit
+from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
 from .faiss_files import file_path, layers, read_index, write_index
 from .faiss_settings import keeps_ids, on_gpu, pinned, query_defaults, search_params, takes_selector
 
 METRICS = ("cosine", "ip", "l2")
 
 # %% auto #0
-__all__ = ['METRICS', 'BLOCK', 'BATCH', 'FAR', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'nothing',
-           'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save',
-           'open_index']
+__all__ = ['METRICS', 'BLOCK', 'BATCH', 'FAR', 'one_of_few', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'nothing',
+           'row_numbers', 'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of',
+           'save', 'open_index']
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #f3b0f5a4
+def one_of_few(name: str, value: Any, allowed: Sequence[Any], owner: str) -> None:
+    "Raise `ConfigError` for a value that is not among the few allowed; of a list of choices, for any of them."
+    for v in value if isinstance(value, list) else [value]:
+        if not any(v is a or (isinstance(v, str) and v == a) for a in allowed): raise ConfigError(f"{name} is {v!r:.60}", owner, f"Choose from {', '.join(a if isinstance(a, str) else repr(a) for a in allowed)}")
+
 def prepared(v: Vectors, metric: str) -> np.ndarray:
     "The array as an index of this metric takes it: unit rows for cosine."
     return unit(v.array) if metric == "cosine" and not v.space.normalized else v.array
@@ -77,7 +82,7 @@ class FaissSearcher:
 
     def search(self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` float32 and rows `(q, k)` int64, best first; `where`: a mask over all rows, or row numbers. −1 where there are fewer."
-        at_least("k", k, 1, "search")
+        k = whole_number("k", k, 1, "search")
         q = self.prepare(queries)
         return ask(self, q, k, self.params) if where is None else search_where(self, q, k, where)
 
@@ -92,7 +97,7 @@ class FaissSearcher:
         have = query_defaults(self.index)
         for name, value in query.items():
             if name not in have: raise ConfigError(f"{name} is no query argument of this index", self.built.config, f"It has: {', '.join(have) or 'none'}")
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 1: raise ConfigError(f"{name} is {value!r}", self.built.config, "Give a number from 1")
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or not 1 <= value < 2**31: raise ConfigError(f"{name} is {value!r:.60}", self.built.config, "Give a number from 1")
         merged = {**self.query, **query}
         return replace(self, query=merged, params=search_params(self.index, merged) if merged else None)
 
@@ -135,24 +140,32 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
     return (scores, rows) if n == k else _widened(scores, rows, k)
 
 def nothing(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    "The answer that found no row: −inf and −1, `(n, k)`; raises `ConfigError` for one of more than 4 GB."
+    if 12 * n * k > 4 * 10**9: raise ConfigError(f"k is {k:,}: the answer to {n:,} queries would take {12 * n * k / 1e9:,.0f} GB", "search", "Ask for fewer rows, or fewer queries at once")
     return np.full((n, k), -np.inf, np.float32), np.full((n, k), -1, np.int64)
 
 def _widened(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     "Padded to `k` columns with −inf and −1."
-    return tuple(np.pad(a, ((0, 0), (0, k - rows.shape[1])), constant_values=fill) for a, fill in ((scores, -np.inf), (rows, -1)))
+    wide = nothing(len(rows), k)
+    for a, b in zip(wide, (scores, rows)): a[:, :b.shape[1]] = b
+    return wide
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #670d326d
+def row_numbers(rows: Any, n: int, where: str) -> np.ndarray:
+    "Row numbers as int64; raises `DataError` for what is none, and for rows outside 0 to `n` − 1."
+    a = np.atleast_1d(numbers(rows, where)) if np.size(rows) else np.empty(0, np.int64)
+    if a.dtype.kind not in "iu" or a.ndim != 1: raise DataError(f"{a.dtype} of shape {a.shape} are no row numbers", where, "Give a list of whole numbers")
+    if a.size and (a.min() < 0 or a.max() >= n): raise DataError(f"it names rows outside 0 to {n - 1}", where, "Give rows that were added")
+    return a.astype(np.int64)
+
 def allowed_mask(built: Built, where: Any) -> np.ndarray:
     "Which FAISS ids or positions may be returned: a boolean array; raises `DataError` for a mask of another length or rows that never were."
-    where = np.asarray(where)
-    if where.dtype == bool:
-        if where.shape != (built.next_row,): raise DataError(f"the mask has shape {where.shape} for {built.next_row} rows", "search")
-        mask = where
+    if isinstance(where, np.ndarray) and where.dtype == bool: mask = where
     else:
-        if where.size and (where.dtype.kind not in "iu" or where.min() < 0 or where.max() >= built.next_row):
-            raise DataError(f"where names rows outside 0 to {built.next_row - 1}", "search", "Give row numbers, or a boolean mask")
-        mask = np.zeros(built.next_row, bool)
-        mask[where.astype(np.int64)] = True
+        given = numbers(where, "where") if np.size(where) else np.empty(0, np.int64)
+        mask = given if given.dtype == bool else np.zeros(built.next_row, bool)
+        if given.dtype != bool: mask[row_numbers(given, built.next_row, "where")] = True
+    if mask.shape != (built.next_row,): raise DataError(f"the mask has shape {mask.shape} for {built.next_row} rows", "where", "Give one truth value a row, or row numbers")
     return mask if built.rows is None else mask[built.rows]
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #cea395d8
@@ -223,8 +236,7 @@ def delete(built: Built, rows: np.ndarray | list[int]) -> int:
     "Remove rows; the others keep their numbers. Returns how many were there. Raises `ConfigError` where FAISS cannot."
     import faiss
     built.refuse_if_mapped("delete from")
-    gone = np.unique(np.asarray(rows, dtype=np.int64))
-    if gone.size and (gone[0] < 0 or gone[-1] >= built.next_row): raise DataError(f"there are no rows outside 0 to {built.next_row - 1}", "delete")
+    gone = np.unique(row_numbers(rows, built.next_row, "delete"))
     keeps = keeps_ids(built.index)
     have = np.arange(built.next_row) if built.rows is None else built.rows
     places = gone if keeps else np.flatnonzero(np.isin(have, gone))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, StoreError, at_least
+from ..core.errors import ConfigError, StoreError, whole_number
 from ..core.files import whole_file, whole_folder, write_atomic
 from ..core.vectors import Vectors, as_vectors
 from .faiss_base import Built, FaissSearcher, index_bytes, open_index, prepared
@@ -36,12 +36,16 @@ def _joined(parts: list[Any]) -> Any:
     for part in parts: shards.add_shard(part)
     return shards
 
+def _built_by_faiss(searcher: Any, owner: str) -> FaissSearcher:
+    if isinstance(searcher, FaissSearcher): return searcher
+    raise ConfigError(f"the searcher is {searcher!r:.60}", owner, "Give what the build of a FAISS configuration gave")
+
 def build_shards(config: FaissFlat | FaissVariant, vectors: Vectors | np.ndarray, n: int) -> FaissSearcher:
     "An index of `n` shards of almost equal size, trained together and searched as one."
     import faiss
     if not isinstance(config, FaissFlat | FaissVariant): raise ConfigError(f"the configuration is {config!r:.80}", "build_shards", "Give one of FAISS's, such as FaissFlat() or FaissIVF(256)")
     v = as_vectors(vectors)
-    if (n := at_least("n", n, 1, "build_shards")) > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
+    if (n := whole_number("n", n, 1, "build_shards")) > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
     empty, notes = config.trained(v)
     if any(isinstance(p, faiss.IndexNSG) for p in layers(empty)): raise ConfigError("FAISS never ends an NSG search for more than a shard has", repr(config), "Use HNSW")
     image, array = faiss.serialize_index(empty), prepared(v, config.metric)
@@ -56,7 +60,7 @@ SHARDS = "shards.json"      # which shards belong together: a file name and the 
 def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
     "Save every shard as an index of its own in `folder`, which then holds these and nothing else; it is replaced as a whole. Returns it."
     import faiss
-    shards, folder = faiss.downcast_index(searcher.index), file_path(folder, "save_shards")
+    shards, folder = faiss.downcast_index(_built_by_faiss(searcher, "save_shards").index), file_path(folder, "save_shards")
     if not isinstance(shards, faiss.IndexShards): raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
     if others := [p.name for p in folder.iterdir() if p.name != SHARDS and not p.match("shard-*.faiss")] if folder.is_dir() else []:
         raise ConfigError(f"the folder holds something else: {others[0]}", str(folder), "Give a folder for the shards alone")
@@ -110,7 +114,7 @@ def _one_lists(searcher: FaissSearcher) -> Any:
 def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
     "Move the inverted lists of an index, for all its views, into the file `path`; save it in the same folder. Raises `ConfigError` where it has none to move, or a saved index reads that file."
     import faiss
-    b, path, ivf = searcher.built, file_path(path, "lists_to_disk"), _one_lists(searcher)
+    b, path, ivf = _built_by_faiss(searcher, "lists_to_disk").built, file_path(path, "lists_to_disk"), _one_lists(searcher)
     b.refuse_if_mapped("move the lists of")
     if reader := _reader_of(path): raise ConfigError(f"{reader.name} reads its lists from it", str(path), "Give another name, and delete both files when the new index is saved")
     with whole_file(path) as new:
@@ -136,7 +140,8 @@ def gpu_count() -> int:
 def to_gpu(searcher: FaissSearcher, device: int = 0) -> FaissSearcher:
     "A copy of a searcher on a GPU; raises `ConfigError` where there is none, or no such index for it."
     import faiss
-    if not 0 <= device < gpu_count(): raise ConfigError(f"FAISS sees {gpu_count()} GPUs, device {device} is not among them", "to_gpu", "Install faiss-gpu, or search on the CPU")
+    searcher = _built_by_faiss(searcher, "to_gpu")
+    if whole_number("device", device, 0, "to_gpu") >= gpu_count(): raise ConfigError(f"FAISS sees {gpu_count()} GPUs, device {device} is not among them", "to_gpu", "Install faiss-gpu, or search on the CPU")
     resources = faiss.StandardGpuResources()
     try: index = faiss.index_cpu_to_gpu(resources, device, searcher.index)
     except RuntimeError as e: raise ConfigError(f"FAISS has no GPU version ({str(e).splitlines()[0][-100:]})", searcher.built.config, "Search it on the CPU") from e

@@ -15,15 +15,16 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FaissSearcher, prepared, searcher_of
+from .faiss_base import METRICS, Built, FaissSearcher, one_of_few, prepared, searcher_of
 from .faiss_files import layers
 from .faiss_settings import pinned
 
 PER_CENTROID = 39   # FAISS's own lower bound of training points for each centroid
 
 # %% auto #0
-__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'transforms', 'training_needs', 'seeded', 'train', 'feed', 'VariantConfig',
-           'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ', 'FaissHNSW', 'FaissSQ', 'FaissRaBitQ', 'FaissFactory']
+__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'MOST', 'SCALARS', 'transforms', 'training_needs', 'seeded', 'train', 'feed',
+           'VariantConfig', 'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ', 'FaissHNSW', 'FaissSQ', 'FaissRaBitQ',
+           'FaissFactory']
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #b784e462
 def transforms(index: Any) -> Iterator[Any]:
@@ -104,6 +105,8 @@ def _forget(index: Any) -> None:
         if isinstance(t, faiss.OPQMatrix): t.pq = None
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #cab17abb
+MOST = 2**31 - 1    # what FAISS can hold in such a number
+
 @dataclass(frozen=True, kw_only=True)
 class VariantConfig(ABC):
     "What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample and of k-means."
@@ -115,15 +118,15 @@ class VariantConfig(ABC):
 
     def __post_init__(self):
         name = type(self).__name__
-        for metric in self.metric if isinstance(self.metric, list) else [self.metric]:
-            if metric not in METRICS: raise ConfigError(f"metric is {metric!r}", name, f"Choose from {', '.join(METRICS)}")
-        if self.train_size is not None: at_least("train_size", self.train_size, 1, name)
-        at_least("seed", self.seed, 0, name)
-        for field, low in self.limits.items():
-            if getattr(self, field) is not None: at_least(field, getattr(self, field), low, name)
+        one_of_few("metric", self.metric, METRICS, name)
+        for f in fields(self):
+            low, high = self.limits.get(f.name, {"train_size": (1, MOST), "seed": (0, MOST)}.get(f.name, (None, MOST)))
+            if low is None or ((value := getattr(self, f.name)) is None and f.default is None): continue
+            values = at_least(f.name, value, low, name)
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f.name} is {most}", name, f"Give at most {high:,}")
 
     @property
-    def limits(self) -> dict[str, int]: return {}
+    def limits(self) -> dict[str, tuple[int, int]]: return {}     # the least and the most of a field
     @property
     @abstractmethod
     def spec(self) -> str: "The factory string."
@@ -143,12 +146,16 @@ class FaissVariant(VariantConfig):
     def prepare_index(self, index: Any) -> None:
         "Set what a factory string cannot say."
 
+    def check_dim(self, dim: int) -> None:
+        "Raise `ConfigError` for a configuration that vectors of `dim` dimensions cannot have."
+
     def make(self, dim: int) -> Any:
         "The empty FAISS index for vectors of `dim` dimensions."
         import faiss
+        self.check_dim(dim)
         kind = faiss.METRIC_L2 if self.metric == "l2" else faiss.METRIC_INNER_PRODUCT
         try: index = faiss.index_factory(dim, self.spec, kind)
-        except RuntimeError as e: raise ConfigError(f"FAISS makes no {self.spec!r} for {dim} dimensions ({str(e).splitlines()[0][-100:]})", repr(self)) from e
+        except RuntimeError as e: raise ConfigError(f"FAISS makes no {self.spec!r} for {dim} dimensions ({str(e).splitlines()[0].split('failed: ')[-1][-100:]})", repr(self)) from e
         self.prepare_index(index)
         return index
 
@@ -177,11 +184,16 @@ class FaissIVF(FaissVariant):
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, int]: return {"nlist": 1, "nprobe": 1}
+    def limits(self) -> dict[str, tuple[int, int]]: return {"nlist": (1, MOST), "nprobe": (1, MOST)}
     @property
     def spec(self) -> str: return f"IVF{self.nlist},Flat"
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #5bf34e96
+def _whole_pieces(m: int, dim: int, owner: str) -> None:
+    "Raise `ConfigError` where `m` pieces of equal width do not make up `dim` dimensions."
+    fitting = [str(i) for i in range(1, dim + 1) if dim % i == 0]
+    if dim % m: raise ConfigError(f"m is {m}, which does not divide {dim} dimensions", owner, f"Choose m from {', '.join(fitting[-12:])}")
+
 @dataclass(frozen=True)
 class FaissPQ(FaissVariant):
     "Product quantiser: `m` pieces (a divisor of the dimension) of `nbits` bits."
@@ -189,9 +201,10 @@ class FaissPQ(FaissVariant):
     nbits: int = 8
 
     @property
-    def limits(self) -> dict[str, int]: return {"m": 1, "nbits": 1}
+    def limits(self) -> dict[str, tuple[int, int]]: return {"m": (1, MOST), "nbits": (1, 24)}
     @property
     def spec(self) -> str: return f"PQ{self.m}x{self.nbits}"
+    def check_dim(self, dim: int) -> None: _whole_pieces(self.m, dim, "FaissPQ")
 
 @dataclass(frozen=True)
 class FaissIVFPQ(FaissVariant):
@@ -203,9 +216,10 @@ class FaissIVFPQ(FaissVariant):
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, int]: return {"nlist": 1, "m": 1, "nbits": 1, "nprobe": 1}
+    def limits(self) -> dict[str, tuple[int, int]]: return {"nlist": (1, MOST), "m": (1, MOST), "nbits": (1, 24), "nprobe": (1, MOST)}
     @property
     def spec(self) -> str: return f"IVF{self.nlist},PQ{self.m}x{self.nbits}"
+    def check_dim(self, dim: int) -> None: _whole_pieces(self.m, dim, "FaissIVFPQ")
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #7a1a18e9
 @dataclass(frozen=True)
@@ -217,22 +231,25 @@ class FaissHNSW(FaissVariant):
     query_args = ("ef_search",)
 
     @property
-    def limits(self) -> dict[str, int]: return {"m": 2, "ef_construction": 1, "ef_search": 1}
+    def limits(self) -> dict[str, tuple[int, int]]: return {"m": (2, 2**16), "ef_construction": (1, MOST), "ef_search": (1, MOST)}
     @property
     def spec(self) -> str: return f"HNSW{self.m},Flat"
     def prepare_index(self, index: Any) -> None: index.hnsw.efConstruction = self.ef_construction
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #54596093
+SCALARS = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16": "SQbf16"}
+
 @dataclass(frozen=True)
 class FaissSQ(FaissVariant):
     "Scalar quantiser; `kind` is `'8bit'`, `'6bit'`, `'4bit'`, `'fp16'` or `'bf16'`."
     kind: str = "8bit"
 
+    def __post_init__(self):
+        super().__post_init__()
+        one_of_few("kind", self.kind, tuple(SCALARS), "FaissSQ")
+
     @property
-    def spec(self) -> str:
-        specs = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16": "SQbf16"}
-        if self.kind not in specs: raise ConfigError(f"kind is {self.kind!r}", "FaissSQ", f"Choose from {', '.join(specs)}")
-        return specs[self.kind]
+    def spec(self) -> str: return SCALARS[self.kind]
 
 @dataclass(frozen=True)
 class FaissRaBitQ(FaissVariant):
@@ -243,7 +260,7 @@ class FaissRaBitQ(FaissVariant):
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, int]: return {"bits": 1, "nlist": 1, "nprobe": 1}
+    def limits(self) -> dict[str, tuple[int, int]]: return {"bits": (1, 9), "nlist": (1, MOST), "nprobe": (1, MOST)}
     @property
     def spec(self) -> str: return (f"IVF{self.nlist}," if self.nlist else "") + "RaBitQ" + (str(self.bits) if self.bits > 1 else "")
 
@@ -259,8 +276,13 @@ class FaissFactory(FaissVariant):
     ef_construction: int | None = None     # of an HNSW index
     query_args = ("nprobe", "ef_search", "k_factor", "coarse_ef")
 
+    def __post_init__(self):
+        super().__post_init__()
+        for f in self.factory if isinstance(self.factory, list) else [self.factory]:
+            if not isinstance(f, str) or not f: raise ConfigError(f"factory is {f!r:.60}", "FaissFactory", "Give one of FAISS's factory strings, such as 'IVF256,Flat'")
+
     @property
-    def limits(self) -> dict[str, int]: return dict.fromkeys((*self.query_args, "ef_construction"), 1)
+    def limits(self) -> dict[str, tuple[int, int]]: return dict.fromkeys((*self.query_args, "ef_construction"), (1, MOST))
     @property
     def spec(self) -> str: return self.factory
     def prepare_index(self, index: Any) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FlatSearcher, prepared
+from .faiss_base import METRICS, Built, FlatSearcher, one_of_few, prepared
 from .faiss_settings import pinned
 
 # %% auto #0
@@ -26,7 +26,7 @@ class FaissFlat:
     exact = True
 
     def __post_init__(self):
-        if self.metric not in METRICS: raise ConfigError(f"metric is {self.metric!r}", "FaissFlat", f"Choose from {', '.join(METRICS)}")
+        one_of_few("metric", self.metric, METRICS, "FaissFlat")
 
     @property
     def query(self) -> dict[str, float]: return {}
@@ -35,6 +35,7 @@ class FaissFlat:
         "The empty FAISS index for these vectors, and no notes: nothing is trained."
         import faiss
         v = as_vectors(vectors)
+        if isinstance(self.metric, list): raise ConfigError("metric is a list of choices", repr(self), "Expand it with grid, or give one value")
         if not len(v): raise DataError("there are no vectors to index", "FaissFlat")
         return (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1]), ()
 

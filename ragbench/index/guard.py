@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
 from ..core.processes import lifeline
 from ..core.vectors import Vectors, as_vectors
@@ -54,9 +54,10 @@ def ann_recall(
     where: np.ndarray | None = None,   # a mask or row numbers, for both
 ) -> AnnRecall:
     "How much of the true top k `searcher` finds."
-    at_least("k", k, 1, "ann_recall")
+    k = whole_number("k", k, 1, "ann_recall")
     q = as_vectors(queries)
     if not len(q): raise DataError("there are no queries", "ann_recall")
+    if not callable(getattr(searcher, "search", None)): raise ConfigError(f"the searcher is {searcher!r:.60}", "ann_recall", "Give what the build of an index gave")
     if not hasattr(exact, "exact_scores"): raise ConfigError(f"{type(exact).__name__} is not exact", "ann_recall", "Give FaissFlat(metric).build(vectors)")
     if exact.metric != getattr(searcher, "metric", exact.metric): raise ConfigError(f"the metrics differ: {searcher.metric} and {exact.metric}", "ann_recall")
     given = {} if where is None else {"where": where}
@@ -131,7 +132,8 @@ class Guarded:
 
 def guard(index: Any, vectors: Vectors | np.ndarray, queries: Vectors | np.ndarray, k: int = 10, memory: bool = False) -> Guarded:
     "Build an index, measure it against FaissFlat on the same vectors, and let it go; `memory` measures that too, in a process of its own."
-    v, q = as_vectors(vectors), as_vectors(queries)
+    if not callable(getattr(index, "build", None)) or isinstance(index, type): raise ConfigError(f"the index is {index!r:.60}", "guard", "Give a configuration, such as FaissHNSW()")
+    v, q, k = as_vectors(vectors), as_vectors(queries), whole_number("k", k, 1, "guard")
     began = time.perf_counter()
     built = index.build(v)
     seconds = time.perf_counter() - began

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import json
 import os
 import shutil
@@ -36,17 +37,19 @@ def need(module: str, package: str) -> Any:
 @contextlib.contextmanager
 def connect(url: str) -> Iterator[Any]:
     "A psycopg connection to `url`, committed at the end, rolled back after an error; raises `StoreError` where no server answers."
-    psycopg = need("psycopg", "psycopg[binary]")
+    psycopg, shown = need("psycopg", "psycopg[binary]"), hide_password(url)
     try: con = psycopg.connect(url, connect_timeout=10)
-    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", hide_password(url), "Start it, or leave url out for a private one") from e
+    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", shown, "Start it, or leave url out for a private one") from e
     with con: yield con
 
 def hide_password(url: str) -> str:
-    "A URL as it may be shown."
-    psycopg = need("psycopg", "psycopg[binary]")
+    "A URL as it may be shown; raises `ConfigError` for what is none, without repeating it."
+    psycopg, fix = need("psycopg", "psycopg[binary]"), "Write it as postgresql://user@host:5432/database, with %20 and the like for what is not a letter or digit"
+    if not isinstance(url, str): raise ConfigError(f"the URL is a {type(url).__name__}", "url", fix)
     try: parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as e: raise ConfigError("the URL is not one of PostgreSQL's", "url", "Write it as postgresql://user@host:5432/database") from e
-    return psycopg.conninfo.make_conninfo(**(parts | ({"password": "***"} if "password" in parts else {})))
+    except psycopg.ProgrammingError: parts = None          # its words hold parts of the URL, and a traceback would show them
+    if parts is None: raise ConfigError("the URL is not one of PostgreSQL's", "url", fix)
+    return psycopg.conninfo.make_conninfo(**{k: "***" if re.search("password|secret|_key$", k) else v for k, v in parts.items()})
 
 # %% ../../nbs/05_index/30_pgserver.ipynb #87ba5cf8
 PREFIX = "ragbench-pg-"

