@@ -48,7 +48,7 @@ def _measured(steps: Any, system: System, chunks: Chunks, recipe: dict[str, Any]
     "Time one system; no other process that shares the store times meanwhile."
     ranker, depth = steps.context.ranker(system.retriever, chunks), recipe["depth"]
     built = BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context) if system.staged else None
-    ask = Stopwatch(built, depth) if built is not None else lambda text: ranker.rank([text], depth)
+    ask = Stopwatch(built, min(depth, system.candidates)) if built is not None else lambda text: ranker.rank([text], depth)
     with steps.store.locked("timing", "one at a time"), budget.share() as seconds:
         ms, ticks = time_alone(ask, recipe["queries"], recipe["rounds"], seconds, progress=bar.update, collect=budget.first)    # garbage takes a second, where much is in memory: once is enough
     parts = ask.steps(len(ms)) if built is not None else {}
