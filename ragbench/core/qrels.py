@@ -19,7 +19,7 @@ import numpy as np
 from .chunks import Chunks
 from .documents import Corpus, Refusal
 from .errors import ConfigError, DataError, items_of
-from .gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, evidence_classes, lost_pieces
+from .gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, evidence_classes, lost_note, lost_pieces
 from .files import whole_file, write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
@@ -167,9 +167,11 @@ def _query_texts(queries: Any) -> dict[str, str]:
     return {str(q): t for q, t in queries.items()}
 
 def logged_gold(queries: Mapping[str, str], qrels: Any, corpus: Corpus) -> Gold:
-    "Gold over whole documents; judged ids that are not there are logged as warnings, and their queries tagged."
+    "Gold over whole documents; judged ids that are not there are logged as warnings, the first of them and how many, and their queries tagged."
     gold, reports = gold_from_qrels(queries, as_judgements(qrels), corpus)
-    for r in reports: log.warning("%s: %s", r.source, r.reason)
+    for r in reports[:5]: log.warning("%s: %s", r.source, r.reason)
+    if len(reports) > 5: log.warning("and %d more like these; gold_from_qrels gives them all", len(reports) - 5)
+    if note := lost_note(gold): log.warning("%s", note)
     return gold
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #71b6bbcf
