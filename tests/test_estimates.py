@@ -8,7 +8,8 @@ from scipy.stats import beta
 
 from ragbench.bench.results import Results, toy_results
 from ragbench.core.errors import RagbenchError
-from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, interval_words, number
+from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, interval_words
+from ragbench.core.numbers import number
 from ragbench.evaluate.agreement import order_agreement
 from ragbench.evaluate.calibration import SHARES, WORLDS, coverage, world_of
 from ragbench.evaluate.corrections import compare_to

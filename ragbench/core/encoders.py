@@ -9,7 +9,9 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import tempfile
+import threading
 import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from .errors import ConfigError
+from .memory import resident
 from .files import write_atomic
 
 # %% auto #0
-__all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder',
-           'encoder']
+__all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'REMEMBERED', 'SEAM', 'rank_file', 'load_encoding', 'settled',
+           'only_tiktoken', 'Encoder', 'encoder']
 
 # %% ../../nbs/00_core/05_encoders.ipynb #27b440c3
 RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
@@ -112,6 +115,36 @@ def _load_fast(name: str) -> Any:
     from gigatoken import Tokenizer
     return Tokenizer.from_tiktoken(place, pretokenizer=SCHEMES[name], special_tokens={})
 
+# %% ../../nbs/00_core/05_encoders.ipynb #eafcc9e1
+REMEMBERED = 256_000_000   # bytes that the process may grow by before an encoder is made anew
+_LOOK = 4_000_000          # characters between two looks
+SEAM = re.compile("[A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-яא-תء-غぁ-ゖァ-ヺ一-鿿가-힣](?=[ \n])")   # behind such a letter, before a space: no token crosses
+_renewal = threading.Lock()
+
+def _renewed(e: Encoder) -> None:
+    "Count what was encoded, and give an encoder that remembers too much a fresh start; those who are using the old one keep it until they are done."
+    now, held = resident(), e.__dict__
+    with _renewal:
+        grown = held["_seen"] * 8 if now is None else now - held["_born"]      # random words take eight bytes a character
+        if grown <= REMEMBERED: return
+        held["fast"] = _load_fast(e.name)
+        held.update(_born=resident(), _seen=0)
+
+def _encoded(e: Encoder, text: str) -> np.ndarray:
+    "Ids by the fast encoder, a few megabytes at a time."
+    held = e.__dict__
+    held.setdefault("_born", resident())
+    parts, at = [], 0
+    while at < len(text) or not parts:
+        seam = SEAM.search(text, at + _LOOK) if len(text) - at > _LOOK else None
+        end = seam.end() if seam else len(text)
+        parts.append(e.fast.encode(text if end - at == len(text) else text[at:end]))
+        held["_seen"] = held.get("_seen", 0) + end - at
+        held["_due"] = held.get("_due", 0) + end - at
+        if held["_due"] >= _LOOK: held["_due"] = 0; _renewed(e)
+        at = end
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
 # %% ../../nbs/00_core/05_encoders.ipynb #25fc33db
 @dataclass(frozen=True)
 class Encoder:
@@ -125,15 +158,15 @@ class Encoder:
 
     def __call__(self, text: str) -> np.ndarray:
         "Token ids `(n,)` uint32."
-        if not only_tiktoken() and self.fast is not None and settled(text): return self.fast.encode(text)
+        if not only_tiktoken() and self.fast is not None and settled(text): return _encoded(self, text)
         try: return self.encoding.encode_to_numpy(text, disallowed_special=())
         except UnicodeEncodeError: return np.array(self.encoding.encode_ordinary(text), np.uint32)  # half a surrogate pair: it stands for U+FFFD
 
     @functools.cached_property
     def characters(self) -> np.ndarray:
         "For each token id, how many characters begin in its bytes: `(n_ids,)`, of one byte each where that is enough."
-        alone = only_tiktoken() or self.fast is None
-        tokens = {i: token for token, i in self.encoding._mergeable_ranks.items()} if alone else self.fast.vocab
+        fast = None if only_tiktoken() else self.fast
+        tokens = {i: token for token, i in self.encoding._mergeable_ranks.items()} if fast is None else fast.vocab
         begins = (np.frombuffer(b"".join(tokens.values()), np.uint8) & 0xC0) != 0x80
         offsets = np.cumsum([0, *map(len, tokens.values())])[:-1]
         table = np.zeros(max(tokens) + 1, np.int64)

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from .errors import ConfigError, DataError
-from .numbers import number
+from .numbers import interval, number
 
 # %% auto #0
 __all__ = ['FEWEST_SCORES', 'without_interval', 'estimate', 'interval_words', 'bounded_interval', 'at_edge', 'scales']
@@ -36,7 +36,7 @@ def estimate(
     what: str = "questions",
 ) -> str:
     "`0.612 [0.550, 0.674]`; without an interval (NaN) the mean, and why."
-    if not (math.isnan(low) or math.isnan(high)): return f"{number(mean, form)} [{number(low, form)}, {number(high, form)}]"
+    if not (math.isnan(low) or math.isnan(high)): return f"{number(mean, form)} {interval(low, high, form)}"
     return number(mean, form) + ("" if n is None else f" ({without_interval(n, what)})")
 
 # %% ../../nbs/00_core/14_estimates.ipynb #836b4b6d

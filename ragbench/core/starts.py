@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,17 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .encoders import only_tiktoken
+from .encoders import SEAM, only_tiktoken
 from .errors import ConfigError, DataError
 from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer
 
 PIECE = 65_536  # characters encoded at a time
 
 # %% auto #0
-__all__ = ['PIECE', 'SEAM', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'threads', 'token_tables', 'token_table']
+__all__ = ['PIECE', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'threads', 'token_tables', 'token_table']
 
 # %% ../../nbs/00_core/05a_starts.ipynb #e6cb911d
-SEAM = re.compile("[A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-яא-תء-غぁ-ゖァ-ヺ一-鿿가-힣](?=[ \n])")
 SEAMED = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
 
 def pieces(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import DataError, at_least
-from ..core.estimates import FEWEST_SCORES, estimate, number, without_interval
+from ..core.estimates import FEWEST_SCORES, estimate, without_interval
+from ..core.numbers import number
 from .statistics import _level, _table, grouped, resampled_means
 
 # %% auto #0

@@ -14,6 +14,7 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.memory import lru_bytes
 from ..core.gold import Gold, lost_pieces
 from ..core.runs import Run
 from ..core.spans import first_cover, union
@@ -26,7 +27,7 @@ __all__ = ['MEASURES', 'token_starts', 'TokenCounts', 'token_counts', 'reading',
            'precision_omega', 'budget_area']
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #71bd0904
-@functools.lru_cache(maxsize=4096)
+@lru_bytes(256_000_000)
 def token_starts(
     doc: Document,
     tokenizer: str = "cl100k_base",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.errors import ConfigError, at_least
-from ..core.estimates import number
+from ..core.numbers import number
 from .statistics import _on_grid, _table
 
 # %% auto #0

@@ -13,7 +13,8 @@ from html import escape
 import numpy as np
 
 from ..core.errors import DataError, at_least
-from ..core.estimates import number, without_interval
+from ..core.estimates import without_interval
+from ..core.numbers import number
 from .corrections import correct, max_t_p
 from .statistics import TIE, Comparison, _table, compare_columns, grouped
 

@@ -17,7 +17,8 @@ import numpy as np
 from ..core.charts import DASHES, PALETTE, Chart
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, DataError, at_least
-from ..core.estimates import estimate, number
+from ..core.estimates import estimate
+from ..core.numbers import number
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
 from ..core.runs import Run

@@ -16,6 +16,7 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, choice_of
+from ..core.memory import lru_bytes
 from ..core.runs import pad
 from ..index.conditions import Clause, check_fields, chunk_values, clauses, known_fields, meets
 from .fusion import min_max
@@ -32,7 +33,7 @@ def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
 # %% ../../nbs/06_search/13_boosts.ipynb #f7cfe1d7
 IN_QUERY = "in query"
 
-@functools.lru_cache(maxsize=4096)
+@lru_bytes(16_000_000)
 def _words(text: str) -> str:
     "Letters and digits in lower case, one space between words and around all of them."
     return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
