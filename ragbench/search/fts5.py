@@ -18,11 +18,12 @@ from ..core.chunks import Chunks, chunk_sections
 from ..core.errors import ConfigError, DataError, at_least, choice_of
 from ..core.runs import pad
 from .postings import BM25, Postings, kept_postings, read_postings, search_postings
+from .work import SHORT, WORTH, check_work, steps
 from .words import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'use_postings', 'stamp', 'fill_table', 'FTS5', 'texts_of',
-           'check_table']
+__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'terms_of', 'use_postings', 'stamp', 'fill_table', 'FTS5',
+           'texts_of', 'check_table']
 
 # %% ../../nbs/06_search/00_fts5.ipynb #a3af9ed8
 def rows_of(
@@ -73,9 +74,12 @@ class FTS5Searcher:
         at_least("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else rows_of(where, len(self))
-        if use_postings(self, queries): return search_postings(self.postings, self.kept["words"](list(queries)), k, allowed)
+        if use_postings(self, queries): return search_postings(self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and")
+        terms = terms_of(self, queries)
+        apart = [self.engine.match == "near" and len(set(t)) > self.engine.near + 2 for t in terms]   # so many words cannot stand so near
+        for t, never in zip(terms, apart): check_work(self.con, self.table, [] if never else t, self.engine.match)
         within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
-        matches = [f"{within}({m})" if m and within else m for m in map(self.kept["compile"], queries)]
+        matches = ["" if never else f"{within}({m})" if m and within else m for m, never in zip(map(self.kept["compile"], queries), apart)]
         return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
 
     @property
@@ -92,13 +96,21 @@ BATCH = 16  # from how many questions on the postings are worth reading
 
 LONG = 256  # words of one question; FTS5's time grows with their square
 
+def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]]:
+    "The index terms of each question, as its kind of match counts them: words that repeat count once except in `or` and `phrase`."
+    engine, terms = searcher.engine, searcher.kept["words"]
+    if engine.match in ("or", "phrase"): return terms(list(queries))
+    if engine.match == "prefix": return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
+    return [[t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each] for words in searcher.kept["compile"].words(list(queries))]
+
 def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     "Whether the postings can and should answer these questions."
-    if searcher.engine.match != "or" or searcher.only: return False
+    if searcher.engine.match not in ("or", "and") or searcher.only: return False
     if searcher.engine.bm25 is not None: return True
     if searcher.con.in_transaction: return False
-    long = max(map(len, searcher.kept["words"](list(queries))), default=0) > LONG
-    if searcher.engine.tokenize.split()[:1] == ["trigram"]: return long
+    words = terms_of(searcher, queries)
+    long = max(map(len, words), default=0) > LONG or any(steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT)
+    if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]: return long
     return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
 
 def stamp(con: sqlite3.Connection, table: str) -> list:

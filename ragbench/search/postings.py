@@ -20,7 +20,7 @@ from ..core.runs import pad
 from .words import identifier
 
 # %% auto #0
-__all__ = ['METHODS', 'BM25', 'best', 'Postings', 'scores_of', 'search_postings', 'read_postings', 'index_digest',
+__all__ = ['METHODS', 'BM25', 'best', 'Postings', 'scores_of', 'held_by', 'search_postings', 'read_postings', 'index_digest',
            'kept_postings']
 
 # %% ../../nbs/06_search/00b_postings.ipynb #cf09c7a4
@@ -127,11 +127,17 @@ def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
         out += rows[i]
     return out
 
+def held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
+    "How many different words of a question each passage holds, `(n,)` int64."
+    lists = [postings.docs[postings.indptr[i]:postings.indptr[i + 1]] for i in (postings.ids[w] for w in set(words) if w in postings.ids)]
+    return np.bincount(np.concatenate([np.empty(0, np.int64), *lists]), minlength=len(postings))
+
 def search_postings(
     postings: Postings,
     queries: Sequence[Sequence[bytes]],  # the words of each question
     k: int,
     where: np.ndarray | None = None,     # FTS5's row ids of the passages that may be found, int64; all, if not given
+    every: bool = False,                 # only passages that hold every word
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores `(q, k)` float64 and row ids `(q, k)` of the best passages, best first, ties in order of row id."
     at_least("k", k, 1, "search")
@@ -140,6 +146,7 @@ def search_postings(
     for words in queries:
         scores = scores_of(postings, words)
         if hidden is not None: scores[hidden] = 0
+        if every: scores[held_by(postings, words) < len(set(words))] = 0
         top = best(scores, k)
         found.append((scores[top], postings.rowids[top]))
     return pad(found, k)
