@@ -84,17 +84,25 @@ def test_a_grid_embeds_every_distinct_text_once(data, tmp_path):
     assert len((tmp_path / "log").read_text().split()) == len(embedded)  # the second run embeds nothing
 
 
-def _run(folder: str, out) -> None:
-    out.put(rb.bench(*rb.load_dataset("procedures"), SYSTEMS, store=folder, **OPTIONS).quality_csv())
+def _run(folder: str, log: str, start, out) -> None:
+    data, systems = rb.load_dataset("procedures"), [*SYSTEMS, rb.System(rb.RecursiveChunker(100), rb.Dense(CountingEmbedder(log)))]
+    start.wait(200)
+    out.put(rb.bench(*data, systems, store=folder, **OPTIONS).quality_csv())
 
 
-def test_two_processes_share_a_store(table, tmp_path):
+def test_two_processes_share_a_store(data, table, tmp_path):
+    """At the same time, they give the same table as one alone, and no text is embedded by both."""
     context = multiprocessing.get_context("spawn")
-    out = context.Queue()
-    workers = [context.Process(target=_run, args=(str(tmp_path), out)) for _ in range(2)]
+    out, start, log = context.Queue(), context.Barrier(2), tmp_path / "log"
+    workers = [context.Process(target=_run, args=(str(tmp_path / "store"), str(log), start, out)) for _ in range(2)]
     for w in workers:
         w.start()
     tables = [out.get(timeout=200) for _ in workers]
     for w in workers:
         w.join(30)
-    assert tables == [table, table]
+    lines = [t.splitlines() for t in tables]
+    assert lines[0] == lines[1]
+    assert lines[0][: len(SYSTEMS) + 1] == table.splitlines()
+    embedded = log.read_text().split()
+    corpus, gold = data
+    assert sorted(embedded) == sorted(text_hash(t) for t in {*rb.RecursiveChunker(100)(corpus).texts} | {q.text for q in gold.query_list})
