@@ -206,6 +206,8 @@ def test_a_read_only_store_serves_what_it_has_and_refuses_the_rest(data, finishe
     shutil.copytree(folder, small_disk / "store")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert rb.bench(*data, SYSTEMS, store=small_disk / "store", **OPTIONS).quality_csv() == table
+    built = SYSTEMS[0].build(data[0], store=small_disk / "store")                  # vectors that are there are read
+    assert np.array_equal(built.search("feedback", 3).rows, SYSTEMS[0].build(data[0], store=False).search("feedback", 3).rows)
     with pytest.raises(StoreError, match="can only be read"):
         rb.bench(*data, rb.System(rb.TokenChunker(60), rb.Lexical(rb.FTS5())), store=small_disk / "store", **OPTIONS)
 

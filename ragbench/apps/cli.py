@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,11 +16,14 @@ import typer
 import ragbench
 from ..core.errors import RagbenchError
 from ..core.files import write_atomic
+from ..core.progress import STOPPED
+from ..core.store import as_store, clear, usage, verify
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which chunker, embedder, index and fusion find the evidence in my documents?")
 
 # %% auto #0
-__all__ = ['app', 'datasets_app', 'root', 'demo', 'datasets_list', 'datasets_check']
+__all__ = ['app', 'datasets_app', 'cache_app', 'WHERE', 'root', 'told', 'demo', 'datasets_list', 'datasets_check', 'cache_ls',
+           'cache_clear', 'cache_verify']
 
 # %% ../../nbs/12_apps/01_cli.ipynb #a657df22
 @app.callback(invoke_without_command=True)
@@ -26,6 +31,18 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
     if version:
         typer.echo(ragbench.__version__)
         raise typer.Exit()
+
+# %% ../../nbs/12_apps/01_cli.ipynb #8e3d1450
+@contextmanager
+def told() -> Iterator[None]:
+    "Inside, an error of ours is a line on standard error and a status of 1, an interrupt a line and 130."
+    try: yield
+    except RagbenchError as e:
+        typer.secho(f"ragbench: {e}", fg="red", err=True)
+        raise typer.Exit(1) from e
+    except KeyboardInterrupt as e:
+        typer.secho(f"ragbench: {STOPPED}", err=True)
+        raise typer.Exit(130) from e
 
 # %% ../../nbs/12_apps/01_cli.ipynb #ecee86c5
 @app.command()
@@ -37,14 +54,11 @@ def demo(
     "Run 14 systems on the procedures that ship, print the leaderboard, write the report."
     from ragbench.apps.demo import run_demo
     began = time.perf_counter()
-    try:
+    with told():
         results = run_demo(store)
         typer.echo(f"{results}\n\n{results.leaderboard('recall@5')}\n")
         if csv: write_atomic(csv, results.quality_csv())
         results.report(out)
-    except RagbenchError as e:
-        typer.secho(f"ragbench: {e}", fg="red", err=True)
-        raise typer.Exit(1) from e
     typer.echo(f"The report is in {out} ({time.perf_counter() - began:.0f} s). Open it in a browser; every question, passage and setting is in there.")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #4d48c1b7
@@ -56,10 +70,7 @@ def datasets_list() -> None:
     "Name, documents, words, questions and licence of each data set that ships."
     from ragbench.apps.datasets import check_shipped
     rows = [("name", "documents", "words", "questions", "licence")]
-    try: rows += [(c.name, *(f"{c.counts[k]:,}" if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
-    except RagbenchError as e:
-        typer.secho(f"ragbench: {e}", fg="red", err=True)
-        raise typer.Exit(1) from e
+    with told(): rows += [(c.name, *(f"{c.counts[k]:,}" if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
     for name, documents, words, questions, license in rows: typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #6df56a84
@@ -78,3 +89,30 @@ def datasets_check(what: Annotated[list[str] | None, typer.Argument(metavar="[NA
         typer.echo(str(checked))
         good = good and bool(checked)
     if not good: raise typer.Exit(1)
+
+# %% ../../nbs/12_apps/01_cli.ipynb #7699d31f
+cache_app = typer.Typer(no_args_is_help=True, help="What finished work takes up, whether it is sound, and how to be rid of it.")
+app.add_typer(cache_app, name="cache")
+WHERE = Annotated[Path, typer.Option("--store", help="The folder of the store.")]
+
+@cache_app.command("ls")
+def cache_ls(store: WHERE = Path(".ragbench")) -> None:
+    "Artifacts and megabytes by kind."
+    with told(): typer.echo(repr(usage(as_store(store, "ragbench cache"))))
+
+@cache_app.command("clear")
+def cache_clear(
+    kinds: Annotated[list[str] | None, typer.Argument(metavar="[KIND]...", help="As `ls` names them; all but what may have cost money (embeddings, reply, rewrite) if none is given.")] = None,
+    store: WHERE = Path(".ragbench"),
+) -> None:
+    "Delete what can be made again."
+    with told(): typer.echo(f"{clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6:,.1f} MB are free")
+
+@cache_app.command("verify")
+def cache_verify(store: WHERE = Path(".ragbench")) -> None:
+    "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."
+    from ragbench.embed.cache import EmbeddingCache, verify_cache
+    with told(): bad = [*verify(as_store(store, "ragbench cache")), *verify_cache(EmbeddingCache(store / "embeddings"))]
+    for line in bad: typer.echo(line)
+    if bad: raise typer.Exit(1)
+    typer.echo("all is sound")

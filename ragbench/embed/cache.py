@@ -51,7 +51,8 @@ class EmbeddingCache:
         "The file of one embedder, made if need be, rescued if damaged; raises `StoreError` where the disk refuses."
         path = self.path(fingerprint)
         with disk_errors(path): self.folder.mkdir(parents=True, exist_ok=True)
-        try: con = _opened(path)
+        fixed = path.is_file() and not os.access(self.folder, os.W_OK)
+        try: con = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None) if fixed else _opened(path)
         except sqlite3.DatabaseError as e:
             if (known := disk_error(e, path)) is not None: raise known from e
             rescue(path, str(e))
