@@ -81,3 +81,38 @@ def test_the_readme_example_in_jupyterlab(lab, browser, tmp_path):
     assert "Error" not in text and "Traceback" not in text
     assert len(output.find_elements(By.CSS_SELECTOR, "tbody tr")) >= 8
     assert (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_a_notebook_that_nobody_trusted_still_reads_well(lab, browser, tmp_path, theme):
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    from ragbench.bench.results import toy_results
+    from ragbench.chunk.token import TokenChunker
+
+    results = toy_results(documents=2)
+    chunks = TokenChunker(40, 10)(results.corpus)
+    shown = [v._repr_html_() for v in (chunks.show(mark=results.gold), chunks.describe(), results.gold, results.leaderboard(), results.budget_curve())]
+    cells = [{"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": f"{i}", "execution_count": 1,
+              "outputs": [{"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/html": page, "text/plain": ""}}]} for i, page in enumerate(shown)]
+    notebook = json.loads((tmp_path / "try.ipynb").read_text()) | {"cells": cells}
+    (tmp_path / "theirs.ipynb").write_text(json.dumps(notebook))
+    settings = tmp_path / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": theme}))
+    tracker = settings.parent / "notebook-extension"
+    tracker.mkdir()
+    (tracker / "tracker.jupyterlab-settings").write_text(json.dumps({"windowingMode": "none"}))  # all cells at once
+    browser.get(f"{lab}/lab/tree/theirs.ipynb?reset")
+    WebDriverWait(browser, 120).until(lambda d: d.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output table"))
+    time.sleep(3)
+    browser.save_screenshot(str(tmp_path / "untrusted.png"))
+    found = browser.execute_script("""
+      const out = [...document.querySelectorAll('.jp-OutputArea-output')], all = (q) => out.flatMap((o) => [...o.querySelectorAll(q)]);
+      return {active: all('style, svg, script').length, chunks: new Set(all('span').map((e) => getComputedStyle(e).backgroundColor)).size,
+              bars: all('span').filter((e) => e.title.includes('tokens') && e.getBoundingClientRect().height > 20).length, marks: all('b').filter((e) => getComputedStyle(e).textDecorationLine === 'underline').length,
+              text: out.map((o) => o.innerText).join('\\n'), wide: out.filter((o) => o.scrollWidth > o.clientWidth + 1).length};""")
+    assert found["active"] == 0 and found["chunks"] >= 5 and found["bars"] >= 3 and found["marks"] >= 7
+    assert results.budget_curve().alt in found["text"] and "tokens of retrieved text" not in found["text"]  # the sentence, and no heap of axis labels
+    assert found["wide"] == 0  # the leaderboard fits beside the open file list at 1,300 pixels
