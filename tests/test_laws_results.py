@@ -3,14 +3,17 @@
 import dataclasses
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
+import warnings
 import zipfile
 
 import numpy as np
 import pytest
 
+from ragbench.bench.failures import rank_of
 from ragbench.bench.leaderboard import Leaderboard
 from ragbench.bench.report import snippet
 from ragbench.bench.results import Results, toy_results
@@ -18,6 +21,7 @@ from ragbench.bench.runner import bench
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.charts import Chart
 from ragbench.core.errors import ConfigError, DataError, RagbenchError
+from ragbench.core.gold import evidence_classes
 from ragbench.embed.lsa import LSAEmbedder
 from ragbench.evaluate.exchange import run_to_dict, write_run
 from ragbench.index.flat import FaissFlat
@@ -134,6 +138,57 @@ def test_systems_and_runs_in_one_list(measured, tmp_path):
     mixed = Results.from_runs(measured.corpus, measured.gold, [measured.systems[0].system, {"theirs": table}, measured.systems[1]], metrics=["recall@5", "mrr"], budgets=[100, 200], rounds=0, store=tmp_path, progress=False)
     assert len(mixed) == 3 and mixed.names[1] == "theirs"
     assert mixed.scores("mrr")[:, 0].tolist() == mixed.scores("mrr")[:, 1].tolist() == measured.scores("mrr")[:, 0].tolist()
+
+
+def test_why_names_each_retriever_of_a_hybrid_and_the_step_that_lost_the_evidence(measured):
+    hybrid = measured.systems[2]
+    assert [p.name for p in hybrid.parts] == ["LSA(dim=16)", "FTS5"] or len(hybrid.parts) == 2
+    lost = measured.failures(hybrid.name)
+    assert len(lost) == int((hybrid.scores["recall@5"] < 1).sum()) and set(lost.frame["lost_by"]) - {""}
+    for q in lost.frame["query_id"]:
+        why = measured.why(q, hybrid.name)
+        t = why.traces[0]
+        assert dict(t.ranks) == {n: rank_of(g.chunks, g.run, [x.query_id for x in measured.gold.query_list].index(q), evidence_classes(measured.gold, measured.corpus)[q][0]) for n, g in zip(dict(t.ranks), hybrid.stages)}
+        assert len(t.retrievers) == 2 and t.lost_by in why.verdict
+        last = t.ranks[-1][1]
+        assert not 0 < last <= why.counted  # it is among the passages that count for no failure
+        if t.share >= 0.5 and any(0 < r <= why.counted for _, r in t.retrievers):
+            assert t.lost_by == "fusion"
+    found = next(q.query_id for q, v in zip(measured.gold.answerable, hybrid.scores["recall@5"]) if v == 1)
+    assert all(not t.lost_by for t in measured.why(found, hybrid.name).traces)
+
+
+def test_a_table_for_a_paper_has_its_structure(toy):
+    odd = dataclasses.replace(toy, systems=[dataclasses.replace(s, name=f"{s.name} 50 % & a_b #1 {{x}} [y] ~^ \\ −") for s in toy.systems], latency_ms={})
+    board = odd.leaderboard("mrr")
+    tex = board.to_latex(["mrr", "recall@5", "difference", "p"], label="tab:x")
+    rows = tex.split("\\midrule\n")[1].split("\\bottomrule")[0].strip().splitlines()
+    assert len(rows) == 14 and all(len(re.findall(r"(?<!\\)&", r)) == 6 and r.endswith(r" \\") for r in rows)  # number, name, four columns, letters
+    for line in rows:
+        bare = re.sub(r"\\[\\&%$#_{}]", "", line)
+        assert bare.count("{") == bare.count("}") and bare.count("$") % 2 == 0 and not re.search(r"[#%_]", bare)
+    assert tex.count(r"\begin{") == tex.count(r"\end{") and r"\label{tab:x}" in tex and "recall@5 {[}95" not in tex.split("mrr")[0]
+    md = board.to_markdown(["mrr"], intervals=False).splitlines()
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 5 for line in md[:16]) and "[" not in re.sub(r"\\\[", "", "".join(md[:16]))
+    for i, a in enumerate(board.letters):
+        assert [bool(set(a) & set(b)) for b in board.letters] == (board.pairs[i] >= 0.05).tolist()
+
+
+def test_labels_of_a_crowded_chart_do_not_overlap():
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    crowd = toy_results(documents=2, sizes=(100, 140, 180, 220, 260, 300, 340), rounds=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for chart, most in ((crowd.budget_curve(), 8), (crowd.budget_curve(top=16), 16), (crowd.pareto(), 49)):
+            figure = chart.figure()
+            FigureCanvasAgg(figure).draw()
+            boxes = [Text.get_window_extent(t) for ax in figure.axes for t in ax.texts if t.get_text()]
+            assert 0 < len(boxes) <= most
+            assert not [(a, b) for i, a in enumerate(boxes) for b in boxes[:i] if a.x0 < b.x1 - 1 and b.x0 < a.x1 - 1 and a.y0 < b.y1 - 1 and b.y0 < a.y1 - 1]
+            assert all(b.x1 <= figure.bbox.x1 + 1 and b.x0 >= -1 for b in boxes)
+            chart.svg()
 
 
 WRONG = [5, -1, 2.5, True, "nope", [], ["nope"], {}, {"a": 1}, object(), b"x", np.arange(3), (1, 2), float("nan")]

@@ -36,14 +36,15 @@ from ..index.flat import FaissFlat
 from ..index.guard import ann_recall
 from ..system.context import Context, search_fair
 from ..system.header import headed
+from ..system.labels import label
 from ..system.retrieve import Dense, Hybrid, ask, dense_parts, fuse_runs
 from ..system.scale import say_if_empty
 from ..system.stages import expanded
 from ..system.system import System, rewrite_all, searched, steps_of
 
 # %% auto #0
-__all__ = ['Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'scored', 'facts_of', 'audited', 'guarded', 'bench',
-           'manifest']
+__all__ = ['Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'alone', 'scored', 'facts_of', 'audited', 'guarded',
+           'bench', 'manifest']
 
 # %% ../../nbs/09_bench/06_runner.ipynb #f7c08d01
 @dataclass
@@ -149,6 +150,15 @@ def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tup
     out += [Stage(name, chunks, Run(ids, rows, scores)) for name, scores, rows in got.trail if name != "fusion" or fused]
     return (*out, *([Stage("assembly", got.chunks, Run(ids, got.rows, got.scores))] if system.expand is not None else []))
 
+# %% ../../nbs/09_bench/06_runner.ipynb #6946654b
+def alone(steps: Steps, system: System, chunks: Chunks) -> tuple[Stage, ...]:
+    "The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one, and where questions are rewritten first."
+    retriever = system.retriever
+    if not isinstance(retriever, Hybrid) or system.query is not None: return ()
+    ids = tuple(q.query_id for q in steps.plan.gold.query_list)
+    found = [(label(r), steps.run(r, chunks, retriever.depth)) for r in retriever.retrievers]
+    return tuple(Stage(name, chunks, Run(ids, a.array("rows"), a.array("scores"))) for name, a in found)
+
 # %% ../../nbs/09_bench/06_runner.ipynb #944767cb
 def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
     "Every metric of one run for every answerable question, and its budget curve: an artifact that needs neither ranx nor an encoder a second time."
@@ -219,7 +229,7 @@ def bench(
             run = Run(tuple(q.query_id for q in gold.query_list), got.rows, got.scores)
             scores = scored(steps, run, got.chunks)
             facts = facts_of(steps, system, chunks, got.nbytes)
-            done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, got.chunks, facts, system, stages_of(steps, system, chunks, got)))
+            done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, got.chunks, facts, system, stages_of(steps, system, chunks, got), alone(steps, system, chunks)))
             chunkings.append(chunks)
             bar.update()
         rest = time.perf_counter() - began + steps.spared
