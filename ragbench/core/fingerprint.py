@@ -5,6 +5,8 @@
 # %% ../../nbs/00_core/01_fingerprint.ipynb #d1310be9
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import copyreg
 import dataclasses
 import enum
@@ -18,7 +20,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -28,8 +30,8 @@ from .code import code_facts, is_own, is_own_file, library, library_code, module
 from .errors import ConfigError
 
 # %% auto #0
-__all__ = ['ADVICE', 'digest', 'text_hash', 'hash64', 'FingerprintWarning', 'code_hash', 'installed', 'canonical', 'fingerprint',
-           'own_fingerprint']
+__all__ = ['ADVICE', 'digest', 'text_hash', 'hash64', 'FingerprintWarning', 'code_hash', 'installed', 'remembered', 'canonical',
+           'fingerprint', 'own_fingerprint']
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #f5911e31
 def digest(data: bytes) -> str:
@@ -272,9 +274,11 @@ def _form(w: _Walk, value: Any) -> Any:
     if isinstance(value, _CALLABLES) or isinstance(getattr(value, "__wrapped__", None), types.FunctionType): return {"function": _digested(_callable(w, value))}
     if is_own(type(value).__module__): return _object(w, value) | _items(w, value)
     if isinstance(value, Mapping): return _mapping(w, value)
-    if isinstance(value, (list, tuple)): return w.each(value, value)
-    if isinstance(value, (set, frozenset)): return sorted(w.each(value, value), key=str)
+    if isinstance(value, (list, tuple)): return list(value) if _plain(value) else w.each(value, value)
+    if isinstance(value, (set, frozenset)): return sorted(value if _plain(value) else w.each(value, value), key=str)
     return _object(w, value)
+
+def _plain(values: Iterable[Any]) -> bool: return {type(v) for v in values} <= {str, int, bool, type(None)}
 
 def _items(w: _Walk, value: Any) -> dict[str, Any]:
     "What an own kind of list, tuple, set or dictionary contains."
@@ -288,9 +292,29 @@ def _believed(value: Any, own: Any) -> str:
     said = "a method" if callable(own) else repr(own)[:60]
     raise ConfigError(f"the `fingerprint` of a {type(value).__name__} is {said}", "", "Make it a string: an attribute or a property that changes with what the object does")
 
+# %% ../../nbs/00_core/01_fingerprint.ipynb #635cc659
+_FORMS: contextvars.ContextVar[dict[int, tuple[Any, Any]] | None] = contextvars.ContextVar("forms", default=None)
+
+@contextlib.contextmanager
+def remembered() -> Iterator[None]:
+    "While this lasts, each component is taken to stay as it is: its form is made once."
+    token = _FORMS.set({} if _FORMS.get() is None else _FORMS.get())
+    try: yield
+    finally: _FORMS.reset(token)
+
 def canonical(value: Any) -> Any:
     "`value` in the one JSON-ready form that its fingerprint is taken of; raises `ConfigError` for what has no content that can be told."
-    return _form(_Walk(), value)
+    return _recipe(value, 4)
+
+def _recipe(value: Any, deep: int) -> Any:
+    "The form of a value: that of each component for itself, `deep` levels of dictionaries and lists down."
+    kind, forms = type(value), _FORMS.get()
+    if value is None or kind in (bool, int, str): return value
+    if deep and kind is dict and all(type(k) is str for k in value): return {k: _recipe(value[k], deep - 1) for k in sorted(value)}
+    if deep and kind in (list, tuple) and len(value) < 100: return [_recipe(v, deep - 1) for v in value]
+    if forms is None or kind in (float, dict, list, tuple, np.ndarray): return _form(_Walk(), value)
+    if id(value) not in forms: forms[id(value)] = value, _form(_Walk(), value)
+    return forms[id(value)][1]
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #f7b69d4c
 def fingerprint(*values: Any) -> str:
