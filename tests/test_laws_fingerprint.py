@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
+import ragbench as rb
 from ragbench import Corpus, Document, RagbenchError, from_function
 from ragbench.core.code import code_facts
 from ragbench.core.fingerprint import FingerprintWarning, canonical, fingerprint, own_fingerprint
@@ -254,3 +255,49 @@ def test_the_code_of_a_library_counts_with_its_version():
     from ragbench.core.code import library, library_code
     assert library("numpy").startswith("numpy==") and library_code("ragbench.core.spans") != library_code("ragbench.core.errors")
     assert code_facts.cache_info().maxsize is not None
+
+
+LOOKED = []
+
+
+class Sentences:
+    "A chunker of one's own that notes when somebody looks into it."
+    def __init__(self, mark): self.mark = mark
+
+    def __getstate__(self):
+        LOOKED.append(self.mark)
+        return {"mark": self.mark}
+
+    def __call__(self, source): return from_function(lambda text: text.split(self.mark))(source)
+
+
+def small():
+    corpus = Corpus([Document(f"d{i}", f"The pump {i} runs. The valve {i * 7} is shut. " * 3) for i in range(4)])
+    gold = rb.Gold.from_spans([{"query_id": f"q{i}", "query": f"pump {i}", "evidence": [{"doc_id": f"d{i}", "start": 0, "end": 16}]} for i in range(4)])
+    return corpus, gold
+
+
+def test_a_run_looks_into_a_component_once(tmp_path):
+    corpus, gold = small()
+    LOOKED.clear()
+    systems = [rb.System(Sentences("."), rb.Lexical(rb.FTS5(near=n))) for n in (5, 6, 7)]
+    rb.bench(corpus, gold, systems, store=tmp_path, progress=False)
+    assert 3 <= len(LOOKED) <= 9                                         # three components; names and the table of results look for themselves
+
+
+def test_components_of_ten_lines_are_benched_without_a_fingerprint(tmp_path):
+    "A chunker, an embedder and a metric that are plain classes, and a rewriter that is edited between two runs."
+    corpus, gold = small()
+    code = """
+class Metric:
+    name = "first word"
+    def __call__(self, gold, corpus, chunks, run): return np.array([float(len(run.of(i)) >= LEAST) for i in range(len(gold.answerable))])
+"""
+    seen = []
+    for least in (1, 99):
+        space = {"__name__": "__main__", "np": np, "LEAST": least}
+        exec(code, space)
+        system = rb.System(Sentences("."), rb.Dense(TenLines(3)))
+        results = rb.bench(corpus, gold, system, metrics=["recall@5", space["Metric"]()], store=tmp_path, progress=False)
+        seen.append(results.systems[0].scores["first word"].tolist())
+    assert seen == [[1.0] * 4, [0.0] * 4]                                # a constant that the metric reads was changed

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import ragbench as rb
 from ragbench import System, grid
+from ragbench.bench.plots import looks, short_code
 from ragbench.search.bm25s_engine import Cutter
 from ragbench.system.labels import label, labels, shown
 from ragbench.system.system import names_of
@@ -141,13 +142,17 @@ def test_a_class_of_ones_own_shows_its_settings():
     assert label(Mine(5)) == "Mine(size=5, mode=a)" and label(Mine(5)) != label(Mine(6))
 
 
-def test_one_label_everywhere():
+def test_one_label_everywhere(tmp_path):
     corpus = rb.Corpus([rb.Document("d", "Close the valve.\n\nOpen the drain. " * 20)])
     gold = rb.Gold.from_spans([{"query_id": "q", "query": "drain", "evidence": [{"doc_id": "d", "start": 18, "end": 33}]}])
     chunkers = [rb.TokenChunker(16, 4), rb.SectionChunker(20)]
     compared = rb.compare_chunkers(corpus, gold, chunkers, budgets=(50,), sizes=(5, 40))
     names = names_of([System(c, rb.Lexical()) for c in chunkers])
     assert [n.split(" · ")[0] for n in names] == list(compared.names[:2]) == labels(chunkers)
+    results = rb.bench(corpus, gold, [System(c, rb.Dense(rb.LSAEmbedder(2))) for c in chunkers], store=tmp_path, progress=False)
+    assert [look.chunk for look in looks(results).values()] == labels(chunkers) and results.names == [f"{n} · LSA(dim=2)" for n in labels(chunkers)]
+    assert {look.embedder for look in looks(results).values()} == {"LSA(dim=2)"}
+    assert [short_code(repr(c)) for c in [*chunkers, rb.WholeDocument(), rb.ByType({"pdf": rb.SectionChunker(9)})]] == labels([*chunkers, rb.WholeDocument(), rb.ByType({"pdf": rb.SectionChunker(9)})])
     twice = rb.compare_chunkers(corpus, gold, [rb.from_function(str.splitlines), rb.from_function(lambda t: t.splitlines())], budgets=(50,), sizes=(5, 40))
     assert len(set(twice.names)) == 3
 

@@ -18,31 +18,37 @@ from .names import clip, short_names
 from .results import Results, parts
 from .views import selected
 from ..core.charts import DASHES, MARKERS, PALETTE, Chart
-from ..core.errors import ConfigError, one_of, whole
+from ..core.errors import ConfigError, RagbenchError, one_of, whole
 from ..core.estimates import interval_words
 from ..core.numbers import number, percent
 from ..evaluate.statistics import bootstrap_interval
+from ..system.labels import label as label_of
+from ..system.retrieve import dense_parts
 
 # %% auto #0
-__all__ = ['KINDS', 'FILLS', 'short_code', 'Look', 'looks', 'spread', 'curve_frame', 'budget_curve', 'pareto_frame', 'costs',
-           'pareto']
+__all__ = ['KINDS', 'FILLS', 'component_of', 'short_code', 'Look', 'looks', 'spread', 'curve_frame', 'budget_curve',
+           'pareto_frame', 'costs', 'pareto']
 
 # %% ../../nbs/09_bench/04_plots.ipynb #4c053ba7
+def component_of(code: ast.AST) -> Any:
+    "The public component that a piece of code makes from plain values; raises `ValueError` for any other code."
+    import ragbench
+    if isinstance(code, ast.Dict): return {ast.literal_eval(k): component_of(v) for k, v in zip(code.keys, code.values)}
+    if not isinstance(code, ast.Call): return ast.literal_eval(code)
+    name = code.func.id if isinstance(code.func, ast.Name) else ""
+    if not name.endswith(("Chunker", "Embedder", "Document", "ByType")) or name not in ragbench.__all__: raise ValueError(name)
+    return getattr(ragbench, name)(*map(component_of, code.args), **{k.arg: component_of(k.value) for k in code.keywords if k.arg})
+
 def short_code(
     code: str,  # a component as its repr shows it
 ) -> str:
-    "A component in a few characters: its kind and its first setting, for a chunker the first two; other code is cut in the middle."
-    try: call = ast.parse(code, mode="eval").body
-    except SyntaxError: return clip(code, 40)
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name): return clip(code, 40)
-    name = call.func.id
-    values = [v.value for v in [*call.args, *(k.value for k in call.keywords)] if isinstance(v, ast.Constant)][:2 if name.endswith("Chunker") else 1]
-    kind = name.removesuffix("Chunker").removesuffix("Embedder") or name
-    return f"{kind}({', '.join(map(str, values))})" if values else kind
+    "The label of the component that `code` makes; code of a class that is not public is cut in the middle."
+    try: return label_of(component_of(ast.parse(code, mode="eval").body))
+    except (SyntaxError, ValueError, TypeError, RagbenchError): return clip(code, 40)
 
-def _distinct(codes: Sequence[str]) -> dict[str, str]:
-    "A short form of each code, or the code itself where two would look the same."
-    short = [short_code(c) for c in codes]
+def _distinct(codes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
+    "The label of each code, as `known` or read from the code; the code itself where two would look the same."
+    short = [known.get(c) or short_code(c) for c in codes]
     return {c: s if short.count(s) == 1 else clip(c, 60) for c, s in zip(codes, short)}
 
 # %% ../../nbs/09_bench/04_plots.ipynb #fff57bc1
@@ -66,6 +72,10 @@ def looks(results: Results) -> dict[str, Look]:
     values = lambda key: list(dict.fromkeys(p.get(key, "") for p in found))
     kinds = [*KINDS, *sorted(set(values("retrieve")) - set(KINDS))]
     chunks, embedders = values("chunk"), [e for e in values("embedder") if e]
+    made = [s.system for s in results.systems]
+    known = {p["chunk"]: label_of(m.chunk) for p, m in zip(found, made) if m is not None and "chunk" in p}
+    known |= {repr(d.embedder): label_of(d.embedder) for m in made if m is not None for d in dense_parts(m.retrieve)}
+    short = _distinct([c for c in chunks if c], known) | _distinct(embedders, known)
     variants: dict[str, list] = {}
     out = {}
     for s, p in zip(results.systems, found):
@@ -75,7 +85,7 @@ def looks(results: Results) -> dict[str, Look]:
         marker = (chunks.index(p.get("chunk", "")) if p else len(out)) if len(chunks) <= len(MARKERS) else 0
         fill = FILLS[embedders.index(p["embedder"])] if p.get("embedder") and len(embedders) <= len(FILLS) else "full"
         out[s.name] = Look(PALETTE[kinds.index(kind) % len(PALETTE)], MARKERS[marker % len(MARKERS)], DASHES[mine.index(variant) % len(DASHES)],
-                           fill, kind, p.get("chunk", ""), p.get("embedder", ""))
+                           fill, kind, short.get(p.get("chunk", ""), ""), short.get(p.get("embedder", ""), ""))
     return out
 
 # %% ../../nbs/09_bench/04_plots.ipynb #d9d3c5c1
@@ -200,8 +210,8 @@ def _key(figure, look: Mapping[str, Look]) -> None:
     dot = lambda label, color=ink, marker="o", fill="full": Line2D([], [], color=color, marker=marker, fillstyle=fill, linestyle="", label=label)
     distinct = lambda key: {getattr(l, key): l for l in look.values() if getattr(l, key)}
     chunks, embedders = distinct("chunk"), distinct("embedder")
-    groups = [[dot(k, color=l.color) for k, l in distinct("kind").items()], [dot(_distinct([*chunks])[c], marker=l.marker) for c, l in chunks.items()],
-              [dot(_distinct([*embedders])[e], fill=l.filled) for e, l in embedders.items()]]
+    groups = [[dot(k, color=l.color) for k, l in distinct("kind").items()], [dot(c, marker=l.marker) for c, l in chunks.items()],
+              [dot(e, fill=l.filled) for e, l in embedders.items()]]
     groups = [g for g in groups if len(g) > 1]
     deep = max(map(len, groups), default=0)
     rows = [h for g in groups for h in g + [Line2D([], [], linestyle="", label=" ")] * (deep - len(g))]

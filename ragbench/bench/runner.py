@@ -20,7 +20,7 @@ from .results import Results, SystemResult
 from .timing import machine
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.fingerprint import code_hash
+from ..core.fingerprint import code_hash, remembered
 from ..core.gold import Gold
 from ..core.progress import Jobs, progress_bar, stoppable
 from ..core.runs import Run, rank
@@ -219,7 +219,7 @@ def bench(
 ) -> Results:
     "Run every system on every question and judge it; interrupted, it goes on where it was. Raises `ConfigError`, `DataError` or `StoreError` that says what to do."
     plan, store = make_plan(corpus, gold, systems, **settings), as_store(store, "bench")
-    with stoppable(), in_use(store), progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar:
+    with remembered(), stoppable(), in_use(store), progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar:
         context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
         steps, done, chunkings, began = Steps(plan, store, context, bar), [], [], time.perf_counter()
         for name, system in zip(plan.names, plan.systems):
