@@ -139,12 +139,12 @@ def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(tmp_pa
     assert corpus.errors == (("b.pdf", reason),)
 
 
-def test_a_folder_with_a_pdf_is_parsed_in_another_process_and_a_single_file_in_this_one(tmp_path):
+def test_a_pdf_is_parsed_in_another_process_alone_or_in_a_folder_and_here_only_when_told_so(tmp_path):
     (tmp_path / "a.pdf").write_bytes(make_pdf(1))
-    code = "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1]); print('pymupdf' in sys.modules)"
-    parsed_here = [subprocess.run([sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True).stdout.strip()
-                   for source in (tmp_path / "*.pdf", tmp_path / "a.pdf")]
-    assert parsed_here == ["False", "True"]
+    code = "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1], workers=eval(sys.argv[2])); print('pymupdf' in sys.modules)"
+    parsed_here = [subprocess.run([sys.executable, "-c", code, str(source), workers], capture_output=True, text=True, check=True).stdout.strip()
+                   for source, workers in ((tmp_path / "*.pdf", "None"), (tmp_path / "a.pdf", "None"), (tmp_path / "a.pdf", "0"))]
+    assert parsed_here == ["False", "False", "True"]
 
 
 def test_the_worker_that_stays_sees_what_changed_since(tmp_path, monkeypatch):

@@ -6,33 +6,44 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import stat
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
-from ..core.documents import Document, Heading, Page
-from ..core.errors import DataError, at_least
+from ..core.documents import Corpus, Document, Heading, Page, Refusal
+from ..core.errors import ConfigError, DataError, at_least
 
 # %% auto #0
-__all__ = ['LIMITS', 'Refused', 'Limits', 'Loader', 'read_bytes', 'kind_of', 'clean', 'plain', 'TextBuilder', 'iso_date', 'tidy',
-           'no_collection']
+__all__ = ['LIMITS', 'Refused', 'whole_number', 'Limits', 'Loader', 'as_path', 'check_texts', 'check_lists', 'check_limits',
+           'no_file', 'open_file', 'read_bytes', 'kind_of', 'clean', 'plain', 'TextBuilder', 'iso_date', 'tidy',
+           'no_collection', 'corpus_of']
 
 # %% ../../nbs/02_ingest/00_base.ipynb #010a0a6a
 class Refused(DataError):
     "A file that cannot become a document; `what` is the reason, short enough for one line of a report."
 
+def whole_number(name: str, value: Any, low: int, owner: str) -> int:
+    "`value` if it is a whole number of at least `low`; raises `ConfigError` for anything else, a list too."
+    if isinstance(value, list): raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
+    return at_least(name, value, low, owner)
+
 @dataclass(frozen=True)
 class Limits:
-    "How much one file may cost: bytes on disk (and unpacked), pages, and seconds where it is read in a process of its own."
+    """How much one file may cost: `bytes` on disk, and of each part that is unpacked from it, `pages`, and, in the worker process that
+    reads it, `seconds` and bytes of `memory` (address space, beyond what the worker itself takes; Linux). Raises `ConfigError` for what is no whole number from 1."""
     bytes: int = 200_000_000
     pages: int = 5_000
     seconds: int = 120
+    memory: int = 4_000_000_000
 
     def __post_init__(self):
-        for name in ("bytes", "pages", "seconds"): at_least(name, getattr(self, name), 1, "Limits")
+        for name in ("bytes", "pages", "seconds", "memory"): whole_number(name, getattr(self, name), 1, "Limits")
 
 LIMITS = Limits()
 
@@ -41,15 +52,64 @@ class Loader(Protocol):
     def __call__(self, path: Path, *, doc_id: str, limits: Limits = ..., **options: Any) -> Document: ...
 
 # %% ../../nbs/02_ingest/00_base.ipynb #c41d98f7
-def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
-    "The bytes of a regular file, or `Refused` if it is missing, empty, unreadable or beyond the limit."
-    try:
-        if not path.is_file(): raise Refused("there is no such file", path.name)
-        size = path.stat().st_size
+def as_path(path: Any, owner: str) -> Path:
+    "A path; raises `ConfigError` for what is none."
+    if isinstance(path, str | os.PathLike) and isinstance(os.fspath(path), str) and "\0" not in os.fspath(path): return Path(path)
+    raise ConfigError(f"the path is {path!r}", owner, "Give a str or a Path")
+
+def check_texts(owner: str, **options: Any) -> None:
+    "Raise `ConfigError` for an option that is neither None nor a string."
+    for name, value in options.items():
+        if value is not None and not isinstance(value, str): raise ConfigError(f"{name} is {value!r}", owner, "Give a string, or leave it out")
+
+def check_lists(owner: str, **options: Any) -> None:
+    "Raise `ConfigError` for an option that is neither None nor a list of strings."
+    for name, value in options.items():
+        if value is None: continue
+        if isinstance(value, str): raise ConfigError(f"{name} is the string {value!r}", owner, f"Give a list, such as [{value!r}]")
+        if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(v, str) for v in value): raise ConfigError(f"{name} is {value!r}", owner, "Give a list of strings")
+
+def check_limits(limits: Any, owner: str) -> Limits:
+    "The limits; raises `ConfigError` for anything else."
+    if isinstance(limits, Limits): return limits
+    raise ConfigError(f"limits is {limits!r}", owner, "Give Limits(bytes=…, pages=…, seconds=…, memory=…)")
+
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+def no_file(mode: int) -> str:
+    "What a thing on disk is that is no regular file; empty for a regular file."
+    return "" if stat.S_ISREG(mode) else _SPECIAL.get(stat.S_IFMT(mode), "something else")
+
+# %% ../../nbs/02_ingest/00_base.ipynb #0f08c099
+@contextmanager
+def open_file(path: Path, limits: Limits) -> Iterator[BinaryIO]:
+    "A regular file, open for its bytes; raises `Refused` for one that is missing, special, empty, unreadable or beyond the limit."
+    path, limits = as_path(path, "read_bytes"), check_limits(limits, "read_bytes")
+    try: fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError as e: raise Refused("there is no such file", path.name) from e
+    except OSError as e:                                                   # a socket cannot even be opened
+        try: kind = no_file(path.stat().st_mode)
+        except OSError: kind = ""
+        raise Refused(f"it is {kind}, not a file" if kind else f"the file cannot be read: {e.strerror}", path.name) from e
+    with os.fdopen(fd, "rb") if stat.S_ISREG(os.fstat(fd).st_mode) else _closed(fd, path) as f:
+        size = os.fstat(f.fileno()).st_size
         if size > limits.bytes: raise Refused(f"the file has {size:,} bytes, the limit is {limits.bytes:,}", path.name, "Raise Limits(bytes=…)")
-        data = path.read_bytes()
-    except OSError as e: raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
-    if not data: raise Refused("the file is empty", path.name)
+        if not size: raise Refused("the file is empty", path.name)
+        try: yield f
+        except OSError as e: raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
+
+def _closed(fd: int, path: Path) -> BinaryIO:
+    "Close what is no regular file, and refuse it."
+    kind = no_file(os.fstat(fd).st_mode)
+    os.close(fd)
+    raise Refused(f"it is {kind}, not a file", path.name)
+
+def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
+    "The bytes of a regular file, or `Refused` as `open_file` says, and for one that grows while it is read."
+    with open_file(path, limits) as f:
+        data = f.read(os.fstat(f.fileno()).st_size + 1)
+        if len(data) > os.fstat(f.fileno()).st_size or len(data) > limits.bytes: raise Refused("it changed while it was read", Path(path).name)
+    if not data: raise Refused("the file is empty", Path(path).name)
     return data
 
 # %% ../../nbs/02_ingest/00_base.ipynb #567c5bff
@@ -139,11 +199,28 @@ def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     return {name: value for name, value in found if value}
 
 # %% ../../nbs/02_ingest/00_base.ipynb #0bf8f63c
+_RESTING, _COUNT = threading.Lock(), [0, False]                            # how many ask for rest, and whether the collector was on before them
+
 @contextmanager
 def no_collection() -> Iterator[None]:
-    "The cyclic garbage collector off inside, and as it was outside."
-    was = gc.isenabled()
-    gc.disable()
+    "The cyclic garbage collector off inside, and after the last of those who asked as it was before the first."
+    with _RESTING:
+        if not _COUNT[0]: _COUNT[1] = gc.isenabled()
+        _COUNT[0] += 1
+        gc.disable()
     try: yield
     finally:
-        if was: gc.enable()
+        with _RESTING:
+            _COUNT[0] -= 1
+            if not _COUNT[0] and _COUNT[1]: gc.enable()
+
+# %% ../../nbs/02_ingest/00_base.ipynb #fd3c90fa
+def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
+    "A corpus of what was found; a document whose id was used before becomes an error."
+    kept: dict[str, Document] = {}
+    errors: list[Refusal] = []
+    for one in found:
+        if isinstance(one, Refusal): errors.append(one)
+        elif one.id in kept: errors.append(Refusal(one.id, f"its id was already used, by {kept[one.id].source}"))
+        else: kept[one.id] = one
+    return Corpus(kept.values(), errors)

@@ -16,6 +16,7 @@ from ..core.errors import ConfigError, DataError
 from ..core.gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, check_gold
 from ..core.qrels import gold_from_qrels, read_qrels
 from .records import json_lines
+from .tables import with_cells_of
 from .text import structure
 
 # %% auto #0
@@ -225,5 +226,5 @@ def load_chunking_eval(folder: str | Path) -> tuple[Corpus, Gold]:
 def _csv_rows(path: Path) -> list[dict[str, str]]:
     "The rows of a CSV file with a header; raises `DataError`."
     try:
-        with open(path, encoding="utf-8-sig", newline="") as f: return list(csv.DictReader(f))
+        with open(path, encoding="utf-8-sig", newline="") as f: return with_cells_of(2**31 - 1, lambda: list(csv.DictReader(f)))
     except (OSError, UnicodeError, csv.Error) as e: raise DataError(f"it cannot be read: {e}", str(path), "Give a table with question, references and corpus_id") from e

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
-from .base import LIMITS, Limits, Refused, TextBuilder, kind_of, no_collection, read_bytes, tidy
+from .base import LIMITS, Limits, Refused, TextBuilder, as_path, kind_of, no_collection, read_bytes, tidy
 from .word_styles import Numbering, Styles, properties, read_numbering
 
 # %% auto #0
@@ -228,7 +228,7 @@ _CORE = {"title": "title", "creator": "author", "subject": "subject", "keywords"
 @no_collection()
 def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Document:
     "A Word file: paragraphs, headings, lists and tables in the order of the body; pages where it says where they end."
-    path = Path(path)
+    path = as_path(path, "load_docx")
     where = path.name
     with _open(read_bytes(path, limits), where) as package:
         part = lambda name, cut=bytes: _xml(package, name, where, limits, cut) if name else None

@@ -5,19 +5,19 @@
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #664a21e2
 from __future__ import annotations
 
-import ipaddress
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..core.errors import MissingExtra, at_least
-from .base import Limits, Refused
+from ..core.errors import ConfigError, MissingExtra
+from .addresses import _addresses, checked_addresses, is_public
+from .base import Limits, Refused, check_limits, whole_number
+from .codings import content_codings, unpacked
 
 # %% auto #0
-__all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'is_public', 'Clock', 'Answer', 'Web']
+__all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'Clock', 'Answer', 'Web']
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #97d214e7
 def httpx_module() -> Any:
@@ -30,9 +30,11 @@ def httpx_module() -> Any:
 def normal_url(url: str, base: str = "") -> str:
     "The normal form of an http or https URL, relative to `base`; raises `Refused` for any other."
     httpx = httpx_module()
-    try: found = httpx.URL(base).join(url.strip()) if base else httpx.URL(url.strip())
+    try:
+        found = httpx.URL(base).join(url.strip()) if base else httpx.URL(url.strip())
+        host = found.host                                                  # a name such as xn-- is only decoded here
     except (httpx.InvalidURL, ValueError, UnicodeError) as e: raise Refused(f"it is not a URL: {e}", url[:200]) from e
-    if found.scheme not in ("http", "https") or not found.host: raise Refused("only http and https are fetched", url[:200])
+    if found.scheme not in ("http", "https") or not host: raise Refused("only http and https are fetched", url[:200])
     if found.userinfo: raise Refused("a URL with a password in it would end up in every report", f"{found.scheme}://{found.host}")
     if len(str(found)) > 2_000: raise Refused("the URL is longer than 2,000 characters", str(found)[:200])
     return unescaped(str(found.copy_with(fragment=None, raw_path=found.raw_path or b"/")))
@@ -43,23 +45,6 @@ def unescaped(url: str) -> str:
         char = chr(int(m[0][1:], 16))
         return char if re.fullmatch(r"[A-Za-z0-9._~-]", char) else m[0].upper()
     return re.sub("%[0-9a-fA-F]{2}", plain, url)
-
-# %% ../../nbs/02_ingest/12a_fetch.ipynb #4c261d3c
-def _addresses(host: str) -> list[str]:
-    "The addresses of a host."
-    try: return sorted({str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
-    except (OSError, UnicodeError) as e: raise Refused("there is no such host", host) from e
-
-def is_public(address: str) -> bool:
-    "Whether an IP address belongs to the public internet."
-    found = ipaddress.ip_address(address.partition("%")[0])
-    found = getattr(found, "ipv4_mapped", None) or found
-    return found.is_global and not found.is_multicast
-
-def _guard(host: str, allow_private: bool) -> None:
-    "Raise `Refused` for a host with an address that is not public."
-    private = [] if allow_private else [a for a in _addresses(host) if not is_public(a)]
-    if private: raise Refused(f"{host} is not on the public internet ({private[0]})", "", "allow_private=True if that is meant")
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #fa7001c2
 class Clock:
@@ -72,8 +57,8 @@ class Clock:
         if left <= 0: raise httpx_module().ReadTimeout("no time is left")
         return left if timeout is None else min(timeout, left)
 
-def _transport(clock: Clock) -> Any:
-    "What httpx sends its requests through, with streams that keep to the clock."
+def _transport(clock: Clock, allow_private: bool) -> Any:
+    "What httpx sends its requests through: connections to addresses that were checked, with streams that keep to the clock."
     httpx = httpx_module()
     import httpcore
 
@@ -87,7 +72,15 @@ def _transport(clock: Clock) -> Any:
             return Stream(self.inner.start_tls(ssl_context, server_hostname, clock.left(timeout)))
 
     class Backend(httpcore.SyncBackend):
-        def connect_tcp(self, host, port, timeout=None, **options): return Stream(super().connect_tcp(host, port, clock.left(timeout), **options))
+        def connect_tcp(self, host, port, timeout=None, **options):
+            try: addresses = checked_addresses(host, allow_private, clock.left(timeout), _addresses)
+            except TimeoutError as e: raise httpcore.ConnectTimeout("the name server took too long") from e
+            for n, address in enumerate(addresses, 1):
+                wait = clock.left(timeout) / (len(addresses) - n + 1)      # one that is silent leaves the others their share
+                try: return Stream(super().connect_tcp(address, port, wait, **options))
+                except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                    if n == len(addresses): raise
+        def connect_unix_socket(self, path, timeout=None, **options): raise Refused("only http and https are fetched", str(path))
 
     return _through(httpcore.ConnectionPool(ssl_context=httpx.create_ssl_context(trust_env=False), network_backend=Backend()))
 
@@ -114,7 +107,7 @@ def _through(pool: Any) -> Any:
     return Transport()
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #38f6fc3d
-WEB_LIMITS = Limits(bytes=5_000_000, pages=100, seconds=20)
+WEB_LIMITS = Limits(bytes=5_000_000, pages=100, seconds=20, memory=2_000_000_000)
 
 class Answer(NamedTuple):
     "What came back: the URL in the end, the status, type and charset from the header, the body."
@@ -128,9 +121,10 @@ class Answer(NamedTuple):
 class Web:
     "A client with the limits of one visit; `check(url)` is asked before every station and may raise `Refused`."
     def __init__(self, limits: Limits = WEB_LIMITS, max_redirects: int = 5, allow_private: bool = False, user_agent: str = "ragbench"):
-        self.limits, self.redirects, self.allow_private = limits, at_least("max_redirects", max_redirects, 0, "load_url"), allow_private
+        if not isinstance(user_agent, str) or not re.fullmatch(r"[!-~]([ -~]*[!-~])?", user_agent): raise ConfigError(f"user_agent is {user_agent!r}", "load_url", "Give a line of ASCII characters")
+        self.limits, self.redirects, self.allow_private = check_limits(limits, "load_url"), whole_number("max_redirects", max_redirects, 0, "load_url"), allow_private
         self.clock = Clock()
-        self.http = httpx_module().Client(transport=_transport(self.clock), trust_env=False, follow_redirects=False, timeout=limits.seconds, headers={"User-Agent": user_agent, "Accept": "text/html,application/xhtml+xml,*/*;q=0.5", "Accept-Encoding": "gzip, deflate"})
+        self.http = httpx_module().Client(transport=_transport(self.clock, allow_private), trust_env=False, follow_redirects=False, timeout=limits.seconds, headers={"User-Agent": user_agent, "Accept": "text/html,application/xhtml+xml,*/*;q=0.5", "Accept-Encoding": "gzip, deflate"})
 
     def get(self, url: str, check: Callable[[str], None] = lambda url: None) -> Answer:
         "The answer at the end of all redirects; raises `Refused` for whatever stands in the way."
@@ -141,24 +135,22 @@ class Web:
             been.append(url)
             check(url)                                                     # it may pause, and fetch robots.txt in a time of its own
             self.clock.late = time.monotonic() + left
-            _guard(httpx_module().URL(url).host, self.allow_private)
             with _reasons(self.limits.seconds), self.http.stream("GET", url) as response:
                 self._peer(response)
                 if not response.has_redirect_location: return self._read(url, response)
                 url, left = normal_url(response.headers["location"], url), self.clock.late - time.monotonic()
 
     def _peer(self, response: Any) -> None:
-        "Refuse an answer from an address that is not public, whatever the name said before."
+        "Refuse an answer from an address that is not public; the connection would not have been made."
         stream = response.extensions.get("network_stream")
         peer = stream.get_extra_info("server_addr") if stream is not None else None
         if not self.allow_private and (peer is None or not is_public(str(peer[0]))): raise Refused("the answer came from an address that is not public", "", "allow_private=True if that is meant")
 
     def _read(self, url: str, response: Any) -> Answer:
         "The body, within the limits."
-        parts, size = [], 0
-        for part in response.iter_bytes():
-            parts.append(part); size += len(part)
-            if size > self.limits.bytes: raise Refused(f"it is larger than {self.limits.bytes:,} bytes", "", "Raise Limits(bytes=…)")
+        parts = []
+        for part in unpacked(response.iter_raw(), content_codings(response.headers.get("content-encoding", "")), self.limits.bytes):
+            parts.append(part)
             if time.monotonic() > self.clock.late: raise Refused(f"it took longer than {self.limits.seconds} seconds")
         return Answer(url, response.status_code, response.headers.get("content-type", "").partition(";")[0].strip().lower(), response.charset_encoding, b"".join(parts))
 
@@ -170,6 +162,6 @@ def _reasons(seconds: float) -> Iterator[None]:
     import httpcore
     try: yield
     except (httpx.TimeoutException, httpcore.TimeoutException) as e: raise Refused(f"it took longer than {seconds} seconds") from e
-    except httpx.DecodingError as e: raise Refused("its compression is broken") from e
+    except UnicodeError as e: raise Refused(f"it could not be fetched: {e}") from e      # a redirect to a name that is none
     except (httpx.TransportError, httpx.InvalidURL, httpx.StreamError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as e:
         raise Refused(f"it could not be fetched: {str(e) or type(e).__name__}") from e

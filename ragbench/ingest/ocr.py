@@ -157,7 +157,7 @@ ENGINES: dict[str, Callable[[], Any]] = {"tesseract": Tesseract, "azure": AzureR
 def ocr_engine(engine: str | Any) -> Any:
     "An engine by name or as it is: anything with `read(page)`; raises `ConfigError` for another name."
     if hasattr(engine, "read"): return engine
-    if engine not in ENGINES: raise ConfigError(f"ocr is {engine!r}", "load_pdf", f"Known are {', '.join(map(repr, ENGINES))}, or an engine such as Tesseract(language='deu')")
+    if not isinstance(engine, str) or engine not in ENGINES: raise ConfigError(f"ocr is {engine!r}", "load_pdf", f"Known are {', '.join(map(repr, ENGINES))}, or an engine such as Tesseract(language='deu')")
     return ENGINES[engine]()
 
 def ocr_pdf_page(page: Any, engine: str | Any = "tesseract") -> list[Line]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -16,44 +15,31 @@ from typing import Any
 
 from ..core.documents import Document
 from .actual_text import hides_text, mentions_actual_text, says_less
-from .base import LIMITS, Limits, Refused, TextBuilder, iso_date, kind_of, no_collection, read_bytes, tidy
+from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_texts, iso_date, kind_of, no_collection, read_bytes, tidy
 from .layout import furniture, page_pieces, runs_on
 from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
+from .mupdf import failures, for_want_of_memory, mupdf
 from .ocr import ocr_engine
 from .words import Hyphens, plain_title
 
 # %% auto #0
 __all__ = ['from_bookmarks', 'from_type', 'heading_levels', 'load_pdf']
 
-# %% ../../nbs/02_ingest/03_pdf.ipynb #44b7d7b4
-@contextmanager
-def _quiet() -> Iterator[Any]:
-    "PyMuPDF, without its messages on standard error."
-    import pymupdf
-    tools = pymupdf.TOOLS
-    errors, warnings = tools.mupdf_display_errors(), tools.mupdf_display_warnings()
-    tools.mupdf_display_errors(False); tools.mupdf_display_warnings(False)
-    try: yield pymupdf
-    finally:
-        tools.reset_mupdf_warnings()
-        tools.mupdf_display_errors(errors); tools.mupdf_display_warnings(warnings)
-
-def _failures(pymupdf: Any) -> tuple[type[Exception], ...]:
-    "What PyMuPDF raises on a damaged file; its Python layer trips over missing objects in many ways."
-    return (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, OverflowError, pymupdf.mupdf.FzErrorBase)
-
 # %% ../../nbs/02_ingest/03_pdf.ipynb #fc101ac5
 def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: Limits) -> Any:
     "The open file, or `Refused`."
     if b"%PDF-" not in data[:1024]: raise Refused(f"it is not a PDF but {kind_of(data[:16]) or 'something else'}", where)
     try: pdf = pymupdf.open(stream=data, filetype="pdf")
-    except _failures(pymupdf) as e: raise Refused("the file is damaged beyond repair", where) from e
+    except failures(pymupdf) as e:
+        for_want_of_memory(e)
+        raise Refused("the file is damaged beyond repair", where) from e
     try:
         if pdf.needs_pass and password is None: raise Refused("it is encrypted", where, "Give password=…")
         if pdf.needs_pass and not pdf.authenticate(password): raise Refused("it is encrypted, and the password is wrong", where)
         if pdf.page_count == 0: raise Refused("it has no pages" + (" that could be rescued: the file is damaged" if pdf.is_repaired else ""), where)
-    except _failures(pymupdf) as e:
+    except failures(pymupdf) as e:
         if isinstance(e, Refused): raise
+        for_want_of_memory(e)
         raise Refused("the file is damaged beyond repair", where) from e
     if pdf.page_count > limits.pages: raise Refused(f"it has {pdf.page_count:,} pages, the limit is {limits.pages:,}", where, "Raise Limits(pages=…)")
     return pdf
@@ -208,9 +194,9 @@ _ABOUT = {"title": "title", "author": "author", "subject": "subject", "keywords"
 
 def _pages(pdf: Any, pymupdf: Any, data: bytes) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int], list[int]]:
     "Height, lines and ruled tables of each page; the numbers of pages that could not be read, and of those whose `ActualText` hid some of what is drawn."
-    flags, failures = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS, _failures(pymupdf)
+    flags = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS
     try: compare = mentions_actual_text(pdf, data)
-    except failures: compare = True
+    except failures(pymupdf): compare = True
     out, unread, hidden = [], [], []
     for n in range(pdf.page_count):
         try:
@@ -223,7 +209,9 @@ def _pages(pdf: Any, pymupdf: Any, data: bytes) -> tuple[list[tuple[float, list[
             lines, boxes = _lines(read)
             tables = grids(boxes) if boxes else []
             out.append((textpage.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
-        except failures: unread.append(n + 1); out.append((0.0, [], []))
+        except failures(pymupdf) as e:
+            for_want_of_memory(e)
+            unread.append(n + 1); out.append((0.0, [], []))
     return out, unread, hidden
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #64376ea5
@@ -264,21 +252,22 @@ def load_pdf(
     limits: Limits = LIMITS,
 ) -> Document:
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
-    path = Path(path)
+    path = as_path(path, "load_pdf")
+    check_texts("load_pdf", password=password)
     data, engine = read_bytes(path, limits), ocr_engine(ocr) if ocr is not None else None
-    with _quiet() as pymupdf:
+    with mupdf() as pymupdf:
         pdf = _open(pymupdf, data, path.name, password, limits)
         with pdf:
             metadata = _about(pdf)
-            marks = _bookmarks(pdf, _failures(pymupdf))
+            marks = _bookmarks(pdf, failures(pymupdf))
             pages, unread, hidden = _pages(pdf, pymupdf, data)
             metadata |= {name: value for name, value in (("unreadable_pages", unread), ("pages_without_actual_text", hidden)) if value}
             without = [n for n, p in enumerate(pages, 1) if not p[1] and n not in unread]
-            read, skipped = _recognise(pdf, pages, without, engine, _failures(pymupdf)) if without else ([], {})
+            read, skipped = _recognise(pdf, pages, without, engine, failures(pymupdf)) if without else ([], {})
             lines = [p[1] for p in pages]
             if not any(lines):
                 raise Refused("there is no text layer on any page" + (", and some are damaged" if unread else ""), path.name, _advice(engine, skipped))
-            found = {"pages_without_text": [n for n in without if n not in read], "recognised_pages": read, "skipped_pages": skipped, "page_labels": _labels(pdf, _failures(pymupdf))}
+            found = {"pages_without_text": [n for n in without if n not in read], "recognised_pages": read, "skipped_pages": skipped, "page_labels": _labels(pdf, failures(pymupdf))}
             metadata |= {name: value for name, value in found.items() if value}
             drop = furniture([p[:2] for p in pages]) if strip_furniture else set()
             if sum(map(len, lines)) == len(drop): drop = set()                             # nothing else on any page: then it is the text

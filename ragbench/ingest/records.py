@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..core.documents import Document, Refusal
 from ..core.errors import ConfigError
-from .base import LIMITS, Limits, Refused, plain, read_bytes
+from .base import LIMITS, Limits, Refused, as_path, check_lists, check_texts, plain, read_bytes
 from .charset import Guess
 from .tables import Ids, check_file, find_encoding, record_document
 from .text import decode
@@ -114,7 +114,8 @@ def load_json(
     limits: Limits = LIMITS,
 ) -> Iterator[Document | Refusal]:
     "The items of a JSON or JSON lines file, one at a time: a `Document`, or a `Refusal` that says where."
-    path, ids, shape = Path(path), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
+    check_texts("load_json", array_path=array_path)
+    path, ids, shape = as_path(path, "load_json"), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
     guess, n = encoding_of(path, encoding, limits), 0
     understood = {"encoding": guess.encoding} | ({"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {})
     for n, item in enumerate(open_items(path, array_path, guess.encoding, limits), 1):
@@ -132,7 +133,8 @@ def load_json(
 class Shape:
     "What of a record is text, id and metadata."
     def __init__(self, text_field: str | Sequence[str] | None = None, id_field: str | None = None, metadata_fields: Sequence[str] | None = None):
-        if isinstance(metadata_fields, str): raise ConfigError(f"metadata_fields is the string {metadata_fields!r}", "load_json", "Give a list of fields")
+        check_lists("load_json", metadata_fields=metadata_fields, **({} if isinstance(text_field, str) else {"text_field": text_field}))
+        check_texts("load_json", id_field=id_field)
         names = (text_field,) if isinstance(text_field, str) else text_field
         self.texts = None if names is None else {n: json_path(n) for n in names}
         self.own = None if id_field is None else (id_field, json_path(id_field))

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import codecs
 import csv
+import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
-from .base import LIMITS, Limits, Refused, TextBuilder, clean, kind_of
+from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_lists, check_texts, clean, kind_of, open_file
 from .charset import Guess
-from .text import byte_order_mark, decode
+from .text import byte_order_mark, check_encoding, decode
 
 # %% auto #0
-__all__ = ['record_document', 'Ids', 'find_encoding', 'find_delimiter', 'Row', 'table_rows', 'Table', 'open_table', 'check_file',
-           'load_table']
+__all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_delimiter', 'Row', 'table_rows', 'Table',
+           'open_table', 'check_file', 'load_table']
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #f403cfb2
 def record_document(doc_id: str, texts: Iterable[tuple[str, str]], **about: Any) -> Document:
@@ -69,11 +70,22 @@ def _first_not_utf8(head: bytes, blocks: Iterator[bytes]) -> bytes:
     except UnicodeDecodeError: return block
     return b""
 
+# %% ../../nbs/02_ingest/10_tables.ipynb #d3faef44
+_CELLS = threading.RLock()
+
+def with_cells_of(most: int, parse: Callable[[], Any]) -> Any:
+    "The result of `parse()` while the module `csv` takes cells of `most` characters; then its limit is what it was."
+    with _CELLS:
+        before = csv.field_size_limit(min(most, 2**31 - 1))
+        try: return parse()
+        finally: csv.field_size_limit(before)
+
 # %% ../../nbs/02_ingest/10_tables.ipynb #e1318b22
 def find_delimiter(lines: Sequence[str], quotechar: str = '"') -> str:
     "The delimiter among comma, semicolon, tab and bar with which most rows have as many cells as the header; a comma for a single column."
+    longest = sum(map(len, lines)) + 1
     def fit(delimiter: str) -> tuple[float, int]:
-        widths = [len(row) for row in csv.reader(lines, delimiter=delimiter, quotechar=quotechar) if row]
+        widths = with_cells_of(longest, lambda: [len(row) for row in csv.reader(lines, delimiter=delimiter, quotechar=quotechar) if row])
         agree = sum(w == widths[0] for w in widths) / len(widths) if widths else 0
         return (agree, widths[0]) if widths and widths[0] > 1 else (0, 0)
     best = max(",;\t|", key=fit)
@@ -89,12 +101,11 @@ class Row(NamedTuple):
 
 def table_rows(lines: Iterable[str], delimiter: str = ",", quotechar: str = '"', most: int = 1_000_000) -> Iterator[Row]:
     "Every row that is not blank, in order; `most` characters a row. Memory is that of one row."
-    csv.field_size_limit(max(csv.field_size_limit(), most))
     again: deque[str] = deque()
     source, at = iter(lines), 0
     while True:
         taken: list[str] = []
-        row = _one_row(_taking(again, source, taken, most), delimiter, quotechar)
+        row = _one_row(_taking(again, source, taken, most), delimiter, quotechar, most)
         if not taken: return
         if isinstance(row, str):
             again.extendleft(reversed(taken[1:]))
@@ -114,11 +125,12 @@ def _taking(again: deque[str], source: Iterator[str], taken: list[str], most: in
         taken.append(line); size += len(line)
         yield line
 
-def _one_row(lines: Iterator[str], delimiter: str, quotechar: str) -> list[str] | str:
+def _one_row(lines: Iterator[str], delimiter: str, quotechar: str, most: int) -> list[str] | str:
     "The cells of the next row, or what is wrong with it."
-    try: return next(csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True), [])
+    try: return with_cells_of(most, lambda: next(csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True), []))
     except csv.Error as e:
-        return "a quoted cell does not end" if "end of data" in str(e) or "field larger" in str(e) else f"a quotation mark stands where none can ({e})"
+        if "field larger" in str(e): return f"a cell has more than {most:,} characters, or a quoted one does not end"
+        return "a quoted cell does not end" if "end of data" in str(e) else f"a quotation mark stands where none can ({e})"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #0988cec2
 @dataclass(frozen=True)
@@ -156,7 +168,10 @@ def open_table(
     limits: Limits = LIMITS,
 ) -> Table:
     "The file's encoding, delimiter and columns; raises `Refused` if it is no table."
-    path = Path(path)
+    path = as_path(path, "load_table")
+    for name, mark in (("delimiter", delimiter), ("quotechar", quotechar)):
+        if not (mark is None and name == "delimiter") and not (isinstance(mark, str) and len(mark) == 1 and mark not in "\r\n\0"): raise ConfigError(f"{name} is {mark!r}", "load_table", "Give one character")
+    if delimiter == quotechar: raise ConfigError(f"delimiter and quotechar are both {delimiter!r}", "load_table")
     check_file(path, encoding, limits)
     guess = Guess(encoding) if encoding else find_encoding(path)
     table = Table(path, guess.encoding, delimiter or ",", (), quotechar)
@@ -172,26 +187,24 @@ def open_table(
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #bc7bfde8
 def check_file(path: Path, encoding: str | None, limits: Limits) -> None:
-    "Refuse what is no regular, non-empty file within the limits, without reading it."
-    if not path.is_file(): raise Refused("there is no such file", path.name)
-    size = path.stat().st_size
-    if not size: raise Refused("the file is empty", path.name)
-    if size > limits.bytes: raise Refused(f"the file has {size:,} bytes, the limit is {limits.bytes:,}", path.name, "Raise Limits(bytes=…)")
-    with open(path, "rb") as f: kind = kind_of(f.read(16))
+    "Refuse what is no regular, non-empty file within the limits, without reading it; raises `ConfigError` for an encoding that is none."
+    check_encoding(encoding)
+    with open_file(path, limits) as f: kind = kind_of(f.read(16))
     if kind: raise Refused(f"it is {kind}, not text", path.name)
-    try: codecs.lookup(encoding or "utf-8")
-    except LookupError as e: raise ConfigError(f"encoding is {encoding!r}, which Python does not know") from e
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #cfe719f3
 def _choose(table: Table, texts: Sequence[str] | None, own: str | None, kept: Sequence[str] | None) -> tuple[list[int], list[int]]:
     "Positions of the text columns and of the metadata columns; raises `Refused` for a column that the table lacks."
-    for option, names in (("text_columns", texts), ("metadata_columns", kept)):
-        if isinstance(names, str): raise ConfigError(f"{option} is the string {names!r}", "load_table", "Give a list of column names")
-    missing = [c for c in (*(texts or ()), *(kept or ()), *([own] if own is not None else [])) if c not in table.columns]
-    if missing: raise Refused(f"there is no column {missing[0]!r}", table.path.name, f"Its columns are {', '.join(table.columns)}")
-    texts = texts if texts is not None else [c for c in table.columns if c != own and c not in (kept or ())]
-    kept = kept if kept is not None else [c for c in table.columns if c != own and c not in texts]
-    return [table.columns.index(c) for c in texts], [table.columns.index(c) for c in kept]
+    check_lists("load_table", text_columns=texts, metadata_columns=kept)
+    check_texts("load_table", id_column=own)
+    place = {name: n for n, name in enumerate(table.columns)}
+    missing = [c for c in (*(texts or ()), *(kept or ()), *([own] if own is not None else [])) if c not in place]
+    if missing: raise Refused(f"there is no column {missing[0]!r}", table.path.name, f"Its columns are {', '.join(table.columns[:50])}")
+    taken = {own, *(kept or ())}
+    texts = texts if texts is not None else [c for c in table.columns if c not in taken]
+    taken = {own, *texts}
+    kept = kept if kept is not None else [c for c in table.columns if c not in taken]
+    return [place[c] for c in texts], [place[c] for c in kept]
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #6cd258bb
 def load_table(

@@ -13,11 +13,12 @@ from typing import Any
 
 from ..core.documents import Document, Heading
 from ..core.errors import ConfigError
+from .base import LIMITS, Limits, Refused, as_path, check_lists, clean, kind_of, plain, read_bytes
 from .charset import guess_encoding
-from .base import LIMITS, Limits, Refused, clean, kind_of, plain, read_bytes
 
 # %% auto #0
-__all__ = ['byte_order_mark', 'decode', 'front_matter', 'structure', 'keep', 'source_offset', 'load_markdown', 'load_text']
+__all__ = ['byte_order_mark', 'decode', 'text_encoding', 'check_encoding', 'front_matter', 'structure', 'keep', 'source_offset',
+           'load_markdown', 'load_text']
 
 # %% ../../nbs/02_ingest/05_text.ipynb #1100839f
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -32,14 +33,14 @@ def byte_order_mark(data: bytes) -> str | None:
 
 def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any]]:
     "The text of `data`, and what to report: `encoding`, the `encoding_alternatives` of a guess, and `encoding_errors` (bytes replaced by U+FFFD) where there are any."
+    check_encoding(encoding, "decode")
     encoding = encoding or byte_order_mark(data)
     if encoding is None and len(data.translate(None, _CONTROL_BYTES)) < 0.99 * len(data):
         raise Refused(f"it is {kind_of(data[:16]) or 'binary data'}, not text", "", "" if kind_of(data[:16]) else "If it is UTF-16 without a mark, say encoding='utf-16-le'")
     try:
         if encoding: return data.decode(encoding), {"encoding": encoding}
         if _ESCAPED not in data: return data.decode("utf-8"), {"encoding": "utf-8"}
-    except LookupError as e: raise ConfigError(f"encoding is {encoding!r}, which Python does not know") from e
-    except UnicodeDecodeError: pass
+    except UnicodeError: pass
     text = data.decode(encoding or "utf-8", errors="replace")
     broken, valid = text.count("\ufffd"), sum(c > "\x7f" and c != "\ufffd" for c in text)
     if encoding or valid > 4 * broken: return text, {"encoding": encoding or "utf-8", "encoding_errors": broken}
@@ -47,8 +48,34 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any
     text, doubt = data.decode(guess.encoding, errors="replace"), {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
     return text, {"encoding": guess.encoding} | doubt | ({"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {})
 
+# %% ../../nbs/02_ingest/05_text.ipynb #d5766d92
+_NO_CHARSETS = {"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "mbcs", "oem"}
+
+def text_encoding(name: Any) -> str | None:
+    "Python's name for an encoding in which texts are written; None for any other name."
+    if not isinstance(name, str) or not 0 < len(name) < 100: return None
+    try: found = codecs.lookup(name)
+    except (LookupError, ValueError, TypeError, ImportError, AttributeError, OSError): return None      # not known, or a name that no module can have
+    return found.name if getattr(found, "_is_text_encoding", True) and found.name.replace("-", "_") not in _NO_CHARSETS else None
+
+def check_encoding(name: str | None, owner: str = "") -> None:
+    "Raise `ConfigError` for an `encoding=` that is none; None stands for finding out."
+    if name is not None and text_encoding(name) is None:
+        raise ConfigError(f"encoding is {name!r}, which is no encoding of text that Python knows", owner, "Such as 'utf-8', 'cp1252' or 'shift_jis'; None finds out")
+
 # %% ../../nbs/02_ingest/05_text.ipynb #2c80a0a9
 _FRONT = re.compile(r"---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n+|\Z)", re.S)
+
+def _check_size(node: Any, most: int = 10_000) -> None:
+    "Raise `ValueError` for YAML that would expand to more than so many nodes: each mapping can take the one before it ten times."
+    sizes: dict[int, int] = {}
+    def size(n: Any, depth: int) -> int:
+        if depth > 100: raise ValueError("nested too deep")
+        if id(n) not in sizes:
+            inside = [x for pair in n.value for x in pair] if n.id == "mapping" else n.value if n.id == "sequence" else ()
+            sizes[id(n)] = 1 + sum(size(x, depth + 1) for x in inside)
+        return sizes[id(n)]
+    if node is not None and size(node, 0) > most: raise ValueError(f"more than {most} nodes")
 
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
@@ -56,6 +83,7 @@ def front_matter(text: str) -> tuple[dict[str, Any], int]:
     if not found: return {}, 0
     import yaml
     try:
+        _check_size(yaml.compose(found[1] or "{}", Loader=yaml.SafeLoader))
         data = yaml.safe_load(found[1] or "{}")
         return (plain(data), found.end()) if isinstance(data, dict) else ({}, 0)
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as e:
@@ -63,11 +91,17 @@ def front_matter(text: str) -> tuple[dict[str, Any], int]:
 
 # %% ../../nbs/02_ingest/05_text.ipynb #5e530348
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}(?=[^`]*$)|~{3,})[ \t]*([^\s{`]*)")
-_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)(.*?)(?:[ \t]+#+)?[ \t]*$")
+_ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+|$)(.*)")
 _RULE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#<]|[-*+][ \t]|\d+[.)][ \t]|(?:[-*_][ \t]*){3,}$)")
 
 # %% ../../nbs/02_ingest/05_text.ipynb #2b7813e7
+def _closed(title: str) -> str:
+    "A title without the spaces and the closing `#` behind it."
+    title = title.rstrip(" \t")
+    bare = title.rstrip("#")
+    return bare.rstrip(" \t") if bare.endswith((" ", "\t")) and bare.strip(" \t") else title
+
 def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str], ...]]:
     "Headings of a Markdown text, and its fenced blocks as (start, end, language), fence lines included."
     heads, fenced, opened, title, at = [], [], None, None, 0        # title: a one-line paragraph so far, as (start, end)
@@ -77,7 +111,7 @@ def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str
             if len(bare) >= len(opened[1]) and set(bare) == {opened[1][0]}: fenced.append((opened[0], end, opened[2])); opened = None
         elif m := _FENCE.match(line): opened, title = (at, m[1], m[2].lower()), None
         elif m := _ATX.match(line):
-            if m[2]: heads.append(Heading(len(m[1]), m[2], at + m.start(2), at + m.end(2)))
+            if words := _closed(m[2]): heads.append(Heading(len(m[1]), words, at + m.start(2), at + m.start(2) + len(words)))
             title = None
         elif title and (m := _RULE.match(line)): heads.append(Heading(1 if m[1][0] == "=" else 2, text[slice(*title)], *title)); title = None
         elif not line.strip(): title = None
@@ -113,12 +147,12 @@ def load_markdown(
     limits: Limits = LIMITS,
 ) -> Document:
     "A Markdown file: its source as text, front matter as metadata, headings outside code."
-    path = Path(path)
-    if isinstance(drop_fences, str): raise ConfigError(f"drop_fences is the string {drop_fences!r}", "load_markdown", f"Give a list of languages, such as [{drop_fences!r}]")
+    path = as_path(path, "load_markdown")
+    check_lists("load_markdown", drop_fences=drop_fences)
     text, said = decode(read_bytes(path, limits), encoding)
     text = clean(text)
     meta, begin = front_matter(text)
-    unwanted = {d.lower() for d in drop_fences}
+    unwanted = {d.lower() for d in drop_fences or ()}
     drop = [(0, begin)] + [(s, min(e + 1, len(text))) for s, e, language in structure(text)[1] if language in unwanted and s >= begin]
     body, source_map = keep(text, [d for d in drop if d[1] > d[0]])
     if not body.strip(): raise Refused("there is no text in it", path.name)
@@ -128,7 +162,7 @@ def load_markdown(
 # %% ../../nbs/02_ingest/05_text.ipynb #a1a36253
 def load_text(path: str | Path, *, doc_id: str, encoding: str | None = None, limits: Limits = LIMITS) -> Document:
     "A plain text file: nothing in it is structure."
-    path = Path(path)
+    path = as_path(path, "load_text")
     text, said = decode(read_bytes(path, limits), encoding)
     text = clean(text)
     if not text.strip(): raise Refused("there is no text in it", path.name)

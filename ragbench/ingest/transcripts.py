@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..core.documents import Document, Turn
-from .base import LIMITS, Limits, Refused, TextBuilder, clean, read_bytes
+from ..core.errors import ConfigError
+from .base import LIMITS, Limits, Refused, TextBuilder, as_path, clean, read_bytes
 from .text import decode, front_matter
 
 # %% auto #0
@@ -31,11 +32,12 @@ class Said(NamedTuple):
 
 def merge(pieces: Iterable[Said]) -> list[Said]:
     "Consecutive turns of one named speaker as one, at the time of the first."
-    out: list[Said] = []
+    out: list[tuple[Said, list[str]]] = []
     for p in pieces:
-        if out and p.turn and out[-1].turn and p.speaker and p.speaker == out[-1].speaker: out[-1] = out[-1]._replace(words=f"{out[-1].words} {p.words}")
-        else: out.append(p)
-    return out
+        before = out[-1][0] if out else None
+        if before and p.turn and before.turn and p.speaker and p.speaker == before.speaker: out[-1][1].append(p.words)
+        else: out.append((p, [p.words]))
+    return [p._replace(words=" ".join(words)) for p, words in out]
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #312a358d
 class Cue(NamedTuple):
@@ -66,7 +68,7 @@ def read_cues(text: str) -> tuple[list[Cue], list[str]]:
     return cues, notes
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #e986325d
-_VOICE, _TAG = re.compile(r"<v(?:\.[^\s>]*)*[ \t]+([^>]+)>"), re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^}]*\}")
+_VOICE, _TAG = re.compile(r"<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>"), re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 _WORD = r"(?:[\w.'’&-]+|\([^\W\d_][\w ]*\))"
 _NAME = rf"[^\W\d_][\w.'’-]*(?:[ ]{_WORD}){{0,3}}"
 _LABEL = re.compile(rf"(?:>>|[-–])?[ \t]*({_NAME})[ \t]*[:：][ \t]+(\S.*)", re.S)
@@ -180,7 +182,8 @@ def load_transcript(
     limits: Limits = LIMITS,
 ) -> Document:
     "A transcript in VTT, SRT or `Speaker: words`: a paragraph a turn, with speaker and time beside the text."
-    path = Path(path)
+    path = as_path(path, "load_transcript")
+    if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0: raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
     text, said = decode(read_bytes(path, limits), encoding)
     meta, begin = front_matter(clean(text))
     text = clean(text)[begin:]

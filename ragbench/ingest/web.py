@@ -5,25 +5,30 @@
 # %% ../../nbs/02_ingest/13_web.ipynb #2c6393a6
 from __future__ import annotations
 
+import logging
+import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from ..core.documents import Corpus, Document, Refusal
-from ..core.errors import ConfigError, MissingExtra, at_least
-from .base import LIMITS, Limits, Refused, clean, read_bytes, tidy
+from ..core.errors import ConfigError, MissingExtra, RagbenchError
+from ..core.processes import temporary_folder
+from .base import LIMITS, Limits, Refused, as_path, clean, corpus_of, read_bytes, tidy, whole_number
 from .fetch import WEB_LIMITS, Answer, Web, httpx_module, normal_url
 from .robots import Robots
-from .text import structure
+from .text import structure, text_encoding
+from .workers import RESERVE, Lost, Worker, circumstances
+
+logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['FileReader', 'FILE_TYPES', 'USER_AGENT', 'Page', 'read_html', 'html_document', 'load_html', 'file_ending', 'Visit',
-           'load_url']
+__all__ = ['logger', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document', 'load_html',
+           'file_ending', 'read_page', 'Visit', 'load_url']
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c9beb75
 def _trafilatura() -> Any:
@@ -44,8 +49,8 @@ def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
     trafilatura = _trafilatura()
     from trafilatura.utils import load_html
-    try: source = data.decode(charset) if charset else data
-    except (LookupError, UnicodeDecodeError): source = data                       # a header that is wrong about its page: the page's own word
+    try: source = data.decode(known) if (known := text_encoding(charset)) else data
+    except UnicodeError: source = data                                            # a header that is wrong about its page: the page's own word
     tree = load_html(source)
     if tree is None: raise Refused("it is not HTML", url)
     metadata, links = _about(tree, url), [a.get("href") for a in tree.iter("a") if a.get("href")]
@@ -77,7 +82,7 @@ def html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document
 
 def load_html(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Document:
     "An HTML file: its main content as Markdown, with headings and what the page says about itself."
-    path = Path(path)
+    path = as_path(path, "load_html")
     try: page = read_html(read_bytes(path, limits))
     except RecursionError as e: raise Refused("it nests too deep", path.name) from e
     return html_document(doc_id, page, str(path))
@@ -97,17 +102,26 @@ def file_ending(answer: Answer) -> str | None:
     return named if vague and named in FILE_TYPES.values() else FILE_TYPES.get(answer.type)
 
 # %% ../../nbs/02_ingest/13_web.ipynb #b0bd9e98
-def _host(url: str) -> str: return httpx_module().URL(url).netloc.decode()
+def _host(url: str) -> str: return url.split("/", 3)[2]                   # of a URL in its normal form
 
 def _or_none(url: str, base: str) -> str | None:
     "The normal form of a link; None for what cannot be followed, such as mailto:."
     try: return normal_url(url, base) if url else None
     except Refused: return None
 
+def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple[Page, str | None, list[str]]:
+    "A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this takes place in a worker."
+    try: page = read_html(data, url, charset)
+    except RecursionError as e: raise Refused("it nests too deep") from e
+    base = _or_none(page.base, url) or url
+    links = dict.fromkeys(link for href in dict.fromkeys(page.links) if (link := _or_none(href, base))) if follow else ()
+    return page._replace(links=[]), _or_none(page.metadata.pop("canonical_url", ""), base), list(links)
+
 # %% ../../nbs/02_ingest/13_web.ipynb #33be533a
 class Visit:
     "The state of one crawl: documents and errors so far, and under which names a page is known."
-    def __init__(self, web: Web, robots: Robots, same_host: bool, delay: float, max_depth: int, files: FileReader | None = None):
+    def __init__(self, web: Web, robots: Robots, same_host: bool, delay: float, max_depth: int, files: FileReader | None = None, worker: Worker | None = None):
+        self.worker, self.folder = worker, None                            # folder: for what is no page
         self.web, self.robots, self.same_host, self.delay, self.max_depth, self.files = web, robots, same_host, delay, max_depth, files
         self.hosts, self.last, self.names, self.documents, self.errors = set(), {}, {}, [], []     # names: URL or canonical URL -> id
 
@@ -119,6 +133,16 @@ class Visit:
         time.sleep(max(0.0, self.last.get(host, -1e9) + max(self.delay, self.robots.delay(station)) - time.monotonic()))
         self.last[host] = time.monotonic()
 
+    def read(self, answer: Answer, follow: bool) -> tuple[Page, str | None, list[str]]:
+        "What `read_page` makes of an answer, in the worker if there is one."
+        job, limits = (answer.body, answer.url, answer.charset, follow), self.web.limits
+        found = self.worker.run(read_page, job, limits.seconds, limits.memory) if self.worker else read_page(*job)
+        if isinstance(found, Lost): raise Refused(found.reason)
+        return found
+
+    def close(self) -> None:
+        if self.folder: shutil.rmtree(self.folder, ignore_errors=True)
+
     def load(self, url: str, depth: int) -> list[str]:
         "Load one page; returns the URLs it links to. Raises `Refused` where there is no new document."
         answer = self.web.get(url, lambda station: self.check(station, not depth))
@@ -126,15 +150,12 @@ class Visit:
         if answer.url in self.names: raise Refused(f"it redirects to {answer.url}, which is loaded")
         if not depth: self.hosts.add(_host(answer.url))
         if answer.type not in ("text/html", "application/xhtml+xml"): return _load_file(self, answer, depth)
-        try: page = read_html(answer.body, answer.url, answer.charset)
-        except RecursionError as e: raise Refused("it nests too deep") from e
-        base = _or_none(page.base, answer.url) or answer.url
-        canonical = _or_none(page.metadata.pop("canonical_url", ""), base)
+        page, canonical, links = self.read(answer, depth < self.max_depth)
         name = canonical if canonical and _host(canonical) in self.hosts else answer.url
         if name in self.names: raise Refused(f"it is a copy of {self.names[name]}, by its own word")
         self.names |= {name: answer.url, answer.url: answer.url}
         self.documents.append(html_document(answer.url, page, answer.url, url=answer.url, depth=depth, **({"canonical_url": canonical} if canonical else {})))
-        return [link for href in page.links if (link := _or_none(href, base))]
+        return links
 
 # %% ../../nbs/02_ingest/13_web.ipynb #f0869560
 def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
@@ -142,15 +163,18 @@ def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
     ending = file_ending(answer)
     if ending is None or visit.files is None: raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
     visit.names[answer.url] = answer.url
-    with TemporaryDirectory(prefix="ragbench-") as folder:
-        path = Path(folder, f"file{ending}")
-        path.write_bytes(answer.body)
-        found = list(visit.files(path, answer.url))
+    visit.folder = visit.folder or temporary_folder("ragbench-web-")         # what a killed visit left is swept here
+    path = visit.folder / f"file{ending}"
+    path.write_bytes(answer.body)
+    try: found = list(visit.files(path, answer.url))
+    finally: path.unlink(missing_ok=True)
     visit.errors += [one for one in found if isinstance(one, Refusal)]
     visit.documents += [replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth}) for one in found if isinstance(one, Document)]
     return []
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c0fb414
+MOST_LINKS = 100_000   # that one visit remembers
+
 def _run(visit: Visit, start: str) -> Corpus:
     waiting, seen, fetched = deque([(start, 0)]), {start}, 0
     visit.hosts.add(_host(start))
@@ -159,13 +183,19 @@ def _run(visit: Visit, start: str) -> Corpus:
         if url in visit.names: continue
         fetched += 1
         try: links = visit.load(url, depth)
-        except Refused as e: visit.errors.append(Refusal(url, f"{e.what}. {e.fix}" if e.fix else e.what)); continue
-        inside = (link for link in dict.fromkeys(links) if not visit.same_host or _host(link) in visit.hosts)
-        new = [link for link in inside if link not in seen] if depth < visit.max_depth else []
+        except Exception as e: visit.errors.append(Refusal(url, _reason(url, e))); continue
+        inside = [link for link in links if not visit.same_host or _host(link) in visit.hosts] if depth < visit.max_depth else []
+        new = [link for link in inside if link not in seen][:MOST_LINKS - len(seen)]
         seen.update(new)
         waiting.extend((link, depth + 1) for link in new)
     if waiting: visit.errors.append(Refusal(waiting[0][0], f"not visited, nor {len(waiting) - 1} more: the limit is {visit.web.limits.pages} pages. Raise Limits(pages=…)"))
-    return Corpus(visit.documents, visit.errors)
+    return corpus_of([*visit.documents, *visit.errors])
+
+def _reason(url: str, error: Exception) -> str:
+    "Why there is no document of a page; what was fetched before stays, whatever happened."
+    if isinstance(error, RagbenchError): return f"{error.what}. {error.fix}" if error.fix else error.what
+    logger.error("%s: the reader failed", url, exc_info=error)
+    return f"the reader failed, which is a mistake of its own ({type(error).__name__}: {str(error)[:200]})"
 
 USER_AGENT = "ragbench (+https://github.com/ragbench/ragbench)"
 
@@ -179,12 +209,23 @@ def load_url(
     allow_private: bool = False,      # also hosts that are not on the public internet; never with URLs that strangers chose
     user_agent: str = USER_AGENT,     # its first word is the name that robots.txt is asked about
     files: FileReader | None = None,  # reads what is not a page; `load_corpus` gives its loaders, None refuses
-    limits: Limits = WEB_LIMITS,      # bytes and seconds a page, pages a visit
+    workers: int | None = None,       # 0: pages are parsed in this process, where nothing bounds their time and memory
+    limits: Limits = WEB_LIMITS,      # bytes and seconds a page (to fetch it, and again to parse it), memory to parse it, pages a visit
 ) -> Corpus:
     "The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only for arguments."
-    at_least("max_depth", max_depth, 0, "load_url")
-    if not isinstance(delay, int | float) or delay < 0: raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
+    whole_number("max_depth", max_depth, 0, "load_url")
+    if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < float("inf"): raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
+    if not isinstance(url, str): raise ConfigError(f"the URL is of type {type(url).__name__}", "load_url", "Give a URL such as https://example.org/docs/")
+    if workers is not None: whole_number("workers", workers, 0, "load_url")
+    _trafilatura()                                                         # what is not installed is said before anything is fetched
     try: start = normal_url(url)
     except Refused as e: raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
-    with (web := Web(limits, max_redirects, allow_private, user_agent)).http:
-        return _run(Visit(web, Robots(web, user_agent), same_host, delay, max_depth, files), start)
+    at, [worker] = circumstances(), [None] if workers == 0 else RESERVE.take(1, ("ragbench.ingest.web", "trafilatura", "htmldate"))
+    visit = None
+    try:
+        with (web := Web(limits, max_redirects, allow_private, user_agent)).http:
+            visit = Visit(web, Robots(web, user_agent), same_host, delay, max_depth, files, worker)
+            return _run(visit, start)
+    finally:
+        if visit: visit.close()
+        if worker: RESERVE.give([worker], at)
