@@ -13,14 +13,17 @@ import pytest
 import ragbench as rb
 from ragbench.core.charts import Chart
 from ragbench.core.errors import DataError, RagbenchError, StoreError
-from ragbench.core.fingerprint import canonical
+from ragbench.core.fingerprint import canonical, hash64
 from ragbench.core.vectors import Space, Vectors, unit
+from ragbench.index import faiss_base
 from ragbench.index.advise import Judge, advise
 from ragbench.index.databases import WithMetadata
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_files import read_header, verify_index
 from ragbench.index.faiss_shards import build_shards, lists_to_disk, save_shards
 from ragbench.index.guard import ann_recall, guard
+from ragbench.search import postings
+from ragbench.system import context
 from ragbench.system.labels import label
 
 RNG = np.random.default_rng(20)
@@ -430,3 +433,39 @@ def test_what_faiss_would_refuse_from_inside_is_said(config, said):
 def test_shards_of_flat_are_flat():
     whole, parts = rb.FaissFlat("l2").build(RAW), build_shards(rb.FaissFlat("l2"), RAW, 3)
     for a, b in zip(whole.search(ASKED, 10), parts.search(ASKED, 10)): np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+# Memory
+
+def scores_of_everything(monkeypatch, large, block, full, engine):
+    for name, value in (("LARGE", large), ("BLOCK", block), ("FULL", full)): monkeypatch.setattr(postings, name, value)
+    rng = np.random.default_rng(8)
+    words = np.array([f"word{i}" for i in range(300)])
+    texts = [" ".join(words[rng.zipf(1.5, size=rng.integers(0, 50)) % 300]) for _ in range(900)]
+    searcher = engine.build(texts)
+    return searcher.postings, searcher.search([" ".join(words[rng.zipf(1.3, size=6) % 300]) for _ in range(40)], 900)
+
+
+@pytest.mark.parametrize("engine", [rb.FTS5(), rb.FTS5(weights=(1.0, 0.1)), rb.FTS5(bm25=postings.BM25("bm25l"))], ids=repr)
+def test_many_postings_are_narrow_and_score_the_same_to_the_last_bit(engine, monkeypatch):
+    usual, want = scores_of_everything(monkeypatch, 1 << 24, 1 << 20, 1 << 29, engine)
+    assert usual.docs.dtype == np.int64 and not usual.large
+    for large, block, full in ((1 << 24, 64, 1 << 29), (10, 64, 0), (10, 1 << 20, 20_000)):
+        narrow, answer = scores_of_everything(monkeypatch, large, block, full, engine)
+        for a, b in zip(want, answer): np.testing.assert_array_equal(a, b)
+        if large == 10: assert narrow.docs.dtype == np.int32 and narrow.tf.dtype == np.float32 and "weights" not in vars(narrow) and sum(r.nbytes for r in narrow._rows.values()) <= full
+
+
+def test_a_tie_that_takes_most_of_an_index_is_answered_a_part_at_a_time(monkeypatch):
+    flat, texts, sizes, parts = rb.FaissFlat().build(np.repeat(RAW[:2], 600, axis=0)), [f"q{i}" for i in range(30)], [], []
+    hashes, search, of = hash64([str(i) for i in range(1200)]), type(flat).search, type(flat).vectors_of
+    monkeypatch.setattr(type(flat), "search", lambda s, q, k, where=None: (sizes.append(len(q) * k), search(s, q, k, where))[1])
+    monkeypatch.setattr(type(flat), "vectors_of", lambda s, rows: (parts.append(len(rows)), of(s, rows))[1])
+    queries = Vectors(np.repeat(RAW[:1], 30, axis=0))
+    want = context.search_fair(flat, queries, texts, hashes, 10)
+    assert max(sizes) == 30 * 1200
+    sizes.clear(), parts.clear()
+    monkeypatch.setattr(context, "CELLS", 2000)
+    monkeypatch.setattr(faiss_base, "BLOCK", 3200)
+    for a, b in zip(want, context.search_fair(flat, queries, texts, hashes, 10)): np.testing.assert_array_equal(a, b)
+    assert max(sizes) <= 2000 and max(parts) == 100

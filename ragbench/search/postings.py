@@ -20,8 +20,8 @@ from ..core.runs import pad
 from .words import identifier
 
 # %% auto #0
-__all__ = ['METHODS', 'BM25', 'best', 'Postings', 'scores_of', 'held_by', 'search_postings', 'read_postings', 'index_digest',
-           'kept_postings']
+__all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'scores_of', 'held_by', 'search_postings',
+           'read_postings', 'index_digest', 'kept_postings']
 
 # %% ../../nbs/06_search/00b_postings.ipynb #cf09c7a4
 METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
@@ -74,13 +74,16 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
     return found[np.argsort(-scores[found], kind="stable")[:k]]
 
 # %% ../../nbs/06_search/00b_postings.ipynb #bf656eed
+LARGE = 1 << 24     # postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
+BLOCK = 1 << 20     # postings that are worked on at a time
+
 @dataclass(frozen=True, eq=False)
 class Postings:
     "Who holds which word: list `i` is `docs[indptr[i]:indptr[i + 1]]`, with `tf` (weighted) occurrences in each."
     words: list[bytes] = field(repr=False)
     indptr: np.ndarray = field(repr=False)   # (n_words + 1,) int64
-    docs: np.ndarray = field(repr=False)     # (nnz,) int64, positions of passages, rising within a list
-    tf: np.ndarray = field(repr=False)       # (nnz,) float64
+    docs: np.ndarray = field(repr=False)     # (nnz,) int64, or int32 where there are many: positions of passages, rising within a list
+    tf: np.ndarray = field(repr=False)       # (nnz,) float64, or float32 where there are many and it holds them exactly
     length: np.ndarray = field(repr=False)   # (n,) int64, words of each passage
     rowids: np.ndarray = field(repr=False)   # (n,) int64, what FTS5 calls each passage
     bm25: BM25 = BM25()
@@ -88,17 +91,36 @@ class Postings:
     def __len__(self) -> int: return len(self.rowids)
     def __repr__(self) -> str: return f"Postings({len(self.words):,} words × {len(self):,} passages, {len(self.docs):,} postings, {self.bm25})"
     @property
-    def nbytes(self) -> int: return sum(a.nbytes for a in (self.indptr, self.docs, self.tf, self.length, self.rowids, self.weights)) + sum(map(len, self.words))
+    def nbytes(self) -> int: return sum(a.nbytes for a in (self.indptr, self.docs, self.tf, self.length, self.rowids, *([] if self.large else [self.weights]))) + sum(map(len, self.words))
+    @property
+    def large(self) -> bool: return len(self.docs) > LARGE
 
     @functools.cached_property
     def ids(self) -> dict[bytes, int]: return {w: i for i, w in enumerate(self.words)}
+    @functools.cached_property
+    def idf(self) -> np.ndarray: return self.bm25.idf(np.diff(self.indptr), len(self))
+    @functools.cached_property
+    def norm(self) -> np.ndarray: return 1 - self.bm25.b + self.bm25.b * self.length / max(self.length.sum() / max(len(self), 1), 1e-300)
+
+    def added(self, first: int, last: int) -> np.ndarray:
+        "What the postings of the words `first` to `last` − 1 add to scores, float64."
+        start, end, df = self.indptr[first], self.indptr[last], np.diff(self.indptr[first:last + 1])
+        return np.repeat(self.idf[first:last], df) * self.bm25.saturate(self.tf[start:end].astype(np.float64, copy=False), self.norm[self.docs[start:end]])
 
     @functools.cached_property
     def weights(self) -> np.ndarray:
         "What each posting adds to a score, `(nnz,)` float64."
-        bm25, df = self.bm25, np.diff(self.indptr)
-        norm = (1 - bm25.b + bm25.b * self.length / max(self.length.sum() / max(len(self), 1), 1e-300))[self.docs]
-        return np.repeat(bm25.idf(df, len(self)), df) * bm25.saturate(self.tf, norm)
+        out, first = np.empty(len(self.docs)), 0
+        while first < len(self.words):
+            last = max(first + 1, int(np.searchsorted(self.indptr, self.indptr[first] + BLOCK, "right")) - 1)
+            out[self.indptr[first]:self.indptr[last]] = self.added(first, last)
+            first = last
+        return out
+
+    def list_of(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        "The passages that hold word `i`, and what it adds to each."
+        start, end = self.indptr[i], self.indptr[i + 1]
+        return self.docs[start:end], self.added(i, i + 1) if self.large else self.weights[start:end]
 
     @functools.cached_property
     def matrix(self):
@@ -114,16 +136,17 @@ class Postings:
         return Postings(self.words, self.indptr, self.docs, self.tf, self.length, self.rowids, bm25)
 
 # %% ../../nbs/06_search/00b_postings.ipynb #e5081737
+FULL = 1 << 29      # bytes of full rows that are kept
+
 def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "The score of every passage for one question, `(n,)` float64; 0 where none of its words occurs."
     out, rows = np.zeros(len(postings)), postings._rows
     for i in (postings.ids[w] for w in words if w in postings.ids):
-        start, end = postings.indptr[i], postings.indptr[i + 1]
-        if 8 * (end - start) <= len(out): out[postings.docs[start:end]] += postings.weights[start:end]; continue
-        if i not in rows:
-            full = np.zeros(len(out))
-            full[postings.docs[start:end]] = postings.weights[start:end]
-            rows[i] = full
+        if i in rows: out += rows[i]; continue
+        docs, weights = postings.list_of(i)
+        if 8 * len(docs) <= len(out) or (len(rows) + 1) * out.nbytes > FULL: out[docs] += weights; continue
+        rows[i] = np.zeros(len(out))
+        rows[i][docs] = weights
         out += rows[i]
     return out
 
@@ -162,23 +185,39 @@ def read_postings(
     weigh = dict(zip(names, [*map(float, weights), *[1.0] * len(names)]))
     same, voc = len(set(weigh.values())) == 1, f"temp.{identifier(table + '_instances')}"
     con.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {voc} USING fts5vocab(main, {identifier(table)}, instance)")
-    words, docs, values = [], [np.empty(0, np.int64)], [np.empty(0)]
+    rowids = np.fromiter((i for i, in con.execute(f"SELECT id FROM {identifier(table + '_docsize')} ORDER BY id")), dtype=np.int64)
+    count, words, docs, values, waiting = _Counter(rowids), [], [], [], 0
     for word, rows, cols in con.execute(f"SELECT CAST(term AS BLOB), group_concat(doc), {'NULL' if same else 'group_concat(col, char(31))'} FROM {voc} GROUP BY term"):
         words.append(word)
         docs.append(np.fromstring(rows, dtype=np.int64, sep=","))
         values.append(np.full(len(docs[-1]), weigh[names[0]]) if cols is None else np.array([weigh[c] for c in cols.split("\x1f")]))
+        if (waiting := waiting + len(docs[-1])) >= BLOCK: count.add(docs, values); docs, values, waiting = [], [], 0
     con.execute(f"DROP TABLE {voc}")
-    rowids = np.array(con.execute(f"SELECT id FROM {identifier(table + '_docsize')} ORDER BY id").fetchall(), dtype=np.int64).reshape(-1)
-    return _count(words, docs, np.concatenate(values), rowids)
+    count.add(docs, values)
+    return count.postings(words)
 
-def _count(words: list[bytes], docs: list[np.ndarray], values: np.ndarray, rowids: np.ndarray) -> Postings:
-    "Occurrences, given word by word and in order of passages, as postings."
-    of_word = np.repeat(np.arange(len(words)), [len(d) for d in docs[1:]])
-    at = np.searchsorted(rowids, np.concatenate(docs))
-    new = np.ones(len(at), dtype=bool)
-    new[1:] = (np.diff(of_word) != 0) | (np.diff(at) != 0)
-    tf = np.bincount(np.cumsum(new) - 1, values, minlength=int(new.sum()))
-    return Postings(words, np.searchsorted(of_word[new], np.arange(len(words) + 1)), at[new], tf, np.bincount(at, minlength=len(rowids)), rowids)
+# %% ../../nbs/06_search/00b_postings.ipynb #60be596e
+class _Counter:
+    "Occurrences, given some words at a time and in order of passages, as postings."
+    def __init__(self, rowids: np.ndarray):
+        self.rowids, self.length, self.blocks = rowids, np.zeros(len(rowids), np.int64), []
+
+    def add(self, docs: list[np.ndarray], values: list[np.ndarray]) -> None:
+        "Count the occurrences of the next words."
+        if not docs: return
+        of_word, at = np.repeat(np.arange(len(docs)), [len(d) for d in docs]), np.searchsorted(self.rowids, np.concatenate(docs))
+        new = np.ones(len(at), dtype=bool)
+        new[1:] = (np.diff(of_word) != 0) | (np.diff(at) != 0)
+        tf = np.bincount(np.cumsum(new) - 1, np.concatenate(values), minlength=int(new.sum()))
+        self.length += np.bincount(at, minlength=len(self.rowids))
+        exact = (tf == tf.astype(np.float32)).all()
+        self.blocks.append((np.bincount(of_word[new], minlength=len(docs)), at[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64), tf.astype(np.float32) if exact else tf))
+
+    def postings(self, words: list[bytes]) -> Postings:
+        "All of them: in eight bytes a number where there are few, which is quicker."
+        df, docs, tf = (np.concatenate([empty, *b]) for empty, b in zip((np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)), zip(*self.blocks) if self.blocks else [()] * 3))
+        if len(docs) <= LARGE: docs, tf = docs.astype(np.int64), tf.astype(np.float64)
+        return Postings(words, np.concatenate([[0], np.cumsum(df)]), docs, tf, self.length, self.rowids)
 
 # %% ../../nbs/06_search/00b_postings.ipynb #35e05fd9
 def index_digest(con: sqlite3.Connection, table: str) -> str:

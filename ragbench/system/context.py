@@ -26,9 +26,11 @@ from ..embed.cache import EmbeddingCache, embed_cached
 from .header import headed
 
 # %% auto #0
-__all__ = ['HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
+__all__ = ['CELLS', 'HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/07_system/01_context.ipynb #36170a98
+CELLS = 1 << 22      # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
+
 def search_fair(
     searcher: Any,            # a built index
     queries: Any,             # what it takes: Vectors or texts
@@ -44,14 +46,17 @@ def search_fair(
     filtered = {} if where is None else {"where": takes(searcher.search, "where", where)}
     fetch = min(n, k + 16)
     while len(open_):
-        scores, rows = searcher.search(queries if len(open_) == len(texts) else _take(queries, open_), fetch, **filtered)
-        kth = scores[:, min(k, fetch) - 1].astype(np.float64)
-        short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
-        margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
-        clear = (fetch >= n) | short | (scores[:, -1] < kth - margin)
-        for j in np.flatnonzero(clear):
-            out[open_[j]] = _decide(searcher, _take(queries, open_[j:j + 1]), texts[open_[j]], text_hashes, scores[j].astype(np.float64), rows[j], k)
-        open_, fetch = open_[~clear], min(n, fetch * 4)
+        step, left = max(1, CELLS // fetch), []           # a tie that goes deep takes most of an index for each question
+        for part in (open_[j:j + step] for j in range(0, len(open_), step)):
+            scores, rows = searcher.search(queries if len(part) == len(texts) else _take(queries, part), fetch, **filtered)
+            kth = scores[:, min(k, fetch) - 1].astype(np.float64)
+            short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
+            margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
+            clear = (fetch >= n) | short | (scores[:, -1] < kth - margin)
+            for j in np.flatnonzero(clear):
+                out[part[j]] = _decide(searcher, _take(queries, part[j:j + 1]), texts[part[j]], text_hashes, scores[j].astype(np.float64), rows[j], k)
+            left.append(part[~clear])
+        open_, fetch = np.concatenate(left), min(n, fetch * 4)
     return pad(out, k)
 
 # %% ../../nbs/07_system/01_context.ipynb #bee16249
