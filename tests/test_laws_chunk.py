@@ -211,7 +211,8 @@ def test_one_number_and_many_are_the_same_question(text, name, data):
 def test_lines_are_found_as_a_search_at_every_character_finds_them(text):
     from ragbench.chunk.structure import NUMBERED, STEP, at_lines
     for pattern in (NUMBERED, STEP):
-        assert [(m.span(), m.groups()) for m in at_lines(pattern, text)] == [(m.span(), m.groups()) for m in pattern.finditer(text)]
+        for t in (text, text.lstrip(), "1.1 Scope\n" + text, "Step 1. " + text):     # the first line has no break before it
+            assert [(m.span(), m.groups()) for m in at_lines(pattern, t)] == [(m.span(), m.groups()) for m in pattern.finditer(t)]
 
 
 @settings(max_examples=100, deadline=None)
@@ -225,14 +226,18 @@ def test_a_document_that_fits_is_cut_as_any_other(text, window):
     assert RecursiveChunker(size, overlap)(Document("d", text)).spans.tolist() == trim(text, long).tolist()
 
 
-@settings(max_examples=100, deadline=None)
-@given(TEXTS, st.integers(8, 60))
+FENCED = st.lists(st.sampled_from(["pump ", "valve\n", "\n\n", "\n```\n", "open it. ", "1.2.3 "]), max_size=40).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(FENCED, st.integers(8, 60))
 def test_fences_that_fit_are_whole(text, size):
-    from ragbench.chunk.packing import fences
+    """A fence is what stands from one line of three backticks to the next, both lines included."""
     table = token_table(get_tokenizer("cl100k_base"), text)
-    spans = ParagraphChunker(size, min_size=0)(Document("d", text)).spans
-    for s, e in fences(text).tolist():
-        if table.before(e) - table.before(s) < size - 3: assert not any(s < edge < e and text[s:edge].strip() and text[edge:e].strip() for edge in spans.ravel().tolist())
+    edges = ParagraphChunker(size, min_size=0)(Document("d", text)).spans.ravel().tolist()
+    marks = [at for at in range(len(text)) if text.startswith("```", at) and (at == 0 or text[at - 1] == "\n")]
+    for s, e in zip(marks[::2], (m + 3 for m in marks[1::2])):
+        if table.before(e) - table.before(s) < size - 3: assert not any(s < edge < e and text[s:edge].strip() and text[edge:e].strip() for edge in edges)
 
 
 def test_fields_tile_what_was_chosen():
