@@ -91,6 +91,33 @@ def test_an_answer_that_a_threshold_emptied_says_so(retrieve, tmp_path):
         with pytest.warns(ThresholdWarning, match="the highest score was"): rb.bench(corpus(), gold, built.system, store=tmp_path, rounds=0)
 
 
+def test_a_threshold_of_an_index_that_its_metric_cannot_reach():
+    for metric, top in (("cosine", 1), ("l2", 0)):
+        assert rb.QdrantIndex(metric=metric, threshold=top).threshold == top
+        with pytest.raises(ConfigError, match=f"threshold is {top + 0.5:g}, and no score of metric='{metric}' can exceed {top}"): rb.QdrantIndex(metric=metric, threshold=top + 0.5)
+    assert rb.QdrantIndex(metric="ip", threshold=7.0).threshold == 7.0
+
+
+@pytest.mark.parametrize("chunk", [None, 1.5, True, -1, 10**9, "nowhere", [1], object()], ids=lambda c: f"{c!r:.12}")
+def test_explaining_a_chunk_that_is_not_there(chunk):
+    built = rb.System(CHUNK, BOTH[1]).build(corpus())
+    with pytest.raises(DataError, match="Give a row of the system's chunks"): built.explain("pump", chunk)
+
+
+@pytest.mark.parametrize("system", [
+    rb.System(CHUNK, BOTH[1], min_score=0.5), rb.System(CHUNK, rb.Lexical(rb.FTS5(match="and"))), rb.System(CHUNK, BOTH[0], expand=ParentSection(), per_document=1),
+    rb.System(CHUNK, rb.Hybrid(*BOTH), header="section", boosts=Boosts([Boost({"status": "active", "format": "text"}, 0.2), Boost({"doc": ["d1", "d2"]}, -0.1)]))], ids=lambda s: f"{s!r:.60}")
+def test_explain_agrees_with_what_is_found(system):
+    built = system.build(corpus())
+    for where in (None, {"status": "active"}, {"doc": ["d1", "d3"]}):
+        found = built.search("the valve of tank 3", k=20, where=where)
+        ranks = {int(r): i + 1 for i, r in enumerate(found.rows[0]) if r >= 0}
+        for row in range(len(built.chunks)):
+            e = built.explain("the valve of tank 3", row, where=where)
+            if system.expand is None: assert e.rank == ranks.get(row, 0), (row, e)
+            elif row in set(found.origin[0].tolist()): assert 0 < e.rank <= len(ranks)
+
+
 # places
 
 class Nothing: pass

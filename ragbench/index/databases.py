@@ -139,6 +139,8 @@ class DatabaseIndex:
         one_of_few("metric", self.metric, METRICS, name)
         for t in self.threshold if isinstance(self.threshold, list) else [self.threshold]:
             if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t): raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
+            top = {"cosine": 1, "l2": 0}.get(self.metric) if isinstance(self.metric, str) else None
+            if t is not None and top is not None and t > top: raise ConfigError(f"threshold is {t:g}, and no score of metric={self.metric!r} can exceed {top}", name, "Give a lower one")
         for f, (low, high) in limits.items():
             if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None: continue
             values = at_least(f, getattr(self, f), low, name)

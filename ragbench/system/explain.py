@@ -172,7 +172,7 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
         found = [i for i in range(len(built.chunks)) if built.chunks.id(i) == chunk]
         if not found: raise DataError(f"there is no chunk {chunk!r}", "explain", "Give a row of the system's chunks, or an id of one")
         return found[0]
-    if not 0 <= int(chunk) < len(built.chunks): raise DataError(f"row {chunk} of {len(built.chunks)} chunks", "explain", "Give a row of the system's chunks, or an id of one")
+    if isinstance(chunk, bool) or not isinstance(chunk, (int, np.integer)) or not 0 <= chunk < len(built.chunks): raise DataError(f"row {chunk!r:.40} of {len(built.chunks)} chunks", "explain", "Give a row of the system's chunks, or an id of one")
     return int(chunk)
 
 def explain(built: BuiltSystem, query: str, chunk: int | str, where: Any = None) -> Explanation:
