@@ -12,6 +12,7 @@ import numpy as np
 from ..core.errors import DataError, at_least
 from ..core.estimates import FEWEST_SCORES, estimate, without_interval
 from ..core.numbers import number
+from ..core.numbers import percent
 from .statistics import _level, _table, grouped, resampled_means
 
 # %% auto #0
@@ -46,7 +47,7 @@ class Agreement:
         if np.isnan(self.low): return f"{said} ({without_interval(min(self.queries))})."
         word = "agree as well as each agrees with itself" if self.high >= np.nanmin(self.itself) else "agree less than each agrees with itself"
         return (f"{said}; with themselves {number(self.itself[0], '.2f') or 'not known'} and {number(self.itself[1], '.2f') or 'not known'}: "
-                f"they {word}, and name the same first in {self.same_first:.0%} of resamples of {self.queries[0]} and {self.queries[1]} questions.")
+                f"they {word}, and name the same first in {percent(self.same_first, 0)} of resamples of {self.queries[0]} and {self.queries[1]} questions.")
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #ec80ade4
 def order_agreement(

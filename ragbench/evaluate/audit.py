@@ -13,6 +13,7 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import DataError, at_least
 from ..core.gold import Gold
+from ..core.numbers import percent
 from ..core.spans import overlap, union
 from ..core.tokenizers import Tokenizer
 from .evidence import QueryEvidence, evidence_of
@@ -57,7 +58,7 @@ class Truncation:
         return self.unread / self.gold if self.gold else 0.0
 
     def __str__(self) -> str:
-        return f"{self.truncated:,} of {self.chunks:,} chunks truncated; {self.share:.1%} of the gold lies past every window"
+        return f"{self.truncated:,} of {self.chunks:,} chunks truncated; {percent(self.share)} of the gold lies past every window"
 
 # %% ../../nbs/08_evaluate/03_audit.ipynb #7bf929b0
 def truncation(

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, at_least
 from ..core.numbers import number
+from ..core.numbers import percent
 from .statistics import _on_grid, _table
 
 # %% auto #0
@@ -50,7 +51,7 @@ class Optimism:
     stability: float
 
     def __str__(self) -> str:
-        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {number(self.optimism, '+.3f')}, chosen in {self.stability:.0%} of folds"
+        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {number(self.optimism, '+.3f')}, chosen in {percent(self.stability, 0)} of folds"
 
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #e6132963
 def selection_optimism(

@@ -21,6 +21,7 @@ from ..core.estimates import estimate
 from ..core.numbers import number
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
+from ..core.numbers import percent
 from ..core.runs import Run
 from ..core.store import Store
 from .arrays import KERNELS, array_metrics
@@ -179,7 +180,7 @@ def _verdict(t: FusionTuning) -> str:
     advice = "" if first.p < 0.05 and first.mean_difference > 0 else " Plain RRF, which needs no tuning, will do." if first.p >= 0.05 else " Take plain RRF."
     where = f" It fuses {', '.join(t.names)} in this order, {t.depth} deep." if t.names else ""
     return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {o.in_sample:.3f} in sample; choosing it so is worth {held} held out "
-            f"(optimism {number(o.optimism, '+.3f')}, chosen in {o.stability:.0%} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals, tests and folds are {t.drawn}.")
+            f"(optimism {number(o.optimism, '+.3f')}, chosen in {percent(o.stability, 0)} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals, tests and folds are {t.drawn}.")
 
 def _curve(t: FusionTuning):
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."
