@@ -30,6 +30,7 @@ from .core.fingerprint import FingerprintWarning as FingerprintWarning
 from .core.gold import Gold as Gold
 from .core.qrels import Qrels as Qrels
 from .core.runs import Run as Run
+from .core.store import Store as Store
 from .core.vectors import Vectors as Vectors
 from .embed.fastembed import FastEmbedEmbedder as FastEmbedEmbedder
 from .embed.gemini_embedder import GeminiEmbedder as GeminiEmbedder
