@@ -42,7 +42,7 @@ class Settings:
     depth: int = 100                        # chunks a question
     rounds: int | None = None               # times a question is timed; 0: no timing, None: enough for p95, 3 at most
     timed: int = 72                         # questions that are timed, a seeded sample; 72 calls bound a p95, 368 a p99
-    seconds: float | None = None            # most for all timing; None: a quarter of what the rest takes, 5 at least
+    seconds: float | None = None            # most for all timing; None: a fifth of what the rest takes, 5 at least
     seed: int = 0
 
     def __post_init__(self):

@@ -234,7 +234,7 @@ def bench(
             bar.update()
         rest = time.perf_counter() - began + steps.spared
         bar.close()
-        latency, by_step = timed(steps, chunkings, plan.settings.seconds or max(5.0, rest / 4), progress)
+        latency, by_step = timed(steps, chunkings, plan.settings.seconds or max(5.0, rest / 5), progress)
     return Results(corpus, gold, tuple(done), plan.settings.columns, plan.settings.curve, latency, manifest(plan), by_step)
 
 # %% ../../nbs/09_bench/06_runner.ipynb #568afc9f
