@@ -301,3 +301,26 @@ class Metric:
         results = rb.bench(corpus, gold, system, metrics=["recall@5", space["Metric"]()], store=tmp_path, progress=False)
         seen.append(results.systems[0].scores["first word"].tolist())
     assert seen == [[1.0] * 4, [0.0] * 4]                                # a constant that the metric reads was changed
+
+
+class Tensor:
+    "As much of a tensor of torch as is looked at; its address is in what pickle would write."
+    def __init__(self, *values): self.values = np.array(values)
+    def detach(self): return self
+    def cpu(self): return self
+    def numpy(self): return self.values
+    def __reduce_ex__(self, protocol): return Tensor, (id(self),)
+
+
+class Linear:
+    "As much of a model of torch: weights, and a state that changes with use."
+    def __init__(self, *weights): self._weights, self._calls = Tensor(*weights), 0
+    def state_dict(self): return {"weight": self._weights}
+    def named_parameters(self): return iter(self.state_dict().items())
+    def __repr__(self): return f"Linear({len(self._weights.values)})"
+
+
+def test_a_model_of_torch_is_its_weights():
+    a, b = Linear(1.0, 2.0), Linear(1.0, 2.0)
+    b._calls = 7
+    assert fingerprint(a) == fingerprint(b) != fingerprint(Linear(1.0, 3.0))

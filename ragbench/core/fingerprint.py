@@ -232,9 +232,20 @@ def _dataclass(w: _Walk, value: Any) -> Any:
 # %% ../../nbs/00_core/01_fingerprint.ipynb #e4bf6285
 _HARMLESS = ("logging.Logger", "_thread.lock", "_thread.RLock", "builtins.object", "builtins.ellipsis", "builtins.NotImplementedType", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary", "contextvars.ContextVar")
 
+def _has(x: Any, *methods: str) -> bool: return all(callable(getattr(x, m, None)) for m in methods)
+
+def _numbers(tensor: Any) -> np.ndarray:
+    "A tensor of torch as an array; of a type that numpy lacks, as float32."
+    tensor = tensor.detach().cpu()
+    try: return tensor.numpy()
+    except TypeError: return tensor.float().numpy()
+
 def _held(w: _Walk, x: Any) -> Any:
     "What an object holds, as it is or as pickle would write it; `NotImplemented` where there is no telling."
     cls = type(x)
+    if _has(x, "detach", "cpu", "numpy"): return _numbers(x)
+    if _has(x, "state_dict", "named_parameters"):                         # a model of torch: its weights, and how it prints; the rest changes with use
+        return [dict(x.state_dict()), repr(x), {n: v for n, v in vars(x).items() if is_own(cls.__module__) and not n.startswith("_")}]
     if is_own(cls.__module__) and "__getstate__" in {n for c in cls.__mro__[:-1] for n in vars(c)}: return x.__getstate__()
     writes = cls.__reduce__ is not object.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__module__.startswith("tiktoken.")
     if getattr(x, "__dict__", None) and not writes:
