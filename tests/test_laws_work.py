@@ -65,6 +65,8 @@ def test_a_long_repetitive_question():
     for match, found in (("or", True), ("and", True), ("near", True), ("prefix", True)):
         built = rb.System(rb.from_function(lambda text: [text], identity="whole"), rb.Lexical(FTS5(match=match))).build(corpus)
         assert (built.search("pump " * 20_000, k=2).rows >= 0).all() == found, match
+        assert built.explain("pump " * 20_000, 0).rank > 0
     built = rb.System(rb.from_function(lambda text: [text], identity="whole"), rb.Lexical(FTS5(match="phrase"))).build(corpus)
     with pytest.raises(DataError, match="a question of 20,000 words would take 2.4e.09 steps with match='phrase'. Ask it in fewer words"): built.search("pump " * 20_000)
+    with pytest.raises(DataError, match="Ask it in fewer words"): built.explain("pump " * 20_000, 0)
     assert built.search("the valve of").of(0).size == 1

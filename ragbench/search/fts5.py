@@ -22,8 +22,8 @@ from .work import SHORT, WORTH, check_work, steps
 from .words import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'terms_of', 'use_postings', 'stamp', 'fill_table', 'FTS5',
-           'texts_of', 'check_table']
+__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'terms_of', 'use_postings', 'expressions', 'stamp',
+           'fill_table', 'FTS5', 'texts_of', 'check_table']
 
 # %% ../../nbs/06_search/00_fts5.ipynb #a3af9ed8
 def rows_of(
@@ -75,11 +75,8 @@ class FTS5Searcher:
         if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else rows_of(where, len(self))
         if use_postings(self, queries): return search_postings(self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and")
-        terms = terms_of(self, queries)
-        apart = [self.engine.match == "near" and len(set(t)) > self.engine.near + 2 for t in terms]   # so many words cannot stand so near
-        for t, never in zip(terms, apart): check_work(self.con, self.table, [] if never else t, self.engine.match)
         within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
-        matches = ["" if never else f"{within}({m})" if m and within else m for m, never in zip(map(self.kept["compile"], queries), apart)]
+        matches = [f"{within}({m})" if m and within else m for m in expressions(self, queries)]
         return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
 
     @property
@@ -112,6 +109,13 @@ def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     long = max(map(len, words), default=0) > LONG or any(steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT)
     if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]: return long
     return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
+
+def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
+    "The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that is too much work."
+    engine, terms = searcher.engine, terms_of(searcher, queries)
+    apart = [engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms]     # so many words cannot stand so near
+    for t, never in zip(terms, apart): check_work(searcher.con, searcher.table, [] if never else t, engine.match)
+    return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
 
 def stamp(con: sqlite3.Connection, table: str) -> list:
     "What changes whenever an FTS5 table does: its records of its totals and of its structure."

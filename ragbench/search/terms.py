@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .fts5 import FTS5Searcher, native_search
+from .fts5 import FTS5Searcher, expressions, native_search
 from .postings import BM25
 from .words import Words, identifier, unstemmed
 
@@ -55,17 +55,17 @@ def _vocabulary(searcher: FTS5Searcher, kind: str) -> str:
 
 def single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
     "Weights of index terms in one passage, in order; terms that do not occur in it have one line with tf 0."
-    con, columns, bm25, out = searcher.con, _columns(searcher.con, searcher.table), searcher.engine.bm25 or BM25(), []
+    con, columns, bm25, lines = searcher.con, _columns(searcher.con, searcher.table), searcher.engine.bm25 or BM25(), {}
     (n, mean, length), weights = table_sizes(con, searcher.table, row), dict(zip(columns, searcher.engine.used))
     norm = 1 - bm25.b + bm25.b * length / max(mean, 1e-300)
-    for term in terms:
+    for term in dict.fromkeys(terms):                        # a word that repeats is counted once
         df = (con.execute(f"SELECT doc FROM {_vocabulary(searcher, 'row')} WHERE term = ?", (term,)).fetchone() or (0,))[0]
         tf = dict(con.execute(f"SELECT col, count(*) FROM {_vocabulary(searcher, 'instance')} WHERE term = ? AND doc = ? GROUP BY col", (term, row)))
         idf = float(bm25.idf(np.array([df]), n)[0]) if df else math.nan
         f = sum(weights[c] * k for c, k in tf.items())
         whole = idf * float(bm25.saturate(np.array([f]), np.array([norm]))[0]) if f else 0.0
-        out += [TermWeight(term, c, tf[c], df, idf, whole * weights[c] * tf[c] / f) for c in columns if f and c in tf] or [TermWeight(term, "", 0, df, idf, 0.0)]
-    return out
+        lines[term] = [TermWeight(term, c, tf[c], df, idf, whole * weights[c] * tf[c] / f) for c in columns if f and c in tf] or [TermWeight(term, "", 0, df, idf, 0.0)]
+    return [line for term in terms for line in lines[term]]
 
 # %% ../../nbs/06_search/15_terms.ipynb #4cf57660
 def expression(searcher: FTS5Searcher, match: str, row: int) -> list[TermWeight]:
@@ -100,5 +100,5 @@ def term_weights(
         found = single_terms(searcher, [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]], row)
         missing = engine.match == "and" and any(not t.tf for t in found)
         return [t._replace(score=0.0) for t in found] if missing else found     # "and" is all or nothing
-    match = searcher.kept["compile"](query)
+    match = expressions(searcher, [query])[0]
     return [t for part in (match.split(" OR ") if engine.match == "prefix" else [match] if match else []) if part for t in expression(searcher, part, row)]
