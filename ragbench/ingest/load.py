@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Corpus, Document, Doubt, Refusal
 from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
-from ..core.progress import progress_bar, watched
+from ..core.progress import progress_bar
 from .base import LIMITS, Limits, Refused, as_path, check_limits, corpus_of, kind_of, open_file, whole_number
 from .docx import load_docx
 from .memory import out_of_memory
@@ -145,8 +145,8 @@ def _read(sources: list[list[_File | Refusal]], type: str, options: dict[str, An
     jobs = [(str(f.path), f.doc_id, type, options, f.settings) for f in files]
     sizes = [_size(f.path) for f in files]
     n = _workers(files, sizes, type, options) if workers is None else workers
-    watch = watched() and len(jobs) >= 32 if progress is None else progress
-    bar = (lambda it, total: progress_bar("loading", total, "file", True, it)) if watch else (lambda it, total: it)
+    watch = len(jobs) >= 32 if progress is None else progress
+    bar = (lambda it, total: progress_bar("loading", total, "file", progress, it)) if watch else (lambda it, total: it)
     modules = ("ragbench.ingest.load", *(["pymupdf"] if any(f.path.suffix.lower() == ".pdf" for f in files) else []))
     limits = options.get("limits", LIMITS)
     done = iter(in_workers(_load_one, jobs, n, limits.seconds, limits.memory, bar, modules, stay=isinstance(options.get("ocr"), str | None), cost=sizes))
