@@ -289,8 +289,10 @@ class FlatSearcher(FaissSearcher):
 
     def search(self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "As every searcher; distances that FAISS's way with a batch has no digits for are computed again."
-        answer = super().search(queries, k, where)
-        return answer if self.metric != "l2" or len(answer[0]) < BATCH or where is not None else _precise(self, self.prepare(queries), k, answer)
+        k, q = whole_number("k", k, 1, "search"), self.prepare(queries)        # not super(): a call is a tenth of a microsecond
+        if where is not None: return search_where(self, q, k, where)
+        answer = ask(self, q, k, self.params)
+        return answer if self.built.metric != "l2" or len(q) < BATCH else _precise(self, q, k, answer)
 
     def vectors_of(self, rows: np.ndarray) -> np.ndarray:
         "The vectors of some rows, `(len(rows), d)` float32."
