@@ -64,6 +64,7 @@ from .index.flat import FaissFlat as FaissFlat
 from .index.guard import ann_recall as ann_recall
 from .index.pgvector_index import PgVectorIndex as PgVectorIndex
 from .index.qdrant_index import QdrantIndex as QdrantIndex
+from .ingest.base import Limits as Limits
 from .ingest.collections import load_beir as load_beir
 from .ingest.collections import load_chunking_eval as load_chunking_eval
 from .ingest.collections import load_squad as load_squad
