@@ -25,7 +25,7 @@ from ..core.numbers import count, interval, ms_text, number, p_text, several
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
 from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
-from ..evaluate.power import minimal_detectable_difference, queries_needed
+from ..evaluate.power import FEWEST_DIFFERENT, detectable_words, minimal_detectable_difference, queries_needed
 from ..evaluate.selection import Optimism, selection_optimism
 from ..evaluate.slices import Slices, slice_by_tag
 from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair
@@ -260,9 +260,9 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
     if p < ALPHA: return f"{better} is better than {other} by more than chance explains ({how})."
     if not d.any(): return f"Nothing tells {better} and {other} apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
     if drawn.groups < 2: return f"Nothing tells {better} and {other} apart."
-    least, needed = minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f", and one as large as this one would take about {needed - len(d):,} more questions"
-    return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). A true difference would have to be about {number(least)} to be found four times in five{more}."
+    least, needed = detectable_words(d, ALPHA / pairs, drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
+    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {needed - len(d):,} more questions"
+    return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). {least[:1].upper()}{least[1:]}{more}."
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
@@ -272,7 +272,7 @@ def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: G
     out = f"Of its differences to all {len(rest)} others, {len(stand)} stand" + (f": to {some(stand)}" if stand else "")
     if not fall: return out + "."
     pairs = len(names) * (len(names) - 1) // 2
-    least = [minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels) for j in fall if (d := x[:, first] - x[:, j]).any()] if drawn.groups > 1 else []
+    least = [minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels) for j in fall if ((d := x[:, first] - x[:, j]) != 0).sum() >= FEWEST_DIFFERENT] if drawn.groups > 1 else []
     size = f", which would have had to be about {number(min(least))}" + (f" to {number(max(least))}" if len(least) > 1 else "") if least else ""
     return f"{out}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {some(fall)}{size}."
 

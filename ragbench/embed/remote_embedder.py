@@ -69,7 +69,9 @@ class _Settings(Remote):
 
     def __post_init__(self):
         owner = type(self).__name__
+        if isinstance(self.prompts, str) or not isinstance(self.prompts, (tuple, list)) or len(self.prompts) != 2: raise ConfigError(f"prompts is {self.prompts!r}", owner, "Give two texts: one before a query, one before a passage")
         object.__setattr__(self, "prompts", tuple(self.prompts))
+        if not isinstance(self.options, (Mapping, list)): raise ConfigError(f"options is a {type(self.options).__name__}", owner, "Give a mapping, such as {'user': 'me'}")
         for name, low in (("batch_size", 1), ("batch_tokens", 1), ("window", 1), ("native_dim", 1)):
             if getattr(self, name) is not None: at_least(name, getattr(self, name), low, owner)
         if self.overlong not in ("refuse", "truncate") and not isinstance(self.overlong, list):

@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.errors import ConfigError, DataError
+from ..core.numbers import count
 from .statistics import _table, grouped, standard_error
 
 # %% auto #0
-__all__ = ['MOST', 'minimal_detectable_difference', 'queries_needed']
+__all__ = ['FEWEST_DIFFERENT', 'MOST', 'minimal_detectable_difference', 'detectable_words', 'queries_needed']
 
 # %% ../../nbs/08_evaluate/04c_power.ipynb #8357853e
 def _spread(d, owner: str, clusters, **shares: float) -> tuple[float, int, int]:
@@ -30,10 +31,25 @@ def minimal_detectable_difference(
     alpha: float = 0.05,  # level of the two-sided test
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
 ) -> float:
-    "The smallest true mean difference that a paired test on `n` such queries would find with the given power."
+    "About the smallest true mean difference that a paired test on `n` such queries would find with the given power: see `detectable_words` for where that holds."
     from scipy.stats import t
     error, groups, _ = _spread(d, "minimal_detectable_difference", clusters, power=power, alpha=alpha)
     return float((t.ppf(1 - alpha / 2, groups - 1) + t.ppf(power, groups - 1)) * error)
+
+# %% ../../nbs/08_evaluate/04c_power.ipynb #7c34ebc6
+FEWEST_DIFFERENT = 20   # questions, or groups, that tell two systems apart; with fewer the power is not what the formula says
+
+def detectable_words(
+    d: np.ndarray,        # (n,) paired differences
+    alpha: float = 0.05,
+    clusters: np.ndarray | None = None,
+) -> str:
+    "How large a true difference would have to be to be found about four times in five, or why that cannot be said."
+    least = minimal_detectable_difference(d, alpha=alpha, clusters=clusters)
+    differing = int((np.abs(grouped(_table(d, "detectable_words"), clusters).sums) > 0).sum())
+    if differing >= FEWEST_DIFFERENT: return f"a true difference would have to be about {least:.3f} to be found about four times in five"
+    what = count(differing, "question" if clusters is None else "group", "" if clusters is None else "groups")
+    return f"only {what} tell them apart, too few to say how large a true difference would have been found"
 
 # %% ../../nbs/08_evaluate/04c_power.ipynb #c1771229
 MOST = 10_000_000   # queries; beyond that nobody will write them

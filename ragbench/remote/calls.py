@@ -27,7 +27,7 @@ log = logging.getLogger("ragbench.remote")
 
 # %% auto #0
 __all__ = ['log', 'RemoteError', 'Usage', 'retry_after', 'backoff', 'read_key', 'environment_secrets', 'hidden', 'Failure',
-           'refusal', 'causes', 'openai_failure', 'pause', 'Live', 'Remote', 'check_url']
+           'refusal', 'causes', 'openai_failure', 'pause', 'Live', 'check_seconds', 'Remote', 'check_url']
 
 # %% ../../nbs/01_remote/00_calls.ipynb #ae6980b2
 class RemoteError(RagbenchError):
@@ -173,11 +173,19 @@ class Live:
         with self.lock: self.usage = self.usage._replace(prompt_tokens=self.usage.prompt_tokens + tokens)
 
 # %% ../../nbs/01_remote/00_calls.ipynb #118dd23b
+def check_seconds(name: str, value: Any, least: float, owner: str) -> None:
+    "Refuse what is no number of seconds; of a list of choices, each one."
+    for v in value if isinstance(value, list) else [value]:
+        if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < math.inf: raise ConfigError(f"{name} is {v!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}")
+
 class Remote:
     "A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait` (seconds)."
     def __post_init__(self):
         owner = type(self).__name__
         at_least("retries", self.retries, 0, owner); at_least("in_flight", self.in_flight, 1, owner)
+        for name, least in (("base_wait", 0), ("longest_wait", 0), ("timeout", 1e-3)): check_seconds(name, getattr(self, name, 1.0), least, owner)
+        if not isinstance(model := getattr(self, "model", "a model"), (str, list)) or not model: raise ConfigError(f"model is {model!r}", owner, "Give the name of a model as text")
+        if not isinstance(key := getattr(self, "key_env", None), (str, type(None))): raise ConfigError(f"key_env is a {type(key).__name__}", owner, "Give the name of an environment variable, or None")
         object.__setattr__(self, "_live", Live(threading.BoundedSemaphore(self.in_flight)))
 
     def __getstate__(self) -> dict[str, Any]: return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
@@ -206,7 +214,10 @@ class Remote:
 # %% ../../nbs/01_remote/00_calls.ipynb #727b81de
 def check_url(url: str, owner: str, name: str = "base_url") -> None:
     "Refuse an address that cannot work, or that carries a secret; the message does not repeat it."
-    parts = urlsplit(url)
+    if isinstance(url, list): return                        # a choice, looked at when a grid expands it
+    if not isinstance(url, str): raise ConfigError(f"{name} is a {type(url).__name__}", owner, "Give an address that begins with http:// or https://")
+    try: parts = urlsplit(url)
+    except ValueError: raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://") from None
     if parts.scheme not in ("http", "https") or not parts.hostname: raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://")
     if parts.username or parts.password or parts.query:
         raise ConfigError(f"{name} carries a password or a query", owner, "Put the key into an environment variable and name it in key_env")

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..core.errors import ConfigError
 from .at_once import side_by_side
 from .calls import Failure, Remote, check_url, openai_failure, read_key
 
@@ -56,6 +57,8 @@ class Chat(Remote):
 
     def __post_init__(self):
         check_url(self.base_url, "Chat")
+        if not isinstance(self.options, Mapping): raise ConfigError(f"options is a {type(self.options).__name__}", "Chat", "Give a mapping, such as {'max_tokens': 500}")
+        if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float, type(None))): raise ConfigError(f"temperature is {self.temperature!r}", "Chat", "Give a number, or None")
         super().__post_init__()
 
     @property
