@@ -12,7 +12,7 @@ from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, i
 from ragbench.core.numbers import number
 from ragbench.evaluate.agreement import order_agreement
 from ragbench.evaluate.calibration import SHARES, WORLDS, coverage, world_of
-from ragbench.evaluate.corrections import compare_to
+from ragbench.evaluate.corrections import compare_to, holm
 from ragbench.evaluate.selection import selection_optimism
 from ragbench.evaluate.slices import slice_by_tag
 from ragbench.evaluate.statistics import bootstrap_interval, compare_pair
@@ -140,6 +140,8 @@ def test_words():
 @pytest.mark.parametrize("call", [
     lambda: bootstrap_interval(None), lambda: bootstrap_interval("abc"), lambda: bootstrap_interval([["a"]]), lambda: bootstrap_interval([1, 0], level="x"),
     lambda: bootstrap_interval([1, 0], level=None), lambda: bootstrap_interval([1, 0], bounds=3), lambda: bootstrap_interval([1, 0], bounds=(1, 0)),
+    lambda: holm("abc"), lambda: holm(None), lambda: selection_optimism(None), lambda: selection_optimism([[1, 0]] * 9, folds="five"), lambda: compare_to("abc", 0), lambda: compare_to([[1, 0]] * 9, "first"),
+    lambda: compare_pair(None, None), lambda: order_agreement("a", "b"), lambda: order_agreement([[1, 0]] * 9, [[1, 0]] * 9, level="x"), lambda: slice_by_tag(None, None, []),
     lambda: bootstrap_interval([1, 0], bounds=(0, 0.5)), lambda: bounded_interval("abc"), lambda: bounded_interval([1.0], level=95),
 ])
 def test_wrong_types_are_our_errors(call):

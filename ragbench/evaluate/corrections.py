@@ -18,7 +18,8 @@ __all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #b85cbeab
 def _p_values(p_values, owner: str) -> np.ndarray:
-    p = np.asarray(p_values, dtype=np.float64)
+    try: p = np.asarray(p_values, dtype=np.float64)
+    except (TypeError, ValueError): raise DataError(f"p-values are {type(p_values).__name__}, which are no numbers", owner, "Give a list of numbers from 0 to 1") from None
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all(): raise DataError(f"p-values {p}", owner, "Give a list of numbers from 0 to 1")
     return p
 
