@@ -147,7 +147,7 @@ def advise(
     choose, report = asked[np.sort(order[::2])], asked[np.sort(order[1::2])]
     part = base[np.sort(np.random.default_rng(seed).choice(len(base), min(sample, len(base)), replace=False))]
     trials = candidates(len(part), base.array.shape[1], metric, graphs) if configs is None else list(configs)
-    with progress_bar("advise: indexes built and measured", len(trials) + min(finalists, len(trials)), "index", progress) as bar:
+    with progress_bar("advise: indexes built and measured", len(trials) + min(finalists, len(trials)), "build", progress) as bar:
         first = _first_look(trials, part, choose, recall, k, metric, bar.update)
         chosen = [c for c, _, _ in first[:finalists]]
         if configs is None: chosen = [_at_full_size(c, len(base)) for c in chosen]
