@@ -133,7 +133,7 @@ def _renewed(e: Encoder) -> None:
 def _encoded(e: Encoder, text: str) -> np.ndarray:
     "Ids by the fast encoder, a few megabytes at a time."
     held = e.__dict__
-    held.setdefault("_born", resident())
+    if "_born" not in held: held["_born"] = resident()
     parts, at = [], 0
     while at < len(text) or not parts:
         seam = SEAM.search(text, at + _LOOK) if len(text) - at > _LOOK else None
