@@ -604,7 +604,7 @@ def test_an_abandoned_iterator_asks_no_more():
         asked = len(server.asked)
         e.embed_queries(["and on"])
     assert asked < 200
-    assert len(server.asked) == asked + 1
+    assert asked + 1 <= len(server.asked) <= asked + 2      # at most the one in flight, for which nobody waits
 
 
 def test_a_second_run_embeds_nothing(make, tmp_path):
