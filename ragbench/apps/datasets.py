@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..core.arguments import typed
 from .rules import BOUNDS, Candidate, Found, Problem, counts, problems
 from .wording import STOP
 from ..core.errors import DataError, RagbenchError
@@ -99,6 +100,7 @@ def checked_html(checked: Checked) -> str:
     return f"<p><b>{escape(repr(checked))}</b></p>" + (f"<table>{head}{rows}</table>" if rows else "")
 
 # %% ../../nbs/12_apps/02_datasets.ipynb #8de88a2c
+@typed
 def check_dataset(
     folder_or_name: str | Path,  # a folder with a dataset.toml, or a data set that ships, by name
 ) -> Checked:

@@ -14,6 +14,7 @@ from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
+from ..core.arguments import typed
 from .wording import words
 from ..core.documents import Document
 from ..core.errors import DataError
@@ -64,6 +65,7 @@ def _pairs(root: Path, docs: Iterable[Document]) -> Iterator[tuple[Source, Docum
         file = files.get(PurePosixPath(doc.id).with_suffix("").as_posix())
         if file: yield read_source(file.read_text(encoding="utf-8")), doc
 
+@typed
 def parser_losses(
     folder_or_name: str | Path,  # a folder with a dataset.toml that names its `sources`, or a data set that ships, by name
     **options: Any,              # for `load_corpus`

@@ -16,7 +16,7 @@ import numpy as np
 
 from .results import Results
 from ..core.chunk_stats import sentences_and_words
-from ..core.errors import ConfigError, DataError, one_of, whole
+from ..core.errors import ConfigError, DataError, one_of, whole_number
 from ..core.gold import Evidence, Gold, evidence_classes
 from ..core.spans import as_spans
 
@@ -86,7 +86,7 @@ def near_misses(
 ):
     "Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end, likeness, has_answer, rank, system, text. A DataFrame."
     import pandas as pd
-    depth, most = whole("depth", depth, 1, "near_misses"), whole("most", most, 1, "near_misses")
+    depth, most = whole_number("depth", depth, 1, "near_misses"), whole_number("most", most, 1, "near_misses")
     if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 100: raise ConfigError(f"least is {least!r}", "near_misses", "Give a number from 0 to 100")
     if not results.texts: raise DataError("the texts are not part of these results", "near_misses", "Load them with their corpus: Results.load(path, corpus=load_corpus(…))")
     if results.gold.unit == "document": raise ConfigError("this gold judges whole documents, which have no wording of their own", "near_misses", "Give gold with places: from_spans or from_quotes")

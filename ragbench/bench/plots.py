@@ -18,7 +18,7 @@ from .names import clip, short_names
 from .results import Results, parts
 from .views import selected
 from ..core.charts import DASHES, MARKERS, PALETTE, Chart
-from ..core.errors import ConfigError, RagbenchError, one_of, whole
+from ..core.errors import ConfigError, RagbenchError, one_of, whole_number
 from ..core.estimates import interval_words
 from ..core.numbers import number, percent
 from ..evaluate.statistics import bootstrap_interval
@@ -153,7 +153,7 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
 # %% ../../nbs/09_bench/04_plots.ipynb #777a4a72
 def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
     "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
-    top = whole("top", top, 1, "budget_curve")
+    top = whole_number("top", top, 1, "budget_curve")
     if systems is None:
         last = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)         # a stand-in for the area: the mean over the budgets
         rows = sorted(np.argsort(-last, kind="stable")[:top].tolist())

@@ -25,7 +25,7 @@ from .costs import calls_needed
 from .results import Results
 from .tables import fitting
 from ..core.documents import Document, pages_of, section_path
-from ..core.errors import ConfigError, whole
+from ..core.errors import ConfigError, whole_number
 from ..core.gold import evidence_classes, lost_note
 from ..core.numbers import count, interval, ms_text, number
 from ..core.spans import union
@@ -220,7 +220,7 @@ def report(
     "Write the results as one HTML file that loads nothing; the whole file or none. Returns its path."
     from markupsafe import Markup
     if not isinstance(path, (str, Path)): raise ConfigError(f"the path is {path!r:.60}", "report", "Give the name of a file, such as report.html")
-    top = whole("top", top, 1, "report")
+    top = whole_number("top", top, 1, "report")
     board = leaderboard(results, metric)
     systems = [results.names.index(n) for n in board.frame["system"]]
     if title is not None and not isinstance(title, str): raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")

@@ -19,7 +19,7 @@ import numpy as np
 from .views import Choices, Looks, Tables, Views
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
-from ..core.errors import DataError, one_of, whole
+from ..core.errors import DataError, one_of, whole_number
 from ..core.gold import Gold, gold_from_spans
 from ..core.runs import Run
 from ..core.spans import overlap
@@ -156,7 +156,7 @@ def waterfall_of(results: Results, system: str | None, budget: int):
     from ragbench.evaluate.waterfall import Stage, waterfall
     name = results.names[int(np.argmax(np.round(results.scores().mean(axis=0), 9)))] if system is None else system
     s = results[name]
-    budget = whole("budget", budget, 1, "waterfall")
+    budget = whole_number("budget", budget, 1, "waterfall")
     return waterfall(results.gold, results.corpus, s.stages or [Stage("search", s.chunks, s.run)], budget, results.tokenizer)
 
 # %% ../../nbs/09_bench/03_results.ipynb #fb3e0669

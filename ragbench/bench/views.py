@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .costs import efficiency_frame, latency_frame, step_frame
-from ..core.errors import ConfigError, one_of, whole
+from ..core.errors import ConfigError, one_of, whole_number
 
 # %% auto #0
 __all__ = ['Tables', 'Views', 'Looks', 'selected', 'Choices']
@@ -42,10 +42,10 @@ class Tables:
         return step_frame(self)
     def efficiency(self, depth: int = 5):
         "What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index bytes, latency (ms), money spent on embedding: a DataFrame."
-        return efficiency_frame(self, whole("depth", depth, 1, "efficiency"))
+        return efficiency_frame(self, whole_number("depth", depth, 1, "efficiency"))
     def handed(self, depth: int = 5) -> np.ndarray:
         "Mean tokens that the first `depth` passages of each system hand over, `(systems,)`; NaN where the texts are not there."
-        depth = whole("depth", depth, 1, "handed")
+        depth = whole_number("depth", depth, 1, "handed")
         if depth not in self._handed: self._handed[depth] = _handed(self, depth)
         return self._handed[depth].copy()
     @functools.cached_property
@@ -128,7 +128,7 @@ def selected(
     for one in component if isinstance(component, (list, tuple)) else [component] if component is not None else []:
         rows = [i for i in rows if i in _by_component(results, one)]
     if top is not None:
-        top = whole("top", top, 1, "select")
+        top = whole_number("top", top, 1, "select")
         means = results.scores(metric).mean(axis=0)
         rows = sorted(sorted(rows, key=lambda i: (-round(means[i], 9), i))[:top])
     if not rows: raise ConfigError("no system has all that was asked for", "select", f"There is: {', '.join(results.names[:20])}")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import typed
 from .adapters import ink
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field
@@ -267,6 +268,7 @@ class Certificate:
 # %% ../../nbs/03_chunk/24_certify.ipynb #10d6adfb
 LAWS = ("no exception", "offsets exact", "order", "coverage", "size bound", "overlap bound", "deterministic")
 
+@typed
 def certify(
     chunker: Chunker | Claims,
     corpus: Corpus | None = None,  # documents of yours, checked besides the built-in ones

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..remote.chat import as_reply
 from .kamradt import CHROMA_SEPARATORS
 from .recursive import RecursiveChunker
 from .token import check_fields, decided
@@ -59,7 +60,7 @@ def parse_cuts(
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #6deae790
 def ask_cuts(
-    chat: Callable[[list[dict[str, str]]], Any],  # messages to something with `text` and `finish`, such as `Chat`
+    chat: Callable[[list[dict[str, str]]], Any],  # messages to a text, or to something with `text`, such as `Chat`
     instruction: str,
     pieces: Sequence[str],
     tries: int,
@@ -68,9 +69,7 @@ def ask_cuts(
     "Where the model lets passages begin; raises `DataError` when no answer out of `tries` can be used."
     messages, why = question(instruction, pieces), ""
     for _ in range(tries):
-        reply = chat(messages)
-        if not hasattr(reply, "finish") or not isinstance(getattr(reply, "text", None), str):
-            raise ConfigError(f"chat gave a {type(reply).__name__}", where, "It gives something with `text` and `finish`, as Chat does")
+        reply = as_reply(chat(messages), where)
         try:
             if reply.finish == "length": raise BadAnswer("the answer was cut off; write only the list")
             return parse_cuts(reply.text, len(pieces))

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .documents import Corpus, Document, pages_of, section_path
-from .errors import DataError
+from .errors import ConfigError, DataError
 from .fingerprint import fingerprint, hash64, text_hash
 from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
@@ -24,6 +24,13 @@ __all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections
            'chunks_html', 'chunks_show', 'chunks_describe', 'chunks_sizes']
 
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
+def _offsets(name: str, values: Any) -> np.ndarray:
+    "Whole numbers as `(n,)` int64; raises `DataError` for anything else, fractions included."
+    try: a = np.asarray(values)
+    except ValueError as e: raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk") from e
+    if a.ndim != 1 or (a.size and a.dtype.kind not in "iu"): raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
+    return np.ascontiguousarray(a, dtype=np.int64).view()        # the view is what is made read-only
+
 @dataclass(frozen=True, eq=False)
 class Chunks:
     "Spans of the documents of `corpus`, in corpus order; `doc_row`, `start` and `end` are `(n,)` int64."
@@ -35,10 +42,13 @@ class Chunks:
     section: Sequence[str] | None = None  # a path such as "2.3/Startup/Steps 1–5" for each, where the chunker knows better than the headings
 
     def __post_init__(self):
+        if not isinstance(self.corpus, Corpus): raise DataError(f"the corpus is {self.corpus!r:.60}", "Chunks", "Give the Corpus that the spans point into")
+        if not isinstance(self.made_by, str): raise ConfigError(f"made_by is {self.made_by!r:.60}", "Chunks", "Give a text")
         for name in ("doc_row", "start", "end"):
-            a = np.ascontiguousarray(getattr(self, name), dtype=np.int64)
+            a = _offsets(name, getattr(self, name))
             a.flags.writeable = False
             object.__setattr__(self, name, a)
+        if isinstance(self.section, str) or not isinstance(self.section, Iterable | None): raise DataError(f"section is {self.section!r:.60}", "Chunks", "Give a path for each chunk, or None")
         if self.section is not None: object.__setattr__(self, "section", tuple(map(str, self.section)))
         _check(self)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 # %% auto #0
 __all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'choice_of',
-           'text_of', 'items_of', 'whole_number', 'one_of', 'whole', 'yes_or_no']
+           'text_of', 'items_of', 'whole_number', 'one_of', 'yes_or_no']
 
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -118,11 +118,6 @@ def one_of(
     raise ConfigError(f"there is no {what} {given!r:.80}", owner, (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {there}")
 
 # %% ../../nbs/00_core/00_errors.ipynb #7dd83e5f
-def whole(name: str, value: Any, low: int, owner: str = "") -> int:
-    "`value` as one `int` no smaller than `low`, or a `ConfigError` that names it; lists are refused."
-    if isinstance(value, list): raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give one whole number of at least {low}")
-    return at_least(name, value, low, owner)
-
 def yes_or_no(name: str, value: Any, owner: str = "") -> bool:
     "`value` if it is `True` or `False`, else a `ConfigError` that names it."
     if not isinstance(value, bool): raise ConfigError(f"{name} is {value!r:.60}", owner, "Give True or False")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError, at_least
@@ -39,6 +40,7 @@ def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
     return out
 
 # %% ../../nbs/04_embed/00_lsa.ipynb #60a75fe3
+@typed
 @dataclass(frozen=True)
 class LSAEmbedder:
     "TF-IDF and a truncated SVD of `dim` dimensions; call `fit(corpus)` before embedding."

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import DataError, at_least
 from ..core.estimates import FEWEST_SCORES, estimate, without_interval
 from ..core.numbers import number
@@ -50,6 +51,7 @@ class Agreement:
                 f"they {word}, and name the same first in {percent(self.same_first, 0)} of resamples of {self.queries[0]} and {self.queries[1]} questions.")
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #ec80ade4
+@typed
 def order_agreement(
     a: np.ndarray,          # (n, s) scores by one yardstick: a row a query, a column a system
     b: np.ndarray,          # (m, s) by the other, the same systems in the same order

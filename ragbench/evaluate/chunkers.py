@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.charts import DASHES, INK, MARKERS, PALETTE, Chart
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
@@ -112,6 +113,7 @@ def best_partition(
     return int(cost[m]), edges[path[::-1]]
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #bcfa1540
+@typed
 def oracle(gold: Gold, corpus: Corpus, low: int, high: int, tokenizer: str = "cl100k_base") -> Chunks:
     "The partition into chunks of `low` to `high` tokens with the least reading cost over all queries together. It has seen the gold."
     at_least("low", low, 1, "oracle"); at_least("high", high, low, "oracle")
@@ -157,6 +159,7 @@ class ChunkerComparison:
         return f"<p>{escape(repr(self))}</p>{self.to_frame().round(3).to_html()}{note}{self.chart()._repr_html_()}"
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #e8c4d65e
+@typed
 def compare_chunkers(
     corpus: Corpus,
     gold: Gold,

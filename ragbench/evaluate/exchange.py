@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
@@ -79,6 +80,7 @@ def ir_metadata(
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #904585e8
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 
+@typed
 def write_run(
     run: Run | Mapping[str, Mapping[str, float]],
     path: str | Path,
@@ -142,6 +144,7 @@ def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
     return [(q, d, s, "") for q, found in table.items() for d, s in found.items()]
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #5401e3ef
+@typed
 def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     "Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none); raises `DataError` that names file and line."
     path = Path(path)
@@ -179,6 +182,7 @@ def whole_documents(corpus: Corpus) -> Chunks:
     rows = [i for i, d in enumerate(corpus) if d.text.strip()]
     return Chunks(corpus, rows, [0] * len(rows), [len(corpus[i]) for i in rows], "whole documents")
 
+@typed
 def run_from_dict(
     table: Mapping[str, Mapping[str, float]],
     chunks: Chunks | Corpus,   # chunks if the ids are chunk ids; the corpus if they are document ids
@@ -228,6 +232,7 @@ def run_table(source: Any, name: str = "") -> tuple[str, dict[str, dict[str, flo
     if not isinstance(source, Mapping) and hasattr(source, "to_dict"): source = source.to_dict()
     return name, best_first(_dict_rows(source, name), name)
 
+@typed
 def as_run(
     source: Any,               # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Run` of our own over chunks
     corpus: Corpus | Chunks,   # the corpus if the ids are document ids; the chunk table if they are its chunk ids
@@ -264,6 +269,7 @@ def _fair(text: str, found: Mapping[str, float], ids: Mapping[str, int], chunks:
     return (scores[order], rows[order]), int((np.diff(scores[order]) == 0).sum())
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #0203f271
+@typed
 def write_beir(folder: str | Path, corpus: Corpus, gold: Gold, split: str = "test") -> Path:
     "Write corpus and gold in BEIR's layout; documents hold their whole canonical text and no title, so offsets stay what they are."
     folder, lines = Path(folder), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)

@@ -17,10 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..remote.chat import as_reply
+from ..core.arguments import typed
 from ..chunk.recursive import RecursiveChunker
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import at_least
+from ..core.errors import ConfigError, at_least, whole_number
 from ..core.fingerprint import text_hash
 from ..core.gold import Evidence, Gold, Query
 from ..core.progress import progress_bar
@@ -122,8 +124,8 @@ class QuestionWriter:
 
     def ask(self, messages: list[dict[str, str]]) -> str:
         "The reply to these messages: kept, or asked for and kept."
-        if self.store is None: return self.chat(messages).text
-        return self.store.make("reply", {"chat": self.chat, "messages": messages}, lambda: {"text": self.chat(messages).text}).value("text")
+        if self.store is None: return as_reply(self.chat(messages), "generate_questions").text
+        return self.store.make("reply", {"chat": self.chat, "messages": messages}, lambda: {"text": as_reply(self.chat(messages), "generate_questions").text}).value("text")
 
     def __call__(self, passage: str, shift: int, where: str, asked: Sequence[str] = ()) -> Candidate | Rejected:
         "A question about a passage, or why there is none."
@@ -190,6 +192,7 @@ def _sort_out(found: Iterable[tuple[str, str, Candidate | Rejected]], kept: dict
         else: kept[text_hash(got.question)[:12]] = (doc_id, got)
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #f8782c51
+@typed
 def generate_questions(
     corpus: Corpus,
     n: int,
@@ -204,9 +207,13 @@ def generate_questions(
 ) -> Generated:
     "`n` questions with verbatim evidence, fewer (and a warning) where the passages give no more; interrupted, it goes on where it was."
     at_least("n", n, 1, "generate_questions"); at_least("rounds", rounds, 1, "generate_questions"); at_least("in_flight", in_flight, 1, "generate_questions")
+    whole_number("seed", seed, 0, "generate_questions")
+    for name, given, example in (("model", model, "Chat('gpt-5-mini')"), ("passages", passages, "RecursiveChunker(400)")):
+        if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None): raise ConfigError(f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function")
     keep = Store(store) if isinstance(store, str | Path) else store
     writer = model if isinstance(model, QuestionWriter) else QuestionWriter(model, store=keep)
     chunks = (passages or RecursiveChunker(400))(corpus)
+    if not isinstance(chunks, Chunks): raise ConfigError(f"passages gives a {type(chunks).__name__}", "generate_questions", "Give a chunker, such as RecursiveChunker(400)")
     order, kept, rejected, asked = passage_order(chunks, seed), {}, [], {}
     visits = [(r, i) for r in range(rounds) for i in order]
     at = 0

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.charts import INK, PALETTE, Chart
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
@@ -148,6 +149,7 @@ class Waterfall:
     def _repr_html_(self) -> str: return f"<p>{escape(repr(self))}</p>{self.chart()._repr_html_()}"
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #d5afa357
+@typed
 def waterfall(
     gold: Gold,
     corpus: Corpus,

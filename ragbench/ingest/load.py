@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..core.arguments import typed
 from ..core.documents import Corpus, Document, Doubt, Refusal
 from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
@@ -101,6 +102,7 @@ def _doubts(doc_id: str, loaded: list[Document | Refusal]) -> list[Doubt]:
     return [Doubt(doc_id, f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong")]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
+@typed
 def load_corpus(
     source: str | Path | list[str | Path],   # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
     type: str = "auto",               # or a key of `LOADERS`, for all files; "web" for a URL
@@ -227,6 +229,7 @@ def _workers(files: list[_File], sizes: list[int], type: str, options: dict[str,
     return int(not usual or any(n > SMALL or _kind(f.path, type) not in ("", *PLAIN) for f, n in zip(files, sizes)))
 
 # %% ../../nbs/02_ingest/07_load.ipynb #5c7838bb
+@typed
 def load_dataset(folder: str | Path, **options: Any) -> tuple[Corpus, Gold]:
     "The documents and the questions of a folder with a `dataset.toml`, or of a data set that ships, by name; evidence is checked to lie in its document."
     path = as_path(folder, "load_dataset").expanduser()

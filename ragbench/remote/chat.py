@@ -14,7 +14,7 @@ from .at_once import side_by_side
 from .calls import Failure, Remote, check_url, openai_failure, read_key
 
 # %% auto #0
-__all__ = ['Reply', 'Chat']
+__all__ = ['Reply', 'as_reply', 'Chat']
 
 # %% ../../nbs/01_remote/00_chat.ipynb #86676469
 class Reply(NamedTuple):
@@ -24,6 +24,15 @@ class Reply(NamedTuple):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     attempts: int = 1
+
+# %% ../../nbs/01_remote/00_chat.ipynb #c3c98738
+def as_reply(answer: Any, owner: str = "") -> Reply:
+    "What a function of messages gave, as a `Reply`: a string, or anything with `text`; raises `ConfigError` for anything else."
+    if isinstance(answer, str): return Reply(answer)
+    text = getattr(answer, "text", answer)
+    if text is not None and not isinstance(text, str): raise ConfigError(f"the model gave {answer!r:.60}", owner, "Its function takes messages and gives a string, or something with a `text`, as Chat does")
+    if text is answer: raise ConfigError("the model gave nothing", owner, "Its function takes messages and gives a string, or something with a `text`, as Chat does")
+    return answer if isinstance(answer, Reply) else Reply(text or "", getattr(answer, "finish", "stop"))
 
 # %% ../../nbs/01_remote/00_chat.ipynb #cd0885e3
 def _reply(answer: Any) -> Reply:

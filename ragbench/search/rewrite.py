@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..remote.chat import as_reply
 from ..chunk.llm import BadAnswer
 from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..core.fingerprint import code_hash, hash64
@@ -46,7 +47,7 @@ def ask_until(
     "What `read` makes of the first usable answer; raises `DataError` when none out of `tries` is."
     asked, why = list(messages), ""
     for _ in range(tries):
-        reply = chat(asked)
+        reply = as_reply(chat(asked), where)
         try: return read(reply.text or "")
         except BadAnswer as e: why = str(e)
         asked = [*asked, {"role": "assistant", "content": reply.text or ""}, {"role": "user", "content": f"This cannot be used: {why}. Answer again as you were told."}]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import DataError
 from ..search.boosts import Boosts
 from ..search.fusion import RRF, MinMax, ZScore, align, min_max, shares, weighted, z_scores
@@ -175,6 +176,7 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     if isinstance(chunk, bool) or not isinstance(chunk, (int, np.integer)) or not 0 <= chunk < len(built.chunks): raise DataError(f"row {chunk!r:.40} of {len(built.chunks)} chunks", "explain", "Give a row of the system's chunks, or an id of one")
     return int(chunk)
 
+@typed
 def explain(built: BuiltSystem, query: str, chunk: int | str, where: Any = None) -> Explanation:
     "Every number that decides where `chunk` stands for `query`, and where it is lost if it is."
     query, = check_queries([query])

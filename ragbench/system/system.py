@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError, at_least
@@ -66,6 +67,7 @@ class System:
         "The retriever, its dense parts embedding under the header."
         return with_header(self.retrieve, self.header)
 
+    @typed
     def build(self, corpus: Corpus, context: Context | None = None, *, store: Any = None, progress: bool | None = None) -> BuiltSystem:
         "Cut and index `corpus`, taking what a `store` has (None: `.ragbench`, if `bench` has been at work in this folder; False: nothing); raises `DataError` for one without documents."
         context = context or stored(store, progress)
