@@ -18,14 +18,15 @@ from ..core.arguments import typed
 from .adapters import ink
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field
-from ..core.errors import DataError
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.protocols import Chunker
 from ..core.spans import overlap as covered
 from ..core.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['KINDS', 'LAWS', 'Claim', 'Claims', 'claims_of', 'law_offsets', 'law_order', 'law_coverage', 'Promise', 'law_size',
-           'law_overlap', 'stress_corpus', 'smallest', 'examine', 'long_line', 'Row', 'Certificate', 'certify']
+__all__ = ['KINDS', 'LAWS', 'LARGEST', 'Claim', 'Claims', 'claims_of', 'law_offsets', 'law_order', 'law_coverage', 'Promise',
+           'law_size', 'law_overlap', 'stress_corpus', 'smallest', 'examine', 'long_line', 'Row', 'Certificate',
+           'certify']
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #4a9f784a
 class Claim(NamedTuple):
@@ -268,6 +269,8 @@ class Certificate:
 # %% ../../nbs/03_chunk/24_certify.ipynb #10d6adfb
 LAWS = ("no exception", "offsets exact", "order", "coverage", "size bound", "overlap bound", "deterministic")
 
+LARGEST = 1_000_000          # tokens of a promise
+
 @typed
 def certify(
     chunker: Chunker | Claims,
@@ -285,6 +288,9 @@ def certify(
         own = {t: [d for d in corpus or () if chunker.kind(d) == t] for t in types}
         asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}
         return _together(name or repr(chunker), {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types})
+    if whole_number("large", large, 0, "certify") > 10**9: raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
+    for value_of, value in (("size", size), ("overlap", overlap)):
+        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST: raise ConfigError(f"{value_of} is {value}", "certify", f"It is tried on texts of eight times that size: give at most {LARGEST:,}")
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
     docs = [*stress_corpus(max(3000, 8 * (promise.size or 0))), *(corpus or ())]
     found = [(d, examine(chunker, d, promise)) for d in docs]

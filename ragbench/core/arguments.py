@@ -12,7 +12,7 @@ import os
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from .errors import ConfigError
 
 # %% auto #0
-__all__ = ['fits', 'in_words', 'typed']
+__all__ = ['fits', 'in_words', 'typed', 'one_choice']
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, typing.Collection.__origin__, list, tuple, set, frozenset)
@@ -48,7 +48,10 @@ def fits(value: Any, hint: Any) -> bool:
     if origin is None: return _fits_plain(value, hint) if isinstance(hint, type) else True
     if not _fits_plain(value, origin): return False
     if origin is Mapping or origin is dict: return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
-    if origin in _ITERABLES and isinstance(value, list | tuple | set | frozenset): return all(fits(v, inner[0]) for v in value)
+    if isinstance(value, np.ndarray) and (value.ndim != 1 or len(value) > 10_000): return value.ndim == 1      # too many to look at each
+    if origin in _ITERABLES and isinstance(value, list | tuple | set | frozenset | np.ndarray):
+        if origin is tuple and ... not in inner: return len(value) == len(inner) and all(fits(v, h) for v, h in zip(value, inner))
+        return all(fits(v, inner[0]) for v in value)
     return True
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #2560e78b
@@ -118,3 +121,9 @@ def typed(thing: Any) -> Any:
     if not isinstance(thing, type): return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."), False)
     thing.__init__ = _checked(thing.__init__, thing.__name__, is_dataclass(thing))
     return thing
+
+# %% ../../nbs/00_core/00b_arguments.ipynb #c2fa31f9
+def one_choice(component: Any) -> None:
+    "Raise `ConfigError` where a field of a dataclass holds a list of choices."
+    name = next((f.name for f in fields(component) if isinstance(getattr(component, f.name), list)), None)
+    if name is not None: raise ConfigError(f"{name} is a list of choices", type(component).__name__, "Expand them with grid(System(…)), or give one value")

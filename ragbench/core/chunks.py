@@ -28,7 +28,7 @@ def _offsets(name: str, values: Any) -> np.ndarray:
     "Whole numbers as `(n,)` int64; raises `DataError` for anything else, fractions included."
     try: a = np.asarray(values)
     except ValueError as e: raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk") from e
-    if a.ndim != 1 or (a.size and a.dtype.kind not in "iu"): raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
+    if a.ndim != 1 or (a.size and a.dtype.kind not in "iu" and not (a.dtype.kind == "f" and np.isfinite(a).all() and (a == np.round(a)).all())): raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
     return np.ascontiguousarray(a, dtype=np.int64).view()        # the view is what is made read-only
 
 @dataclass(frozen=True, eq=False)

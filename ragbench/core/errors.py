@@ -57,7 +57,7 @@ def at_least(
 ) -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each one."
     if type(value) is int and low <= value <= 2**62: return value
-    if isinstance(value, list): return [at_least(name, v, low, owner) for v in value]
+    if isinstance(value, list) and value and not any(isinstance(v, list) for v in value): return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < low or value > 2**62:
         raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")

@@ -18,7 +18,7 @@ from .processes import abandoned, tag
 
 # %% auto #0
 __all__ = ['SAFE', 'ROOM', 'PLACE', 'LOCAL', 'CAUSES', 'SQLITE', 'PROBE', 'disk_error', 'disk_errors', 'hidden_cause', 'sync',
-           'flush', 'beside', 'remove', 'sweep', 'whole_file', 'write_atomic', 'whole_folder']
+           'flush', 'beside', 'remove', 'sweep', 'make_folder', 'whole_file', 'write_atomic', 'whole_folder']
 
 # %% ../../nbs/00_core/01b_files.ipynb #38830ad1
 SAFE = "What was written before is as it was"
@@ -106,11 +106,16 @@ def sweep(path: Path) -> None:
             except OSError: pass          # another process sweeps too
 
 # %% ../../nbs/00_core/01b_files.ipynb #3f0585ba
+def make_folder(path: Path) -> None:
+    "Make a folder and those above it; raises `StoreError` where the system has no place for one, as under /proc."
+    try: path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as e: raise StoreError("the folder cannot be made", str(path), PLACE) from e
+
 def _prepared(path: str | Path) -> Path:
     "Where a file will stand, links followed; its folder made, and what the dead left there swept."
     final = Path(os.path.realpath(path))
     with disk_errors(path):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         if final.is_dir(): raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         sweep(final)
     return final
@@ -173,7 +178,7 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
     final = Path(path)
     new = beside(final)
     with disk_errors(path):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         sweep(final)
         new.mkdir()
     try:

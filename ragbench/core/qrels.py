@@ -55,7 +55,9 @@ class Qrels:
     judgements: tuple[Judgement, ...]
     made: str = ""
 
-    def __post_init__(self): object.__setattr__(self, "judgements", one_each(self.judgements, "Qrels"))
+    def __post_init__(self):
+        if not isinstance(self.made, str): raise ConfigError(f"made is {self.made!r:.60}", "Qrels", "Give the rule in words")
+        object.__setattr__(self, "judgements", one_each(self.judgements, "Qrels"))
 
     def __len__(self) -> int: return len(self.judgements)
     def __repr__(self) -> str: return f"Qrels({len(self)} judgements" + (f", {self.made}: not comparable across chunkers)" if self.made else ")")

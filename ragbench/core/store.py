@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock
 
 from .errors import ConfigError, StoreError
-from .files import beside, disk_errors, remove, whole_folder
+from .files import beside, disk_errors, make_folder, remove, whole_folder
 from .fingerprint import canonical, fingerprint
 from .processes import abandoned
 
@@ -171,7 +171,7 @@ class Store:
         "Hold the lock of one key; the operating system frees it if the process dies."
         path = self.root / "locks" / f"{kind}-{key}.lock"
         with disk_errors(self.root):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             (lock := FileLock(path)).acquire()
         try: yield
         finally: lock.release()
@@ -241,7 +241,7 @@ def in_use(store: Store) -> Iterator[None]:
     "Inside, `clear` of another process leaves the store alone."
     path = store.root / "in-use.lock"
     try:
-        with disk_errors(store.root): path.parent.mkdir(parents=True, exist_ok=True); fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        with disk_errors(store.root): make_folder(path.parent); fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except StoreError:
         if not store.root.is_dir(): raise
         yield; return                                        # it can only be read, so nobody clears it

@@ -19,7 +19,7 @@ import numpy as np
 from filelock import FileLock
 
 from ..core.errors import ConfigError, DataError, StoreError
-from ..core.files import disk_error, disk_errors, whole_file
+from ..core.files import disk_error, disk_errors, make_folder, whole_file
 from ..core.fingerprint import own_fingerprint, text_hash
 from ..core.processes import tag
 from ..core.store import DamagedArtifact
@@ -50,7 +50,7 @@ class EmbeddingCache:
     def connect(self, fingerprint: str) -> Iterator[sqlite3.Connection]:
         "The file of one embedder, made if need be, rescued if damaged; raises `StoreError` where the disk refuses."
         path = self.path(fingerprint)
-        with disk_errors(path): self.folder.mkdir(parents=True, exist_ok=True)
+        with disk_errors(path): make_folder(self.folder)
         fixed = path.is_file() and not os.access(self.folder, os.W_OK)
         try: con = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None) if fixed else _opened(path)
         except sqlite3.DatabaseError as e:

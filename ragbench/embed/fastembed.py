@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, MissingExtra
+from ..core.arguments import typed
+from ..core.errors import choice_of, ConfigError, MissingExtra
 from ..core.fingerprint import fingerprint
 from ..core.models import model_revision
 from .local import LocalEmbedder
@@ -95,6 +96,7 @@ class FastEncoding(LocalEmbedder):
         if self.normalize: array = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
         return array.astype(np.float32)
 
+@typed
 @dataclass(frozen=True)
 class FastEmbedEmbedder(FastEncoding):
     "A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told otherwise."
@@ -108,6 +110,5 @@ class FastEmbedEmbedder(FastEncoding):
 
     def __post_init__(self):
         if self.path is not None: object.__setattr__(self, "path", str(self.path))
-        if self.pooling is not None and self.pooling not in POOLINGS:
-            raise ConfigError(f"pooling is {self.pooling!r}", "FastEmbedEmbedder", f"Choose from {', '.join(POOLINGS)}")
+        if self.pooling is not None: choice_of("pooling", self.pooling, POOLINGS, "FastEmbedEmbedder")
         self.check_fields()

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.arguments import typed
 from ..core.errors import ConfigError, MissingExtra, at_least
 from .remote_batches import Known, known_model
 from .remote_embedder import Embedded, RemoteEmbedder
@@ -55,6 +56,7 @@ def gemini_failure(e: Exception, *keys: str) -> Failure:
     return Failure(f"the answer is not in the expected format ({type(e).__name__})", True, fix="Check base_url")
 
 # %% ../../nbs/04_embed/13_gemini_embedder.ipynb #15c8d828
+@typed
 @dataclass(frozen=True, repr=False)
 class GeminiEmbedder(RemoteEmbedder):
     "A model behind the Gemini API; vectors `(n, d)` float32, L2-normalised whatever the server gives."

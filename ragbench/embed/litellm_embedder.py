@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.arguments import typed
 from ..core.errors import MissingExtra, at_least
 from .openai_embedder import OPENAI_MODELS
 from .remote_batches import Known, decoded, in_order, known_model
@@ -43,6 +44,7 @@ class _TrueZero(int):
     def __bool__(self) -> bool: return True
 
 # %% ../../nbs/04_embed/14_litellm_embedder.ipynb #2305cb9f
+@typed
 @dataclass(frozen=True, repr=False)
 class LiteLLMEmbedder(RemoteEmbedder):
     "Any embedding model that LiteLLM knows, by `provider/model`; vectors `(n, d)` float32, L2-normalised."

@@ -49,7 +49,7 @@ def chars_read(texts: Sequence[str], folder: str, max_tokens: int | None, prompt
 # %% ../../nbs/04_embed/00b_local.ipynb #138ff15e
 def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     "Prompts as a pair; raises `ConfigError` for anything but two strings."
-    pair = tuple(prompts) if not isinstance(prompts, str) else ()
+    pair = tuple(prompts) if isinstance(prompts, list | tuple) else ()
     if len(pair) == 2 and all(isinstance(p, str) for p in pair): return pair
     raise ConfigError(f"prompts is {prompts!r}", owner, "Give two strings: one before a query, one before a passage")
 

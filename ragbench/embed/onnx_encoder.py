@@ -21,7 +21,7 @@ from filelock import FileLock
 
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.fingerprint import fingerprint
-from ..core.files import disk_errors, whole_folder, write_atomic
+from ..core.files import disk_errors, make_folder, whole_folder, write_atomic
 from ..core.models import file_sha256, model_revision
 from ..core.store import DamagedArtifact
 from .encoding import load_encoder
@@ -156,7 +156,7 @@ def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     revision = model_revision(folder)
     final = (cache or cache_folder()) / "onnx" / fingerprint(FORMAT, revision, PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"})
     with disk_errors(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         with FileLock(f"{final}.lock"):
             if (found := _found(final)) is not None: return found
             with whole_folder(final) as new: _export(folder, revision, new)

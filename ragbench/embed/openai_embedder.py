@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.arguments import typed
 from ..core.errors import at_least
 from .remote_batches import Known, decoded, in_order, known_model
 from .remote_embedder import Embedded, RemoteEmbedder
@@ -30,6 +31,7 @@ def known_openai(model: str, prefix: str = "") -> Known:
     return Known(dim, window, price.price, price.source)
 
 # %% ../../nbs/04_embed/12_openai_embedder.ipynb #e08dfddf
+@typed
 @dataclass(frozen=True, repr=False)
 class OpenAIEmbedder(RemoteEmbedder):
     "A model behind OpenAI's embeddings endpoint, at OpenAI, on Azure or elsewhere; vectors `(n, d)` float32, L2-normalised."

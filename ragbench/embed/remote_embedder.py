@@ -39,7 +39,8 @@ class Embedded(NamedTuple):
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #a848e7c1
 def _no_keys(options: Mapping[str, Any], owner: str) -> None:
-    "Refuse options that carry a key."
+    "Refuse options that carry a key, or are none."
+    if not isinstance(options, Mapping): raise ConfigError(f"options are {options!r:.60}", owner, "Give a mapping of parameters")
     for name, value in options.items():
         if re.search(r"api.?key|access.?key|secret|password|authorization|(session|auth|bearer|security).?token|^token$", str(name), re.IGNORECASE):
             raise ConfigError(f"options carry a key ({name})", owner, "Put it into an environment variable and name that in key_env")

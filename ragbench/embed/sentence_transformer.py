@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.arguments import typed
+from ..core.errors import at_least, choice_of, ConfigError
 from ..core.fingerprint import fingerprint
 from ..core.models import model_revision, resolve_model
 from .encoding import chosen_device, described, encode_stable, load_encoder
@@ -81,6 +82,7 @@ class SentenceEncoding(LocalEmbedder):
         for i, array in in_workers(functools.partial(encode_texts, prompt=self.prompt_of(role), **how), jobs, n): yield parts[i], array
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #78274589
+@typed
 @dataclass(frozen=True)
 class SentenceTransformerEmbedder(SentenceEncoding):
     "A sentence-transformers model by name or folder; vectors `(n, d)` float32, of length 1 unless told otherwise."
@@ -95,7 +97,7 @@ class SentenceTransformerEmbedder(SentenceEncoding):
     workers: int | None = None
 
     def __post_init__(self):
-        if self.backend not in BACKENDS: raise ConfigError(f"backend is {self.backend!r}", "SentenceTransformerEmbedder", f"Choose from {', '.join(BACKENDS)}")
+        choice_of("backend", self.backend, BACKENDS, "SentenceTransformerEmbedder")
         at_least("batch_size", self.batch_size, 1, "SentenceTransformerEmbedder")
         if self.workers is not None: at_least("workers", self.workers, 1, "SentenceTransformerEmbedder")
         if self.backend == "onnx" and self.device not in (None, "cpu"):

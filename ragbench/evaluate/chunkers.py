@@ -16,7 +16,7 @@ from ..core.arguments import typed
 from ..core.charts import DASHES, INK, MARKERS, PALETTE, Chart
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
-from ..core.errors import ConfigError, at_least
+from ..core.errors import at_least, ConfigError, whole_number
 from ..core.gold import Gold
 from ..core.spans import length, union
 from .evidence import TokenCounts, token_counts, token_starts
@@ -169,8 +169,12 @@ def compare_chunkers(
     tokenizer: str = "cl100k_base",
 ) -> ChunkerComparison:
     "What each chunking allows a perfect retriever, beside the best partition there is."
-    named = dict(chunkers) if isinstance(chunkers, Mapping) else dict(zip(distinct([(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers], chunkers), chunkers))
+    named = dict(chunkers) if isinstance(chunkers, Mapping) else dict(zip(distinct([(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers], chunkers), chunkers, strict=True))
     if not named: raise ConfigError("there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]")
+    for name, chunker in named.items():
+        if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks): raise ConfigError(f"the chunker {name!r:.60} is {chunker!r:.60}", "compare_chunkers", "Give chunkers, such as TokenChunker(256), or tables of chunks")
+    budgets = [whole_number("budgets", b, 1, "compare_chunkers") for b in budgets]
+    if not isinstance(sizes, tuple | list) or len(sizes) != 2: raise ConfigError(f"sizes is {sizes!r:.60}", "compare_chunkers", "Give the least and the most tokens of the oracle's chunks, such as (50, 400)")
     tables = {n: c if isinstance(c, Chunks) else c(corpus) for n, c in named.items()} | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
     tops = [chunk_ceiling(gold, corpus, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(tuple(tables), tuple(tables.values()), tuple(share_cut(gold, corpus, c) for c in tables.values()), tuple(t.recall for t in tops), tuple(t.exact for t in tops),

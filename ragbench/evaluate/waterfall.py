@@ -159,7 +159,9 @@ def waterfall(
 ) -> Waterfall:
     "What each stage did to the evidence that is handed over within a budget."
     at_least("budget", budget, 1, "waterfall")
-    if not stages: raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
+    if not len(stages): raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
+    odd = next((s for s in stages if not isinstance(s, Stage)), None)
+    if odd is not None: raise ConfigError(f"a stage is {odd!r:.60}", "waterfall", "Give stages, such as Stage('search', chunks, run)")
     counts, evidence = token_counts(corpus, tokenizer), evidence_of(gold, corpus)
     top = chunk_ceiling(gold, corpus, stages[0].chunks, [budget], tokenizer)
     columns = [top.gold, top.found[:, 0]]

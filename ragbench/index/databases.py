@@ -16,7 +16,7 @@ import numpy as np
 from filelock import FileLock
 
 from ..core.errors import ConfigError, DataError, StoreError, at_least, whole_number
-from ..core.files import write_atomic
+from ..core.files import make_folder, write_atomic
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
 from .faiss_base import METRICS, nothing, one_of_few, prepared, row_numbers
@@ -188,7 +188,7 @@ class Pointer:
 
     def held(self) -> FileLock:
         "The right to build or change: `with pointer.held():`."
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path.parent)
         return FileLock(self.path.with_name(f".{self.path.name}.lock"))
 
 # %% ../../nbs/05_index/21_databases.ipynb #30a5b6d5

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from ..core.files import make_folder
 from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.processes import temporary_folder
 from ..core.vectors import Vectors
@@ -260,7 +261,7 @@ class QdrantIndex(DatabaseIndex):
         if self.by_client: backend = client_build(self, qdrant_client(self.location, self.api_key), head, array, records)
         else:
             own = self.collection is None
-            if self.location is not None: Path(self.location).mkdir(parents=True, exist_ok=True)
+            if self.location is not None: make_folder(Path(self.location))
             folder = temporary_folder("ragbench-qdrant-", self.location) if own else Path(self.location) / self.collection
             backend = edge_build(self, folder, head, array, records, own)
         return DatabaseSearcher(backend, self, v.space)

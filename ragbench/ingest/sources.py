@@ -136,9 +136,9 @@ def source_list(source: Any) -> list[str | Path]:
     "The sources of a load, one or more; raises `ConfigError` for what is no path, pattern or URL, and for one that is given twice."
     several = list(source) if isinstance(source, list | tuple) else [source]
     fix = "Give the path of a file or folder, a pattern, a URL, or a list of them"
-    for s in several or [()]:
+    for s in several if several else [()]:
         if not isinstance(s, str | os.PathLike) or isinstance(os.fspath(s), bytes):
-            raise ConfigError("source is None" if s is None else "source is an empty list" if s == () else f"a source is of type {type(s).__name__}", "load_corpus", fix)
+            raise ConfigError("source is None" if s is None else "source is an empty list" if isinstance(s, tuple) else f"a source is of type {type(s).__name__}", "load_corpus", fix)
     twice = [s for i, s in enumerate(several) if str(s) in map(str, several[:i])]
     if twice: raise ConfigError(f"the source {str(twice[0])!r} is given twice", "load_corpus", "Give it once")
     return several

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ..core.arguments import typed
 from ..core.errors import ConfigError
 from .at_once import side_by_side
 from .calls import Failure, Remote, check_url, openai_failure, read_key
@@ -50,6 +51,7 @@ def _attempt(client: Any, body: Mapping[str, Any], key: str) -> Reply | Failure:
     except (openai.APIError, ValueError) as e: return openai_failure(e, key)
 
 # %% ../../nbs/01_remote/00_chat.ipynb #ad3299d9
+@typed
 @dataclass(frozen=True)
 class Chat(Remote):
     "A chat model behind an OpenAI-compatible endpoint; call it with a prompt or a list of messages."

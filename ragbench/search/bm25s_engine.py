@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import one_choice
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, DataError, MissingExtra, at_least, choice_of, text_of
 from ..core.runs import pad
@@ -94,6 +95,7 @@ class BM25S:
 
     def build(self, chunks: Chunks | Sequence[str]) -> BM25SSearcher:
         "Index the texts of `chunks`."
+        one_choice(self)
         texts = texts_of(chunks, "BM25S")
         cut = Cutter(self.stemmer, self.stopwords)
         words, index = cut(texts), None

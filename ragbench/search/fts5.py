@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import one_choice
 from ..core.chunks import Chunks, chunk_sections
 from ..core.errors import ConfigError, DataError, at_least, choice_of
 from ..core.runs import pad
@@ -160,6 +161,7 @@ class FTS5:
 
     def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
         "Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises `ConfigError` for a tokenizer that SQLite does not know."
+        one_choice(self)
         texts = texts_of(chunks, "FTS5")
         con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         searcher = FTS5Searcher(con, self, store=store, weights=self.used)

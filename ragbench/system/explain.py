@@ -177,7 +177,7 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     return int(chunk)
 
 @typed
-def explain(built: BuiltSystem, query: str, chunk: int | str, where: Any = None) -> Explanation:
+def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Explanation:
     "Every number that decides where `chunk` stands for `query`, and where it is lost if it is."
     query, = check_queries([query])
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)

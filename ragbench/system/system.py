@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import at_least, ConfigError, DataError, whole_number
 from ..core.fingerprint import fingerprint
 from ..search.rewrite import Rewritten, fuse_queries, rewritten
 from .checks import can, check_part, has_choices, is_chunker, is_retriever
@@ -157,6 +157,7 @@ class BuiltSystem:
 
     def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Found:
         "The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."
+        k = whole_number("k", k, 1, "search")
         texts, s, clock, allowed = check_queries(queries), self.system, Clock(), allowed_rows(self.chunks, where)
         depth = check_depth(s, k)
         made = rewrite_all(s, texts, self.context) if s.query is not None else []
