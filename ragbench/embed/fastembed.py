@@ -101,7 +101,7 @@ class FastEncoding(LocalEmbedder):
 class FastEmbedEmbedder(FastEncoding):
     "A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told otherwise."
     model: str = "BAAI/bge-small-en-v1.5"
-    path: str | None = None              # a folder with the model's files
+    path: str | Path | None = None       # a folder with the model's files
     pooling: str | None = None           # for a name that fastembed does not list: 'cls', 'mean', 'last_token' or 'disabled'
     dim: int | None = None               # cut to this width; None: the model's own. What comes out is `space.dim`
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
