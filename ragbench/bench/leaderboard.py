@@ -199,9 +199,10 @@ def _answer(board: Leaderboard) -> str:
     "The answer in a sentence; empty for a single system."
     f, s = board.frame, len(board)
     if s < 2: return ""
-    first, mean, tied = f["system"].iloc[0], number(f[board.metric].iloc[0]), int(f["tied"].sum())
+    first, mean, tied = f["system"].iloc[0], number(f[board.metric].iloc[0]), int(f["tied"].sum()) - 1       # the first is marked too
     if board.winner: return f"{first} wins: {board.metric} {mean}, better than {'the other' if s == 2 else f'each of the {s - 1} others'} by more than chance explains."
-    return f"No winner: {tied} of {s} systems cannot be told apart from the first, {first} ({board.metric} {mean})."
+    if s == 2: return f"No winner: the two systems cannot be told apart ({board.metric} {mean} for the first, {first})."
+    return f"No winner: {tied} of the {s - 1} other systems cannot be told apart from the first, {first} ({board.metric} {mean})."
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #115a8fac
 def leaderboard(
