@@ -324,3 +324,32 @@ def test_a_model_of_torch_is_its_weights():
     a, b = Linear(1.0, 2.0), Linear(1.0, 2.0)
     b._calls = 7
     assert fingerprint(a) == fingerprint(b) != fingerprint(Linear(1.0, 3.0))
+
+
+def test_a_component_of_ours_is_known_by_all_that_its_module_imports(tmp_path):
+    "In a copy of the package, an edit of a module that a component's module imports through others changes its fingerprint; an edit elsewhere does not."
+    import shutil
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    import ragbench
+
+    shutil.copytree(Path(ragbench.__file__).parent, tmp_path / "ragbench", ignore=shutil.ignore_patterns("__pycache__"))
+    code = "from ragbench import FTS5, TokenChunker; from ragbench.core.fingerprint import fingerprint; print(fingerprint(TokenChunker(8)), fingerprint(FTS5()))"
+
+    def marks():
+        return subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(tmp_path), "PATH": ""}, capture_output=True, text=True, check=True).stdout.split()
+
+    def edit(module):
+        path = tmp_path / "ragbench" / module
+        path.write_text(path.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+        return marks()
+
+    first = marks()
+    assert marks() == first
+    assert edit("bench/report.py") == first
+    shared = edit("core/documents.py")                      # imported by chunks, which both import
+    assert shared[0] != first[0] and shared[1] != first[1]
+    words = edit("search/words.py")                         # imported by FTS5 alone
+    assert words[0] == shared[0] and words[1] != shared[1]

@@ -1,9 +1,11 @@
 """A damaged store costs time, never a number: whatever happens to its files, the table is the same, byte for byte."""
 
+import contextlib
 import json
 import os
 import random
 import shutil
+import sqlite3
 import subprocess
 import sys
 import warnings
@@ -15,7 +17,7 @@ import pytest
 import ragbench as rb
 from ragbench.core.errors import RagbenchError, StoreError
 from ragbench.core.store import DamagedArtifact, Packed, Store, clear, in_use, usage, verify
-from ragbench.embed.cache import EmbeddingCache, embed_cached
+from ragbench.embed.cache import EmbeddingCache, embed_cached, verify_cache
 from ragbench.embed.lsa import LSAEmbedder
 
 SEED = 20260301
@@ -224,9 +226,9 @@ def test_a_file_system_without_locks(data, tmp_path, monkeypatch, error):
 
 def test_clear_leaves_what_was_paid_for_and_what_is_in_use(tmp_path):
     store = Store(tmp_path)
-    for kind in ("run", "reply"): store.put(kind, "k", {"x": Packed(np.arange(9))})
+    for kind in ("run", "reply"): store.put(kind, "0" * 32, {"x": Packed(np.arange(9))})
     (tmp_path / "embeddings").mkdir()
-    (tmp_path / "embeddings" / "e.sqlite").write_bytes(bytes(100))
+    (tmp_path / "embeddings" / f"{'e' * 32}.sqlite").write_bytes(bytes(100))
     code = f"import time; from ragbench.core.store import Store, in_use\nwith in_use(Store({str(tmp_path)!r})): print('in', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
@@ -252,3 +254,40 @@ s.Store({str(tmp_path)!r}).make("run", {{"k": 1}}, lambda: {{"x": 1}})
     with in_use(Store(tmp_path)): pass
     assert list((tmp_path / "run").iterdir()) == []
     assert json.dumps(Store(tmp_path).make("run", {"k": 1}, lambda: {"x": 1}).value("x")) == "1"
+
+
+def test_no_folder_but_a_store_is_listed_checked_or_cleared(tmp_path):
+    "What ragbench has not written stays, whatever folder is named, and beside the artifacts of a store."
+    mine = tmp_path / "home"
+    for name in ("ssh/key", "run/notes.txt", "chunks/0123456789abcdef0123456789abcdef/manifest.json", "embeddings/list.sqlite", "photos/2024/a.jpg"):
+        (mine / name).parent.mkdir(parents=True, exist_ok=True)
+        (mine / name).write_text("{}" if name.endswith("json") else "dear to somebody")
+    before = sorted(p.relative_to(mine).as_posix() for p in mine.rglob("*"))
+    for call in (lambda s: s.clear(), lambda s: s.clear("ssh"), lambda s: s.usage(), verify):
+        with pytest.raises(StoreError, match="no store"): call(Store(mine))
+        with pytest.raises(StoreError, match="no store"): call(Store(tmp_path / "mistyped"))
+    assert sorted(p.relative_to(mine).as_posix() for p in mine.rglob("*")) == before
+    assert not (tmp_path / "mistyped").exists()
+
+    store = Store(mine)  # somebody's home as a store: an accident
+    store.put("run", "f" * 32, {"rows": np.arange(4)})
+    (mine / "run" / ("e" * 32)).mkdir()  # a damaged one
+    assert set(store.usage().kinds) == {"run", "chunks"}
+    store.clear()
+    assert not (mine / "run" / ("f" * 32)).exists() and not (mine / "run" / ("e" * 32)).exists()
+    assert (mine / "run" / "notes.txt").is_file() and (mine / "ssh" / "key").is_file() and (mine / "embeddings" / "list.sqlite").is_file()
+
+
+def test_a_vector_that_became_text_is_embedded_again(tmp_path):
+    "One flipped bit in SQLite's type of a value makes a blob a text that is no UTF-8."
+    embedder = rb.LSAEmbedder(2).fit(rb.Corpus([rb.Document(id="a", text="Start the pump.\n\nStop the fan when the pump is hot.\n\nThe valve is shut.")]))
+    cache, texts = EmbeddingCache(tmp_path), ["start the pump", "stop the fan", "the valve"]
+    first = embed_cached(embedder, texts, "passage", cache)
+    file = next(tmp_path.glob("*.sqlite"))
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as con:
+        con.execute("UPDATE embeddings SET vector = CAST(vector AS TEXT) WHERE rowid = 2")
+        con.execute("UPDATE embeddings SET vector = CAST(x'ff00ff01aabbccdd' AS TEXT) WHERE rowid = 1")
+    assert [v.split(": ")[1] for v in verify_cache(cache)] == ["2 vectors are damaged"]
+    with pytest.warns(UserWarning, match="damaged"): again = embed_cached(embedder, texts, "passage", cache)
+    assert np.array_equal(first.array, again.array)
+    assert verify_cache(cache) == []

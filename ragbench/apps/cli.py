@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 import ragbench
-from ..core.errors import RagbenchError
+from ..core.errors import RagbenchError, StoreError
 from ..core.files import write_atomic
 from ..core.progress import STOPPED
 from ..core.store import as_store, clear, usage, verify
@@ -112,7 +112,10 @@ def cache_clear(
 def cache_verify(store: WHERE = Path(".ragbench")) -> None:
     "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."
     from ragbench.embed.cache import EmbeddingCache, verify_cache
-    with told(): bad = [*verify(as_store(store, "ragbench cache")), *verify_cache(EmbeddingCache(store / "embeddings"))]
+    with told():
+        bad = verify(as_store(store, "ragbench cache"))
+        try: bad += verify_cache(EmbeddingCache(store / "embeddings"))
+        except StoreError as e: bad.append(str(e))
     for line in bad: typer.echo(line)
     if bad: raise typer.Exit(1)
     typer.echo("all is sound")

@@ -9,7 +9,9 @@ import dis
 import functools
 import hashlib
 import importlib.machinery
+import importlib.util
 import os
+import re
 import site
 import sys
 import sysconfig
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 __all__ = ['is_own_file', 'is_own', 'module_file', 'library', 'library_code', 'CodeFacts', 'code_facts']
 
 # %% ../../nbs/00_core/00a_code.ipynb #c9bf3c07
-_RAGBENCH = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) if "__file__" in globals() else "", "")
+_RAGBENCH = os.path.join(os.path.dirname(os.path.abspath(importlib.util.find_spec("ragbench").origin)), "")
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
 @functools.cache
@@ -39,7 +41,7 @@ def is_own_file(name: str, file: str | None) -> bool:
     if file is None: return name not in sys.builtin_module_names
     path = os.path.realpath(file)
     inside = any(part in ("site-packages", "dist-packages") for part in Path(path).parts)
-    return not inside and not path.startswith((_RAGBENCH or "\0", *_installed_in()))
+    return not inside and not path.startswith((_RAGBENCH, *_installed_in()))
 
 def is_own(module: str | None) -> bool:
     "Whether a module is the user's own: the session, or a file outside Python, installed packages and ragbench."
@@ -75,11 +77,41 @@ def library(module: str | None) -> str:
         except metadata.PackageNotFoundError: pass                      # ragbench on the path, not installed
     return " ".join(f"{n}=={v}" for n, v in sorted(versions.items()))
 
+
+# %% ../../nbs/00_core/00a_code.ipynb #02e91f4f
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+([^\n#]*)|import[ \t]+(ragbench[\w.]*))", re.M)
+
+@functools.cache
+def _source(module: str) -> tuple[str, tuple[str, ...]]:
+    "The hash of the source of a module of ragbench, and the modules of ragbench that it imports, wherever in it; nothing for a name that is no module."
+    path = Path(_RAGBENCH, *module.split(".")[1:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if not path.is_file(): return "", ()
+    data, package = path.read_bytes(), module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    named = set()
+    for base, names, plain in _IMPORT.findall(data.decode("utf-8")):
+        dots = len(base) - len(base.lstrip("."))
+        full = plain or ".".join([*package[:len(package) - dots + 1], base.lstrip(".")]).rstrip(".") if dots or plain else base
+        if full.partition(".")[0] == "ragbench": named |= {full, *(f"{full}.{n.strip()}" for n in re.split(r"[,() ]+", names) if n.isidentifier())}
+    return _digest(data), tuple(sorted(named - {"ragbench", module}))
+
+@functools.cache
+def _with_imports(module: str) -> str:
+    "The hash of the sources of a module of ragbench and of all that it imports from ragbench."
+    sources, ahead = {}, [module]
+    while ahead:
+        name = ahead.pop()
+        if name in sources: continue
+        sources[name], more = _source(name)
+        ahead += more
+    return _digest("\n".join(f"{n} {h}" for n, h in sorted(sources.items()) if h).encode())
+
 @functools.cache
 def library_code(module: str) -> str:
-    "The hash of a library module's source file and of the version that it came with."
+    "The hash of a library module's source and of the version that it came with; of one of ragbench, of what it imports from ragbench too."
     path = getattr(sys.modules.get(module), "__file__", None)
-    source = _digest(Path(path).read_bytes()) if path and path.endswith(".py") and os.path.isfile(path) else module
+    if module.partition(".")[0] == "ragbench": source = _with_imports(module)
+    else: source = _digest(Path(path).read_bytes()) if path and path.endswith(".py") and os.path.isfile(path) else module
     return _digest(f"{source} {library(module)}".encode())
 
 # %% ../../nbs/00_core/00a_code.ipynb #477ac29c

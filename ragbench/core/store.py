@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -23,15 +24,15 @@ import numpy as np
 from filelock import FileLock
 
 from .errors import ConfigError, StoreError
-from .files import beside, disk_errors, make_folder, remove, whole_folder
+from .files import beside, disk_errors, make_folder, remove, whole_folder, write_atomic
 from .fingerprint import canonical, fingerprint
 from .processes import abandoned
 
 log = logging.getLogger("ragbench.store")
 
 # %% auto #0
-__all__ = ['log', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'Store', 'versions',
-           'libraries', 'as_store', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
+__all__ = ['log', 'MARK', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'Store',
+           'versions', 'libraries', 'as_store', 'kinds_of', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
 
 # %% ../../nbs/00_core/10_store.ipynb #5e3de65a
 @dataclass(frozen=True)
@@ -139,6 +140,12 @@ def _sound(path: Path, kind: str, key: str) -> Artifact:
     return Artifact(path, manifest)
 
 # %% ../../nbs/00_core/10_store.ipynb #56e46126
+MARK = "ragbench-store.json"          # in the root of a store: other folders may hold a run/ or chunks/ too
+
+def _marked(root: Path) -> None:
+    "Say in the root of a store that it is one."
+    if not (root / MARK).is_file(): write_atomic(root / MARK, '{"what": "what ragbench has worked out: see ragbench cache --help"}\n')
+
 @dataclass(frozen=True)
 class Store:
     "A directory of content-addressed artifacts."
@@ -162,7 +169,7 @@ class Store:
     def put(self, kind: str, key: str, payload: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Artifact:
         "Write an artifact all at once; a sound one that is already there is left as it is. Raises `StoreError` where the disk does not take it."
         if (found := self.get(kind, key, warn=False)) is not None: return found
-        with disk_errors(self.root): _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
+        with disk_errors(self.root): _marked(self.root); _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
         if (found := self.get(kind, key)) is None: raise StoreError("what was written does not read back the same", str(self.path(kind, key)), "Look at the disk")
         return found
 
@@ -220,10 +227,31 @@ def as_store(value: Any, owner: str) -> Store:
     return Store(value)
 
 # %% ../../nbs/00_core/10_store.ipynb #fb8952c0
+_KEY = re.compile(r"[0-9a-f]{32}")
+
+def _ours(entry: Path) -> bool:
+    "Whether an entry of a kind's folder has a name that a store gives: a key, a file of vectors, or what a dead process left of one."
+    return _KEY.fullmatch(entry.name.lstrip(".").partition(".")[0]) is not None
+
+def kinds_of(store: Store) -> dict[str, list[Path]]:
+    "The entries of a store by kind, and nothing that stands beside them; raises `StoreError` for a folder that is no store."
+    if not store.root.is_dir(): raise StoreError("there is no store here", str(store.root), "Give the folder that bench was given as store=, .ragbench unless it was told otherwise")
+    with disk_errors(store.root): found = {k.name: sorted(e for e in k.iterdir() if _ours(e)) for k in sorted(store.root.iterdir()) if k.is_dir() and not k.is_symlink() and k.name != "locks"}
+    found = {kind: entries for kind, entries in found.items() if entries}
+    empty = all(p.name in ("locks", "in-use.lock") or p.name.startswith(".") for p in store.root.iterdir())
+    if not empty and not (store.root / MARK).is_file() and not any(_is_artifact(e) for entries in found.values() for e in entries):
+        raise StoreError("this folder is no store", str(store.root), "Give the folder that bench was given as store=; nothing was touched")
+    return found
+
+def _is_artifact(entry: Path) -> bool:
+    "Whether an entry is an artifact with its own sealed manifest, or a file of vectors."
+    if entry.parent.name == "embeddings" and entry.suffix == ".sqlite": return True
+    try: return bool(_manifest(entry, entry.parent.name, entry.name))
+    except (ValueError, OSError): return False
+
 def artifacts(store: Store) -> list[Path]:
     "The folders of a store that are, or should be, artifacts."
-    kinds = [k for k in store.root.iterdir() if k.is_dir() and k.name not in ("locks", "embeddings")] if store.root.is_dir() else []
-    return sorted(p for k in kinds for p in k.iterdir() if not p.name.startswith("."))
+    return [e for kind, entries in kinds_of(store).items() if kind != "embeddings" for e in entries if not e.name.startswith(".")]
 
 def verify(store: Store) -> list[str]:
     "Recompute every checksum in a store; returns what does not match, empty when all is well."
@@ -246,7 +274,7 @@ def in_use(store: Store) -> Iterator[None]:
         if not store.root.is_dir(): raise
         yield; return                                        # it can only be read, so nobody clears it
     try:
-        with disk_errors(store.root): fcntl.flock(fd, fcntl.LOCK_SH)
+        with disk_errors(store.root): fcntl.flock(fd, fcntl.LOCK_SH); _marked(store.root)
         _swept(store)
         yield
     finally: os.close(fd)
@@ -272,24 +300,27 @@ class Usage:
         return "\n".join([f"{self.root}: {self.nbytes / 1e6:,.1f} MB", *rows])
 
 def usage(store: Store) -> Usage:
-    "Count the artifacts and bytes of a store, by kind."
+    "Count the artifacts and bytes of a store, by kind; raises `StoreError` for a folder that is none."
     kinds = {}
-    for kind in sorted(k for k in store.root.iterdir() if k.is_dir() and k.name != "locks") if store.root.is_dir() else ():
-        files = [f.stat().st_size for f in kind.rglob("*") if f.is_file()]
-        kinds[kind.name] = sum(1 for _ in kind.iterdir() if not _.name.startswith(".")), sum(files)
+    for kind, entries in kinds_of(store).items():
+        files = [f for e in entries for f in ([e] if e.is_file() else e.rglob("*")) if f.is_file()]
+        kinds[kind] = sum(not e.name.startswith(".") for e in entries), sum(f.stat().st_size for f in files)
     return Usage(store.root, dict(sorted(kinds.items(), key=lambda k: -k[1][1])))
 
 def clear(store: Store, *kinds: str) -> int:
-    "Delete these kinds, or all but the paid ones; returns the bytes that are free now. Raises `StoreError` while another process works with the store."
-    there = usage(store).kinds
+    "Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes that are free now. Raises `StoreError` while another process works with the store, and for a folder that is none."
+    there, entries = usage(store).kinds, kinds_of(store)
     if unknown := set(kinds) - set(there): raise StoreError(f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}")
     if not there: return 0
     with disk_errors(store.root), open(store.root / "in-use.lock", "a+b") as f:
         try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError: raise StoreError("another process is working with the store", str(store.root), "Clear it when that process has ended") from None
         going = list(kinds or (k for k in there if k not in PAID))
-        for kind in going: remove(store.root / kind)
-        if not kinds: remove(store.root / "locks")
+        for kind in going:
+            for entry in entries[kind]: remove(entry)
+            if not any((store.root / kind).iterdir()): (store.root / kind).rmdir()
+        if not kinds:
+            for lock in (store.root / "locks").glob("*.lock"): remove(lock)
     return sum(there[k][1] for k in going)
 
 Store.usage, Store.clear, Store.verify, Store.in_use = usage, clear, verify, in_use

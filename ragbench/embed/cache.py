@@ -52,7 +52,7 @@ class EmbeddingCache:
         path = self.path(fingerprint)
         with disk_errors(path): make_folder(self.folder)
         fixed = path.is_file() and not os.access(self.folder, os.W_OK)
-        try: con = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None) if fixed else _opened(path)
+        try: con = _readonly(path) if fixed else _opened(path)
         except sqlite3.DatabaseError as e:
             if (known := disk_error(e, path)) is not None: raise known from e
             rescue(path, str(e))
@@ -70,11 +70,14 @@ _known: dict[Path, tuple] = {}   # files as this process left them
 
 def _state(path: Path) -> tuple: return (s := path.stat()).st_size, s.st_mtime_ns, s.st_ino
 
+def _text(data: bytes) -> str: return data.decode("utf-8", "surrogateescape")        # one flipped bit makes a vector a text
+
 def _opened(path: Path) -> sqlite3.Connection:
     "A connection to a file of this version; raises `sqlite3.DatabaseError` for one that is damaged."
     if path.is_dir(): raise StoreError("a folder stands where a file should be", str(path), "Move it away")
     known = path.exists() and _known.get(path) == _state(path)   # to look at every page takes a second a gigabyte: not at each batch
     con = sqlite3.connect(path, timeout=60, isolation_level=None)
+    con.text_factory = _text
     try:
         con.execute("PRAGMA page_size=16384")   # of a new file
         con.execute("PRAGMA journal_mode=WAL")
@@ -84,9 +87,15 @@ def _opened(path: Path) -> sqlite3.Connection:
     except BaseException: con.close(); raise
     return con
 
+def _readonly(path: Path) -> sqlite3.Connection:
+    "A connection to a file that cannot be written."
+    con = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None)
+    con.text_factory = _text
+    return con
+
 def _upgrade(con: sqlite3.Connection) -> None:
     "Give the rows of an older file checksums of the whole row, where their own is right."
-    con.create_function("sum_of", 4, lambda role, h, v, crc: row_crc(role, h, v) if zlib.crc32(v) == crc else -1)
+    con.create_function("sum_of", 4, lambda role, h, v, crc: row_crc(role, h, v) if isinstance(v, bytes) and zlib.crc32(v) == crc else -1)
     con.execute("BEGIN IMMEDIATE")
     if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
         con.execute("UPDATE embeddings SET crc = sum_of(role, text_hash, vector, crc)")
@@ -116,6 +125,7 @@ def rescue(path: Path, why: str, sure: bool = False) -> int:
         for end in ("", "-wal", "-shm"):
             if os.path.exists(f"{path}{end}"): os.replace(f"{path}{end}", f"{aside}{end}")
         with whole_file(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as con, closing(sqlite3.connect(aside)) as old:
+            old.text_factory = _text
             con.execute("PRAGMA page_size=16384"); con.execute(TABLE); con.execute(f"PRAGMA user_version = {VERSION}"); con.execute("BEGIN")
             for role, h, vector, crc in _readable(old, aside.stat().st_size // 64):
                 if not (isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)): continue
@@ -132,7 +142,7 @@ def read_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim:
         part = hashes[i:i + 500]
         rows = con.execute(f"SELECT text_hash, vector, crc FROM embeddings WHERE role = ? AND text_hash IN ({','.join('?' * len(part))})", (role, *part))
         for h, blob, crc in rows:
-            if not isinstance(blob, bytes) or len(blob) != 4 * dim or row_crc(role, h, blob) != crc: bad += 1; continue
+            if not isinstance(blob, bytes) or len(blob) != 4 * dim or not isinstance(h, str) or row_crc(role, h, blob) != crc: bad += 1; continue
             found[h] = np.frombuffer(blob, np.float32)
     if bad: warnings.warn(f"{_file(con)}: {bad:,} cached vectors are damaged; their texts are embedded again", DamagedArtifact, stacklevel=2)
     return found
@@ -155,7 +165,7 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
     bad = []
     for path in sorted(p for p in cache.folder.glob("*.sqlite") if ".damaged-" not in p.name):
         try:
-            with closing(_opened(path)) as con: wrong = sum(row_crc(r, h, v) != crc for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings"))
+            with closing(_opened(path)) as con: wrong = sum(not isinstance(v, bytes) or not isinstance(h, str) or not isinstance(r, str) or row_crc(r, h, v) != crc for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings"))
         except sqlite3.DatabaseError as e: bad.append(f"{path}: {e}"); continue
         if wrong: bad.append(f"{path}: {wrong:,} vectors are damaged")
     return bad
