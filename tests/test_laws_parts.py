@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import ragbench as rb
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.errors import ConfigError, DataError, RagbenchError
+from ragbench.core.numbers import number
 from ragbench.search.boosts import Boost, Boosts
 from ragbench.search.cross_encoder import CrossEncoderReranker
 from ragbench.search.expand import Neighbours, ParentSection, SeeAlso, SentenceWindow
@@ -49,7 +50,7 @@ def plain(value):
     (rb.Lexical(), {"boosts": Boosts([Boost({"status": "active"}, 0.25)])}, 1.25), (rb.Lexical(), {"query": MultiQuery(lambda m: None, n=2)}, 3 / 61)], ids=plain)
 def test_a_threshold_that_the_scale_cannot_reach_is_refused(retrieve, more, most):
     with pytest.raises(ConfigError) as e: rb.System(CHUNK, retrieve, min_score=most + 0.01, **more)
-    assert f"{most + 0.01:g}" in str(e.value) and f"{most:.4g}" in str(e.value)          # both numbers
+    assert number(most + 0.01, "g") in str(e.value) and number(most, ".4g") in str(e.value)          # both numbers
     rb.System(CHUNK, retrieve, min_score=most, **more)
     with pytest.raises(ConfigError): rb.grid(rb.System(CHUNK, [retrieve], min_score=[None, most + 0.01], **more))
     rb.System(CHUNK, retrieve, rerank=CrossEncoderReranker("x"), min_score=most + 100, **more)   # a scale of its own
@@ -88,7 +89,7 @@ def test_an_answer_that_a_threshold_emptied_says_so(retrieve, tmp_path):
     high = 0.99999 if isinstance(retrieve, rb.Dense) else 1e6
     built = rb.System(CHUNK, retrieve, min_score=high).build(corpus())
     best = rb.System(CHUNK, retrieve).build(corpus()).search(["pump and valve", "oil"]).scores.max()
-    with pytest.warns(ThresholdWarning, match=f"min_score is {high:g}, and nothing is left for any of the 2 questions: the highest score was {best:.4g}".replace("+", r"\+")):
+    with pytest.warns(ThresholdWarning, match=re.escape(f"min_score is {number(high, 'g')}, and nothing is left for any of the 2 questions: the highest score was {number(best, '.4g')}")):
         assert (built.search(["pump and valve", "oil"]).rows == -1).all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -101,7 +102,7 @@ def test_an_answer_that_a_threshold_emptied_says_so(retrieve, tmp_path):
 def test_a_threshold_of_an_index_that_its_metric_cannot_reach():
     for metric, top in (("cosine", 1), ("l2", 0)):
         assert rb.QdrantIndex(metric=metric, threshold=top).threshold == top
-        with pytest.raises(ConfigError, match=f"threshold is {top + 0.5:g}, and no score of metric='{metric}' can exceed {top}"): rb.QdrantIndex(metric=metric, threshold=top + 0.5)
+        with pytest.raises(ConfigError, match=f"threshold is {number(top + 0.5, 'g')}, and no score of metric='{metric}' can exceed {top}"): rb.QdrantIndex(metric=metric, threshold=top + 0.5)
     assert rb.QdrantIndex(metric="ip", threshold=7.0).threshold == 7.0
 
 

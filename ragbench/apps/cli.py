@@ -16,6 +16,7 @@ import typer
 import ragbench
 from ..core.errors import RagbenchError, StoreError
 from ..core.files import write_atomic
+from ..core.numbers import number, thousands
 from ..core.progress import STOPPED
 from ..core.store import as_store, clear, usage, verify
 
@@ -59,7 +60,7 @@ def demo(
         typer.echo(f"{results}\n\n{results.leaderboard('recall@5')}\n")
         if csv: write_atomic(csv, results.quality_csv())
         results.report(out)
-    typer.echo(f"The report is in {out} ({time.perf_counter() - began:.0f} s). Open it in a browser; every question, passage and setting is in there.")
+    typer.echo(f"The report is in {out} ({number(time.perf_counter() - began, '.0f')} s). Open it in a browser; every question, passage and setting is in there.")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #4d48c1b7
 datasets_app = typer.Typer(no_args_is_help=True, help="Data sets that ship, and a check for your own.")
@@ -70,7 +71,7 @@ def datasets_list() -> None:
     "Name, documents, words, questions and licence of each data set that ships."
     from ragbench.apps.datasets import check_shipped
     rows = [("name", "documents", "words", "questions", "licence")]
-    with told(): rows += [(c.name, *(f"{c.counts[k]:,}" if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
+    with told(): rows += [(c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
     for name, documents, words, questions, license in rows: typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #6df56a84
@@ -106,7 +107,7 @@ def cache_clear(
     store: WHERE = Path(".ragbench"),
 ) -> None:
     "Delete what can be made again."
-    with told(): typer.echo(f"{clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6:,.1f} MB are free")
+    with told(): typer.echo(f"{number(clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6, ',.1f')} MB are free")
 
 @cache_app.command("verify")
 def cache_verify(store: WHERE = Path(".ragbench")) -> None:

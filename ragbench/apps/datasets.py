@@ -17,6 +17,7 @@ from ..core.arguments import typed
 from .rules import BOUNDS, Candidate, Found, Problem, counts, problems
 from .wording import STOP
 from ..core.errors import DataError, RagbenchError
+from ..core.numbers import thousands
 from ..ingest.load import load_corpus
 from ..ingest.shipped import shipped, shipped_datasets
 
@@ -85,7 +86,7 @@ class Checked:
 
     def __bool__(self) -> bool: return not self.problems
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{n:,} {what}" for what, n in self.counts.items()) or "could not be read"
+        sizes = ", ".join(f"{thousands(n)} {what}" for what, n in self.counts.items()) or "could not be read"
         n = len(self.problems)
         return f"{self.name}: {sizes}: {'no problems' if not n else 'one problem' if n == 1 else f'{n} problems'}"
     def __str__(self) -> str: return "\n".join([repr(self), *(f"  [{p.rule}] {p}" for p in self.problems)])

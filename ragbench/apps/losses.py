@@ -18,6 +18,7 @@ from ..core.arguments import typed
 from .wording import words
 from ..core.documents import Document
 from ..core.errors import DataError
+from ..core.numbers import percent, thousands
 from ..ingest.load import dataset_info, load_corpus
 from ..ingest.shipped import shipped
 
@@ -94,10 +95,10 @@ class Losses:
         return {f: mean([r for r in self.rows if r.format == f]) for f in formats}
 
     def __repr__(self) -> str:
-        lines = [f"  {f}: {lost:.1%} lost, {extra:.1%} extra, {moved:.1%} moved" for f, (lost, extra, moved) in self.by_format().items()]
-        return "\n".join([f"{self.name}: {len(self)} documents against their sources, {sum(r.words for r in self.rows):,} words", *lines])
+        lines = [f"  {f}: {percent(lost)} lost, {percent(extra)} extra, {percent(moved)} moved" for f, (lost, extra, moved) in self.by_format().items()]
+        return "\n".join([f"{self.name}: {len(self)} documents against their sources, {thousands(sum(r.words for r in self.rows))} words", *lines])
 
     def _repr_html_(self) -> str:
         row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-        body = "".join(row((r.document, r.format, f"{r.words:,}", f"{r.lost:.1%}", f"{r.extra:.1%}", f"{r.moved:.1%}", " ".join(r.missing[:8]))) for r in self.rows)
+        body = "".join(row((r.document, r.format, thousands(r.words), percent(r.lost), percent(r.extra), percent(r.moved), " ".join(r.missing[:8]))) for r in self.rows)
         return f"<p><b>{escape(self.name)}</b></p><table>{row(('document', 'format', 'words', 'lost', 'extra', 'moved', 'missing'), 'th')}{body}</table>"

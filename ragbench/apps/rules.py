@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from .wording import content, copied, sentences, words
 from ..core.documents import Corpus
+from ..core.numbers import percent, thousands
 
 # %% auto #0
 __all__ = ['MAIN_TAGS', 'BOUNDS', 'Rule', 'RULES', 'Problem', 'Candidate', 'shape_faults', 'Found', 'rule', 'problems',
@@ -263,7 +264,7 @@ def check_copied(c: Candidate) -> Iterator[Found]:
         share = copied(q["query"], [e["quote"] for e in q["evidence"]])
         if share > c.bound("copied"):
             names = ", ".join(dict.fromkeys(e["doc_id"] for e in q["evidence"]))
-            yield Found(f"{share:.0%} of its runs of four words stand in its evidence, more than {c.bound('copied'):.0%}: {q['query']!r}", "Ask in other words", q["query_id"], names)
+            yield Found(f"{percent(share, 0)} of its runs of four words stand in its evidence, more than {percent(c.bound('copied'), 0)}: {q['query']!r}", "Ask in other words", q["query_id"], names)
 
 # %% ../../nbs/12_apps/01b_rules.ipynb #d37f3532
 @rule
@@ -319,4 +320,4 @@ def check_promises(c: Candidate) -> Iterator[Found]:
     wanted = [(n, have[what], "documents used by a question" if what == "used" else what) for what, n in promised.items() if what != "tags"]
     wanted += [(n, tags[t], f"questions tagged {t!r}") for t, n in promised.get("tags", {}).items()]
     for least, n, what in wanted:
-        if n < least: yield Found(f"there are {n:,} {what}, and dataset.toml promises {least:,}", "Write more, or promise less")
+        if n < least: yield Found(f"there are {thousands(n)} {what}, and dataset.toml promises {thousands(least)}", "Write more, or promise less")

@@ -16,7 +16,7 @@ from .results import Results, SystemResult
 from ..core.chunks import Chunks
 from ..core.errors import DataError, one_of
 from ..core.gold import EvidenceClass, evidence_classes
-from ..core.numbers import count, number, percent, several
+from ..core.numbers import count, number, percent, several, thousands
 from ..core.runs import Run
 from ..core.spans import overlap
 from ..evaluate.evidence import token_counts
@@ -116,12 +116,12 @@ class Failures:
         return f"{self.system}: {len(self)} of {count(self.questions, 'question')} below 1 by {self.metric}" + (f"; lost by {steps}" if steps else "") + "."
     def __repr__(self) -> str:
         lines = [f"{r.query_id}  {number(r.score)}  rank {r.rank or '–'}  {r.lost_by or 'found, too low'}  {r.question[:60]}" for r in self.frame.head(20).itertuples()]
-        return "\n".join([self.verdict, *lines, *([f"… and {len(self) - 20:,} more in .frame"] if len(self) > 20 else [])])
+        return "\n".join([self.verdict, *lines, *([f"… and {thousands(len(self) - 20)} more in .frame"] if len(self) > 20 else [])])
     def _repr_html_(self) -> str:
         cell = lambda v, tag="td", side="left": f"<{tag} style='text-align:{side};vertical-align:top'>{escape(str(v))}</{tag}>"
         head = "".join(cell(h, "th", a) for h, a in (("id", "left"), ("question", "left"), ("score", "right"), ("rank", "right"), ("lost by", "left"), ("best of the others", "left")))
         rows = "".join("<tr>" + cell(r.query_id) + cell(r.question) + cell(number(r.score), side="right") + cell(r.rank or "–", side="right") + cell(r.lost_by) + cell(r.other) + "</tr>" for r in self.frame.head(50).itertuples())
-        more = f"<p>… and {len(self) - 50:,} more in .frame</p>" if len(self) > 50 else ""
+        more = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
         return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
 
 def failures(
@@ -188,7 +188,7 @@ class Why:
         others = f"<details><summary>Rank in every system</summary><table>{rest}</table></details>" if rest else ""
         return f"<p><b>{escape(self.query_id)}: {escape(self.question)}</b></p><p style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others}"
 
-def _rank(rank: int) -> str: return f"rank {rank:,}" if rank else "not found"
+def _rank(rank: int) -> str: return f"rank {thousands(rank)}" if rank else "not found"
 
 def _said(w: Why) -> str:
     "The answer in a sentence."
@@ -206,8 +206,8 @@ def _facts(w: Why) -> list[tuple[str, str]]:
     for n, t in enumerate(w.traces, 1):
         which = f"evidence {n}" if len(w.traces) > 1 else "evidence"
         if t.place[0] < 0: out.append((which, "in a document that the corpus lacks")); continue
-        out.append((which, f"{w.results.corpus[t.place[0]].id} [{t.place[1]:,}, {t.place[2]:,}): {clip(w.evidence(t))}"))
-        out.append(("held by", f"chunk {t.chunk:,} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it: {clip(w.passage(t))}" if t.chunk >= 0 else "no chunk"))
+        out.append((which, f"{w.results.corpus[t.place[0]].id} [{thousands(t.place[1])}, {thousands(t.place[2])}): {clip(w.evidence(t))}"))
+        out.append(("held by", f"chunk {thousands(t.chunk)} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it: {clip(w.passage(t))}" if t.chunk >= 0 else "no chunk"))
         out += [(f"after {step}", _rank(r)) for step, r in t.ranks]
         out += [(f"by {name} alone", _rank(r)) for name, r in t.retrievers]
         out.append(("lost by", t.lost_by or "nothing: it counts"))

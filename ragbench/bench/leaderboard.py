@@ -21,7 +21,7 @@ from .tables import html_table, latex_table, markdown_table, text_table
 from ..core.errors import ConfigError, one_of
 from ..core.estimates import FEWEST_SCORES, interval_words, without_interval
 from ..core.gold import lost_note
-from ..core.numbers import count, interval, ms_text, number, p_text, several
+from ..core.numbers import count, interval, ms_text, number, p_text, percent, several, thousands
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
 from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
@@ -120,7 +120,7 @@ def _notes(board: Leaderboard) -> list[str]:
     if (o := board.optimism) is not None:
         size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
         out.append(f"Choosing the best of {s} on the questions that score it flatters it by {size}: {number(o.in_sample)} in sample, {number(o.held_out)} "
-                   f"held out (cross-validated); {100 * o.stability:.0f} % of the folds chose the same one.")
+                   f"held out (cross-validated); {percent(o.stability, 0)} of the folds chose the same one.")
     if board.metric.startswith("qrels:"): out.append("qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of different chunkers cannot be compared by this metric.")
     if f["ann_recall"].notna().any(): out.append("ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is part of the system's score.")
     if f["truncated"].fillna(0).gt(0).any(): out.append("Cut off: the share of chunks longer than their encoder's window, and of the evidence that lies past it.")
@@ -135,7 +135,7 @@ def _remarks(results: Results) -> list[str]:
     if of > len(results): out.append(f"These {len(results)} systems were selected from {of}: tests are corrected for these alone, and a choice made after the scores were known flatters them.")
     for n in sorted({int(s.facts.get("missing_queries", 0)) for s in results.systems} - {0}):
         who = [s.name for s in results.systems if s.facts.get("missing_queries", 0) == n]
-        out.append(f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {n:,} of {count(results.n, 'question')}; each counts as 0.")
+        out.append(f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {thousands(n)} of {count(results.n, 'question')}; each counts as 0.")
     for n in sorted({int(s.facts.get("unknown_documents", 0)) for s in results.systems} - {0}):
         who = [s.name for s in results.systems if s.facts.get("unknown_documents", 0) == n]
         out.append(f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and count as not relevant.")
@@ -183,7 +183,7 @@ class Leaderboard:
     @property
     def every(self) -> Mapping[str, tuple[str, list[str]]]:
         "All columns that an exported table can have, by key."
-        return {**self.keyed, "group": ("group", self.letters), "n": ("n", [f"{v:,}" for v in self.frame["n"]])}
+        return {**self.keyed, "group": ("group", self.letters), "n": ("n", [thousands(v) for v in self.frame["n"]])}
     @property
     def columns(self) -> list[tuple[str, list[str]]]: return list(self.keyed.values())
 
@@ -262,7 +262,7 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
     if not d.any(): return f"Nothing tells {better} and {other} apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
     if drawn.groups < 2: return f"Nothing tells {better} and {other} apart."
     least, needed = detectable_words(d, ALPHA / pairs, drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {needed - len(d):,} more questions"
+    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {thousands(needed - len(d))} more questions"
     return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). {least[:1].upper()}{least[1:]}{more}."
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
@@ -284,7 +284,7 @@ def best(results: Results, metric: str | None = None) -> Any:
     first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
     if first.system is None: raise ConfigError(f"the system {first.name!r} was not made here", "best", f"Make it again from its code: {first.config}")
     o = leaderboard(results, metric).optimism
-    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {o.in_sample:.3f} on the questions that chose it, {o.held_out:.3f} on others (optimism {number(o.optimism, '+.3f')})"))
+    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {number(o.in_sample)} on the questions that chose it, {number(o.held_out)} on others (optimism {number(o.optimism, '+.3f')})"))
     return first.system
 
 def slices(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..core.documents import Corpus
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.gold import Gold, check_gold
 from ..evaluate.scores import check_metrics
 from ..system.system import System, grid, names_of
@@ -48,9 +48,9 @@ class Settings:
     def __post_init__(self):
         for name in ("metrics", "budgets", "curve"): object.__setattr__(self, name, _listed(name, getattr(self, name)))
         for name in ("budgets", "curve"):
-            for b in getattr(self, name): at_least(name, b, 1, "bench")
+            for b in getattr(self, name): whole_number(name, b, 1, "bench")
         for name, least in (("depth", 1), ("timed", 1), ("rounds", 0), ("seed", 0)):
-            if name != "rounds" or self.rounds is not None: at_least(name, getattr(self, name), least, "bench")
+            if name != "rounds" or self.rounds is not None: whole_number(name, getattr(self, name), least, "bench")
         if self.seconds is not None and (isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not self.seconds > 0): raise ConfigError(f"seconds is {self.seconds!r}", "bench", "Give a number above 0")
         if not self.metrics and not self.budgets: raise ConfigError("there are no metrics and no budgets", "bench", "Give at least one, such as metrics=['recall@5']")
         object.__setattr__(self, "curve", tuple(sorted({*self.curve, *self.budgets})))

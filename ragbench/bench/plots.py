@@ -20,7 +20,7 @@ from .views import selected
 from ..core.charts import DASHES, MARKERS, PALETTE, Chart
 from ..core.errors import ConfigError, RagbenchError, one_of, whole_number
 from ..core.estimates import interval_words
-from ..core.numbers import number, percent
+from ..core.numbers import ms_text, number, percent, thousands
 from ..evaluate.statistics import bootstrap_interval
 from ..system.labels import label as label_of
 from ..system.retrieve import dense_parts
@@ -139,7 +139,7 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
     budgets = sorted(set(data["tokens"]))
     if len(budgets) > 1: ax.set_xscale("log")
     ticks = _some(budgets)
-    ax.set_xticks(ticks, [f"{b:,}" for b in ticks]); ax.xaxis.minorticks_off()
+    ax.set_xticks(ticks, [thousands(b) for b in ticks]); ax.xaxis.minorticks_off()
     ax.set_ylim(0, 1.02); ax.set_yticks(np.arange(0, 1.01, .2), [percent(v, 0) for v in np.arange(0, 1.01, .2)])
     last = [float(inside[(inside["system"] == n) & (inside["tokens"] == budgets[-1])]["evidence_recall"].iloc[0]) for n in names]
     for name, end, at, label in zip(names, last, spread(last, share, .5 * share, 1.02 - .5 * share), short_names(names, 44)):
@@ -180,7 +180,7 @@ def budget_curve(
     at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(shown.names)].sort_values("evidence_recall", ascending=False, kind="stable")
     said = lambda r: f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
     grey = f", {len(others)} more in grey" if others else ""
-    alt = (f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from {min(results.curve_budgets):,} to {max(results.curve_budgets):,} tokens. "
+    alt = (f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from {thousands(min(results.curve_budgets))} to {thousands(max(results.curve_budgets))} tokens. "
            f"At the largest the highest is {said(at_end.iloc[0])}, the lowest {said(at_end.iloc[-1])}.")
     return Chart("Evidence found within a token budget", alt, data, draw, (9.6, height))
 
@@ -272,9 +272,10 @@ def pareto(
         ax.set_xscale("log")
         _points(ax, data.dropna(subset=[cost]), quality, cost, look)
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.minorticks_off()
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.12g}"))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ',.12g')))
         ax.set_xlabel(f"{label} (logarithmic)"); ax.set_ylabel(quality)
         _key(figure, look)
     front, unit = data[data["frontier"]].sort_values(cost), " ms" if cost.startswith("latency_") else ""
-    steps = "; ".join(f"{r.system} {number(r.y)} at {r.x:,.3g}{unit}" for r in front.rename(columns={quality: "y", cost: "x"}).itertuples())
+    shown = ms_text if unit else lambda x: number(x, ",.0f" if x >= 100 else ",.3g")
+    steps = "; ".join(f"{r.system} {number(r.y)} at {shown(r.x)}{unit}" for r in front.rename(columns={quality: "y", cost: "x"}).itertuples())
     return Chart(f"{quality} against {label}", f"{quality} against {label}, {len(data)} systems. On the frontier, cheapest first: {steps}.", data, draw, (9.2, 5.6))

@@ -27,7 +27,7 @@ from .tables import fitting
 from ..core.documents import Document, pages_of, section_path
 from ..core.errors import ConfigError, whole_number
 from ..core.gold import evidence_classes, lost_note
-from ..core.numbers import count, interval, ms_text, number
+from ..core.numbers import count, interval, ms_text, number, thousands
 from ..core.spans import union
 from ..core.files import write_atomic
 from ..evaluate.statistics import bootstrap_interval
@@ -59,7 +59,7 @@ def explain(metrics: Sequence[str]) -> str:
     for metric in metrics:
         words, found = next(((w, m) for pattern, w in _MEANING if (m := re.fullmatch(pattern, metric))), ("a measure for which higher is better", re.match(".*", metric)))
         kinds.setdefault(words, []).append(found)
-    depth = lambda found: [" or ".join(dict.fromkeys(f"{int(d):,}" for d in ds if d)) for ds in zip(*(f.groups() for f in found))]
+    depth = lambda found: [" or ".join(dict.fromkeys(thousands(int(d)) for d in ds if d)) for ds in zip(*(f.groups() for f in found))]
     return "; ".join(f"{', '.join(f.string for f in found)} {'is' if len(found) == 1 else 'are'} {words.format(*depth(found))}" for words, found in kinds.items())
 
 # %% ../../nbs/09_bench/05_report.ipynb #7d31f7c9
@@ -124,7 +124,7 @@ def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     "Percentiles with intervals, and calls, of each system."
     frame = results.latency()
     three = lambda r, c: (ms_text(r[c]), f"[{ms_text(r[c + '_low'])}, {ms_text(r[c + '_high'])}]" if r[c] == r[c] else "")
-    return [(s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], f"{int(r['calls']):,}") for s in systems for r in [frame.iloc[s]]]
+    return [(s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], thousands(int(r['calls']))) for s in systems for r in [frame.iloc[s]]]
 
 # %% ../../nbs/09_bench/05_report.ipynb #1d47e840
 def manifest_of(results: Results) -> dict[str, Any]:
@@ -176,7 +176,7 @@ def _template():
     from markupsafe import Markup, escape
     env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     joints = lambda h: Markup(re.sub("(_|(?=@))", r"\1<wbr>", str(escape(h))))   # where a long header may break
-    env.filters |= {"joints": joints, "three": lambda v: number(v), "unit": lambda v: f"{min(1, max(0, v)):.3f}"}
+    env.filters |= {"joints": joints, "three": number, "thousands": thousands, "unit": lambda v: f"{min(1, max(0, v)):.3f}"}
     return env.from_string(_file("report.html.j2"))
 
 ROOM = 150   # characters of the leaderboard beside which a window of 1,300 pixels has none
@@ -196,7 +196,7 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
     return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns.values()], "legend": legend([results.names[s] for s in systems], list(names.values())), "texts": results.texts,
             "dropped": dropped, "every": [(names[s], [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])]) for s in systems],
             "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": names[s], "full": results.names[s], "cells": [_cell(c[k]) for _, c in columns.values()]} for k, s in enumerate(systems)],
-            "facts": [("documents", f"{len(corpus):,}"), ("words", f"{corpus.words:,}"), ("questions", f"{len(gold):,}"), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
+            "facts": [("documents", thousands(len(corpus))), ("words", thousands(corpus.words)), ("questions", thousands(len(gold))), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
                       ("refused files", len(corpus.errors))],
             "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": [(rank, names[s], cells) for rank, s, cells in slices], "budgets": results.curve_budgets, "curve_rows": curve,
             "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.unreachable], "lost_note": lost_note(gold),

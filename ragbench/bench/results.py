@@ -21,6 +21,7 @@ from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
 from ..core.errors import DataError, one_of, whole_number
 from ..core.gold import Gold, gold_from_spans
+from ..core.numbers import number
 from ..core.runs import Run
 from ..core.spans import overlap
 
@@ -53,7 +54,7 @@ class SystemResult:
         try: return ast.unparse(ast.parse(self.config, mode="eval"))
         except (SyntaxError, ValueError): return self.config
 
-    def __repr__(self) -> str: return f"SystemResult({self.name!r}, {', '.join(f'{m} {s.mean():.3f}' for m, s in self.scores.items())})"
+    def __repr__(self) -> str: return f"SystemResult({self.name!r}, {', '.join(f'{m} {number(s.mean())}' for m, s in self.scores.items())})"
 
 # %% ../../nbs/09_bench/03_results.ipynb #2b68238f
 def _name(node: ast.expr | None) -> str:

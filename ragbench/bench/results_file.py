@@ -22,6 +22,7 @@ from ..core.documents import Corpus, Document, Field, Heading, Page, Turn
 from ..core.errors import DataError, RagbenchError, yes_or_no
 from ..core.files import write_atomic
 from ..core.gold import Evidence, Gold, Query
+from ..core.numbers import thousands
 from ..core.runs import Run
 from ..core.store import versions
 from ..evaluate.waterfall import Stage
@@ -148,7 +149,7 @@ class AbsentDocument(Document):
     def text(self) -> str: raise DataError("the text was not saved with these results", self.id, "Load them with their corpus: Results.load(path, corpus=load_corpus(…))")
     def __len__(self) -> int: return self.__dict__["_length"]
     def __hash__(self) -> int: return hash((self.id, self.text_hash))
-    def __repr__(self) -> str: return f"AbsentDocument({self.id!r}, {len(self):,} characters)"
+    def __repr__(self) -> str: return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
 
 class AbsentCorpus(Corpus):
     "A corpus without its texts."

@@ -19,6 +19,7 @@ from .adapters import ink
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field
 from ..core.errors import ConfigError, DataError, whole_number
+from ..core.numbers import number, thousands
 from ..core.protocols import Chunker
 from ..core.spans import overlap as covered
 from ..core.tokenizers import get_tokenizer
@@ -74,7 +75,7 @@ def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
     lost = at[covered(np.c_[at, at + 1], spans or np.empty((0, 2), np.int64)) == 0]
     if not len(lost): return None
     run = int(np.argmax(np.append(np.diff(lost), 2) > 1)) + 1
-    return f"{_clip(text[lost[0]:lost[run - 1] + 1])} at {lost[0]} is in no chunk ({len(lost):,} of {len(at):,} characters lost)"
+    return f"{_clip(text[lost[0]:lost[run - 1] + 1])} at {lost[0]} is in no chunk ({thousands(len(lost))} of {thousands(len(at))} characters lost)"
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #25c3b090
 class Promise(NamedTuple):
@@ -219,13 +220,13 @@ def _long(chunker: Chunker | Claims, characters: int, seconds: float) -> str | N
         try: claims = claims_of(chunker, _document("one line", text))
         except BaseException as e:
             if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)): raise
-            return f"{n:,} characters: {type(e).__name__}: {' '.join(str(e).split())[:160]}"
+            return f"{thousands(n)} characters: {type(e).__name__}: {' '.join(str(e).split())[:160]}"
         took = time.process_time() - began
         growth = took / before if before and before > 0.01 else 10
         if n < characters and took * max(growth, 10) > seconds:
-            return f"{n:,} characters took {took:.1f} s, ten times as many would take {took * max(growth, 10):.0f} s"
+            return f"{thousands(n)} characters took {number(took, '.1f')} s, ten times as many would take {number(took * max(growth, 10), '.0f')} s"
         if wrong := law_offsets(text, claims) or law_order(text, claims) or law_coverage(text, claims):
-            return f"{n:,} characters: {wrong}"
+            return f"{thousands(n)} characters: {wrong}"
         before = took
     return None
 
@@ -290,7 +291,7 @@ def certify(
         return _together(name or repr(chunker), {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types})
     if whole_number("large", large, 0, "certify") > 10**9: raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
     for value_of, value in (("size", size), ("overlap", overlap)):
-        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST: raise ConfigError(f"{value_of} is {value}", "certify", f"It is tried on texts of eight times that size: give at most {LARGEST:,}")
+        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST: raise ConfigError(f"{value_of} is {value}", "certify", f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}")
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
     docs = [*stress_corpus(max(3000, 8 * (promise.size or 0))), *(corpus or ())]
     found = [(d, examine(chunker, d, promise)) for d in docs]
@@ -304,7 +305,7 @@ def certify(
         mine = [(d, w) for d, w in found if d.metadata.get("kind", "your corpus") == kind]
         rows.append(_row(kind, [(d, next(w[x] for x in w if x in laws)) for d, w in mine if laws & set(w)], len(mine), True, chunker, promise, laws))
     wrong = _long(chunker, large, seconds) if large else None
-    rows.append(Row(f"{large / 1e6:g} MB of one line" if large else "one long line", (wrong is None) if large else None, int(large > 0), wrong or ""))
+    rows.append(Row(f"{number(large / 1e6, 'g')} MB of one line" if large else "one long line", (wrong is None) if large else None, int(large > 0), wrong or ""))
     return Certificate(name or getattr(chunker, "name", "") or repr(chunker), tuple(rows))
 
 def _row(title: str, wrong: Sequence[tuple[Document, str]], checked: int, kept: bool, chunker: Any, promise: Promise, laws: set[str]) -> Row:

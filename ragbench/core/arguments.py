@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ConfigError
+from .errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['fits', 'in_words', 'typed', 'one_choice']
+__all__ = ['fits', 'in_words', 'typed', 'one_choice', 'array_of']
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, typing.Collection.__origin__, list, tuple, set, frozenset)
@@ -33,7 +33,7 @@ def _fits_plain(value: Any, hint: type) -> bool:
     if hint is bool: return isinstance(value, bool | np.bool_)
     if hint is Path: return isinstance(value, os.PathLike)
     if hint is np.ndarray: return hasattr(value, "__array__") or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
-    if hint in _ITERABLES: return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    if hint in _ITERABLES: return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0 and not isinstance(value, str | bytes | Mapping)
     try: return isinstance(value, hint)
     except TypeError: return True                            # a protocol that cannot be asked
 
@@ -83,7 +83,7 @@ def _hints(call: Callable) -> dict[str, Any]:
     "The hints of a function's arguments; `Any` for one whose names are known to type checkers only."
     out = {}
     for name, hint in inspect.get_annotations(call).items():
-        try: out[name] = eval(hint, call.__globals__) if isinstance(hint, str) else hint
+        try: out[name] = eval(hint, inspect.unwrap(call).__globals__) if isinstance(hint, str) else hint
         except (NameError, AttributeError, TypeError): out[name] = Any
     return out
 
@@ -127,3 +127,9 @@ def one_choice(component: Any) -> None:
     "Raise `ConfigError` where a field of a dataclass holds a list of choices."
     name = next((f.name for f in fields(component) if isinstance(getattr(component, f.name), list)), None)
     if name is not None: raise ConfigError(f"{name} is a list of choices", type(component).__name__, "Expand them with grid(System(…)), or give one value")
+
+# %% ../../nbs/00_core/00b_arguments.ipynb #7c1e90ac
+def array_of(value: Any, what: str, owner: str, dtype: Any = np.float64) -> np.ndarray:
+    "`value` as an array of numbers; raises `DataError` for what is none."
+    try: return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError): raise DataError(f"{what} are {value!r:.60}", owner, "Give an array of numbers, with rows of one length") from None

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .errors import ConfigError, at_least
-from .numbers import count, number, percent
+from .errors import ConfigError, whole_number
+from .numbers import count, number, percent, thousands
 from .sentences import gaps
 from .spans import as_spans, overlap, union
 from .tokenizers import Tokenizer
@@ -59,7 +59,7 @@ class Description:
     def rows(self) -> list[tuple[str, str]]:
         "What is shown, as (name, value)."
         q = np.percentile(self.tokens, [0, 5, 50, 95, 100]) if len(self.tokens) else np.zeros(5)
-        return [("chunks", f"{len(self.tokens):,} over {count(self.documents, 'document')}"),
+        return [("chunks", f"{thousands(len(self.tokens))} over {count(self.documents, 'document')}"),
                 (f"tokens ({self.tokenizer})", "median {2}, 5–95 %: {1}–{3}, all: {0}–{4}".format(*(number(v, ",.0f") for v in q))),
                 ("stored twice", f"{percent(self.twice)} of the covered text"), ("not covered", f"{percent(self.uncovered, 2)} of the text"),
                 ("sentences cut", f"{percent(self.sentences_cut)} are whole in no chunk"), ("words cut", f"{percent(self.words_cut, 2)} are whole in no chunk")]
@@ -81,7 +81,7 @@ def histogram(
     counts, edges = np.histogram(sizes, bins=np.linspace(0, max(int(sizes.max()), 1), bins + 1))
     wide, tall = max(1, width // bins - 1), np.ceil(counts / counts.max() * height).astype(int).tolist()
     box = "display:inline-block;vertical-align:bottom;margin-right:1px"
-    tips = [f"{count(int(c), 'chunk')} of {a:.0f}–{b:.0f} tokens" for c, a, b in zip(counts, edges, edges[1:])]
+    tips = [f"{count(int(c), 'chunk')} of {number(a, '.0f')}–{number(b, '.0f')} tokens" for c, a, b in zip(counts, edges, edges[1:])]
     bars = "".join(f"<span title='{tip}' style='{box};width:{wide}px;height:{max(t, 1)}px;background-color:{'#0072b2' if t else '#88888855'}'></span>" for tip, t in zip(tips, tall))
     across = (wide + 1) * bins
     ends = f"<div style='width:{across}px;font-size:11px'><span style='float:right'>{count(int(sizes.max()), 'token')}</span>0</div>"
@@ -141,14 +141,14 @@ class SizeReport:
                              "end": self.chunks.end[out], "tokens": self.tokens[out], "why": [self.why(i) for i in out]})
 
     def __repr__(self) -> str:
-        return (f"{self.n - self.exceptions:,} of {self.n:,} chunks have {self.low:,} to {self.high:,} tokens; {len(self.below):,} are shorter"
-                f" ({self.short_documents:,} of them whole documents), {len(self.above):,} longer")
+        return (f"{thousands(self.n - self.exceptions)} of {thousands(self.n)} chunks have {thousands(self.low)} to {thousands(self.high)} tokens; {thousands(len(self.below))} are shorter"
+                f" ({thousands(self.short_documents)} of them whole documents), {thousands(len(self.above))} longer")
 
     def _repr_html_(self) -> str: return f"<p><b>{escape(repr(self))}</b></p>" + (self.to_frame().head(8).to_html(index=False) if self.exceptions else "")
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #abb6962d
 def size_report(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base") -> SizeReport:
     "Count the chunks outside `[low, high]` tokens; raises `ConfigError` unless 0 <= low <= high."
-    at_least("low", low, 0, "sizes"); at_least("high", high, 1, "sizes")
+    whole_number("low", low, 0, "sizes"); whole_number("high", high, 1, "sizes")
     if low > high: raise ConfigError(f"the range is {low} to {high}", "sizes", "Give 0 <= low <= high")
     return SizeReport(low, high, chunks, chunks.tokens(tokenizer))

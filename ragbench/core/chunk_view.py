@@ -16,7 +16,7 @@ import numpy as np
 from .documents import Corpus, Document
 from .errors import ConfigError, DataError
 from .files import write_atomic
-from .numbers import count, percent, several
+from .numbers import count, percent, several, thousands
 from .spans import as_spans, union
 from .tokenizers import Tokenizer
 
@@ -150,7 +150,7 @@ def view(
     tokens, sections = own.tokens(tokenizer), chunk_sections(own)
     tips = [f"chunk {k} · {count(t, 'token')}" + (f" · {s}" if s else "") for k, (t, s) in enumerate(zip(tokens.tolist(), sections))]
     end = min(start + limit, len(doc))
-    shown = f"shown: characters {start:,} to {end:,} of {len(doc):,}" if end - start < len(doc) else ""
+    shown = f"shown: characters {thousands(start)} to {thousands(end)} of {thousands(len(doc))}" if end - start < len(doc) else ""
     said = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
     body = draw(doc.text, own.spans, tips, mark, start, end, names)
     frame = f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of {escape(doc.id)}">{body}</div>'

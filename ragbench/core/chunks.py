@@ -16,6 +16,7 @@ import numpy as np
 from .documents import Corpus, Document, pages_of, section_path
 from .errors import ConfigError, DataError
 from .fingerprint import fingerprint, hash64, text_hash
+from .numbers import thousands
 from .starts import token_tables
 from .tokenizers import Tokenizer, get_tokenizer
 
@@ -53,7 +54,7 @@ class Chunks:
         _check(self)
 
     def __len__(self) -> int: return len(self.start)
-    def __repr__(self) -> str: return f"Chunks({len(self):,} over {len(self.corpus)} documents" + (f", by {self.made_by})" if self.made_by else ")")
+    def __repr__(self) -> str: return f"Chunks({thousands(len(self))} over {thousands(len(self.corpus))} documents" + (f", by {self.made_by})" if self.made_by else ")")
     def _repr_html_(self) -> str: return chunks_html(self)
 
     def text(self, i: int) -> str:
@@ -177,7 +178,7 @@ def chunks_html(chunks: Chunks, most: int = 8) -> str:
     row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
     clip = lambda t: t if len(t) <= 90 else t[:60] + " … " + t[-25:]
     rows = [row((chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i)))) for i in range(min(most, len(chunks)))]
-    more = f"<p>… and {len(chunks) - most:,} more</p>" if len(chunks) > most else ""
+    more = f"<p>… and {thousands(len(chunks) - most)} more</p>" if len(chunks) > most else ""
     return f"<p><b>{escape(repr(chunks))}</b></p><table>{row(('document', 'start', 'end', 'text'), 'th')}{''.join(rows)}</table>{more}"
 
 # %% ../../nbs/00_core/06_chunks.ipynb #de0309f5

@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import DataError, items_of
 from .fingerprint import fingerprint, text_hash
+from .numbers import thousands
 
 # %% auto #0
 __all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pages_of', 'section_headings', 'section_path',
@@ -105,7 +106,7 @@ class Document:
 # %% ../../nbs/00_core/03_documents.ipynb #9c3ef65b
 def document_html(doc: Document, most: int = 400) -> str:
     "A document as a small HTML table and the first characters of its text."
-    facts = {"format": doc.format, "words": f"{len(doc.text.split()):,}", "pages": len(doc.pages), "headings": len(doc.headings), "fields": len(doc.fields), "turns": len(doc.turns), "source": doc.source}
+    facts = {"format": doc.format, "words": thousands(len(doc.text.split())), "pages": len(doc.pages), "headings": len(doc.headings), "fields": len(doc.fields), "turns": len(doc.turns), "source": doc.source}
     rows = [(k, str(v)) for k, v in facts.items() if v] + [(str(k), str(v)) for k, v in doc.metadata.items()]
     cells = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v if len(v) <= 200 else v[:200] + '…')}</td></tr>" for k, v in rows)
     start = escape(doc.text[:most]) + ("…" if len(doc) > most else "")
@@ -186,7 +187,7 @@ class Corpus:
         return self.documents[self.row(which) if isinstance(which, str) else which]
     def __repr__(self) -> str:
         doubts = sum(isinstance(e, Doubt) for e in self.errors)
-        return f"Corpus({len(self)} documents, {self.words:,} words, {len(self.errors) - doubts} refused{f', {doubts} in doubt' if doubts else ''})"
+        return f"Corpus({thousands(len(self))} documents, {thousands(self.words)} words, {len(self.errors) - doubts} refused{f', {doubts} in doubt' if doubts else ''})"
     def _repr_html_(self) -> str: return corpus_html(self)
 
     @functools.cached_property
@@ -215,16 +216,16 @@ class Corpus:
 def _items(title: str, found: list[str], most: int) -> str:
     "A heading with its number and a list of at most so many items, as HTML; nothing for nothing."
     if not found: return ""
-    more = [f"… and {len(found) - most:,} more"] if len(found) > most else []
-    return f"<p><b>{len(found):,} {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
+    more = [f"… and {thousands(len(found) - most)} more"] if len(found) > most else []
+    return f"<p><b>{thousands(len(found))} {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
 
 def corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
     row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-    rows = [row((d.id, d.format, f"{len(d.text.split()):,}", len(d.pages) or "", len(d.headings) or "")) for d in corpus.documents[:most]]
+    rows = [row((d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or "")) for d in corpus.documents[:most]]
     if len(corpus) > most: rows.append(row((f"… and {len(corpus) - most} more", "", "", "", "")))
     formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
-    said = [f"{len(corpus)} documents", f"{corpus.words:,} words", *([f"{pages:,} pages"] if pages else []), *(f"{n:,} {f}" for f, n in formats.most_common())]
+    said = [f"{thousands(len(corpus))} documents", f"{thousands(corpus.words)} words", *([f"{thousands(pages)} pages"] if pages else []), *(f"{thousands(n)} {f}" for f, n in formats.most_common())]
     code = lambda text: f"<code>{escape(text)}</code>"
     rows_of = lambda doubt: [f"{code(e.source)}: {escape(e.reason)}" for e in corpus.errors if isinstance(e, Doubt) == doubt]
     pages_out = [f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}" for d in corpus for n, why in dict(d.metadata.get("skipped_pages") or {}).items()]

@@ -98,8 +98,8 @@ def items_of(
 # %% ../../nbs/00_core/00_errors.ipynb #048202f9
 def whole_number(name: str, value: Any, low: int, owner: str = "") -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; a list is none."
-    if type(value) is int and value >= low: return value
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= low: return int(value)
+    if type(value) is int and low <= value <= 2**62: return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= 2**62: return int(value)
     raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
 
 # %% ../../nbs/00_core/00_errors.ipynb #c2a17e77

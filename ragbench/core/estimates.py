@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from .errors import ConfigError, DataError
-from .numbers import interval, number
+from .numbers import interval, number, thousands
 
 # %% auto #0
 __all__ = ['FEWEST_SCORES', 'without_interval', 'estimate', 'interval_words', 'bounded_interval', 'at_edge', 'scales']
@@ -25,7 +25,7 @@ def without_interval(
     "Why there is no interval, in a few words."
     few = f"1 {what.removesuffix('s')} is" if n == 1 else f"{n} {what} are"
     if n < FEWEST_SCORES: return f"no interval: {few} too few, {FEWEST_SCORES} are needed"
-    return f"no interval: all {n:,} {what} score the same"
+    return f"no interval: all {thousands(n)} {what} score the same"
 
 def estimate(
     mean: float,

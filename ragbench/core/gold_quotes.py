@@ -13,6 +13,7 @@ from typing import Any
 from .documents import Corpus
 from .errors import ConfigError, DataError
 from .gold import Evidence, Gold, QuoteMatch, anchor, query_of, whole_rows
+from .numbers import number, percent
 from .quotes import find_quote, nearest_quote
 
 log = logging.getLogger("ragbench.core.gold")
@@ -49,7 +50,7 @@ def _nowhere(query_id: str, quote: str, doc_id: str | None, corpus: Corpus) -> s
     places = [(m, i) for i in ([doc_id] if doc_id is not None else corpus.rows) if (m := nearest_quote(quote, corpus[i].text))]
     if not places: return f"{what}: there is no text to find it in"
     m, i = max(places, key=lambda p: p[0].score)
-    return f"{what}: the nearest is {m.score:.0f} % alike: {corpus[i].text[m.start:m.end][:90]!r}, at {m.start} of {i!r}"
+    return f"{what}: the nearest is {percent(m.score / 100, 0)} alike: {corpus[i].text[m.start:m.end][:90]!r}, at {m.start} of {i!r}"
 
 def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
     "Gold from questions that quote their evidence; raises `DataError` that names every quote which stands nowhere, and the place nearest to it."
@@ -60,9 +61,9 @@ def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_scor
     strangers = [d for _, _, d in nowhere if d is not None and d not in corpus.rows]
     if nowhere:
         counts = [f"{len(strangers)} of {len(matches)} quotes name a document that is not in the corpus"] * bool(strangers) + [f"{len(nowhere) - len(strangers)} of {len(matches)} quotes are not in the corpus"] * (len(nowhere) > len(strangers))
-        fixes = ["Mend the doc_id, or leave it out to search all documents"] * bool(strangers) + [f"Mend the quotes, or accept less likeness than min_score={min_score:g} and read what gold.inexact then says"] * (len(nowhere) > len(strangers))
+        fixes = ["Mend the doc_id, or leave it out to search all documents"] * bool(strangers) + [f"Mend the quotes, or accept less likeness than min_score={number(min_score, 'g')} and read what gold.inexact then says"] * (len(nowhere) > len(strangers))
         raise DataError("\n".join(["; ".join(counts), *(_nowhere(*n, corpus) for n in nowhere[:20]), *(["…"] if len(nowhere) > 20 else [])]), "Gold.from_quotes", ". ".join(fixes))
     near = tuple(m for m in matches if m.how == "fuzzy")
-    for m in near: log.warning("query %r: the quote is not verbatim, %.1f %% alike: %r stands in %r as %r", m.query_id, m.score, m.quote, m.doc_id, corpus[m.doc_id].text[m.start:m.end])
+    for m in near: log.warning("query %r: the quote is not verbatim, %s alike: %r stands in %r as %r", m.query_id, percent(m.score / 100), m.quote, m.doc_id, corpus[m.doc_id].text[m.start:m.end])
     anchors = dict.fromkeys(anchor(m.doc_id, m.start, corpus[m.doc_id].text[m.start:m.end]) for m in matches)
     return Gold(tuple(map(query_of, rows)), tuple(Evidence(m.query_id, m.doc_id, m.start, m.end, m.grade) for m in matches), inexact=near, anchors=tuple(anchors))

@@ -9,7 +9,7 @@ from collections import Counter
 from html import escape
 
 from .gold import Evidence, Gold, Query, lost_note
-from .numbers import count
+from .numbers import count, thousands
 
 # %% auto #0
 __all__ = ['gold_html']
@@ -18,8 +18,8 @@ __all__ = ['gold_html']
 def _places(evidence: tuple[Evidence, ...], unit: str, most: int = 3) -> str:
     "Where the evidence of a question stands, in words."
     if not evidence: return "none"
-    shown = [e.doc_id if unit == "document" else f"{e.doc_id} [{e.start:,}, {e.end:,})" for e in evidence[:most]]
-    return "; ".join(shown + [f"and {len(evidence) - most:,} more"] * (len(evidence) > most))
+    shown = [e.doc_id if unit == "document" else f"{e.doc_id} [{thousands(e.start)}, {thousands(e.end)})" for e in evidence[:most]]
+    return "; ".join(shown + [f"and {thousands(len(evidence) - most)} more"] * (len(evidence) > most))
 
 def _row(q: Query, gold: Gold) -> list[str]:
     "The cells of one question."
@@ -34,8 +34,8 @@ def gold_html(gold: Gold, most: int = 10) -> str:
     rows, head = [_row(q, gold) for q in gold.query_list[:most]], ["id", "question", "evidence", "answer", "tags"]
     used = [i for i, h in enumerate(head) if i < 3 or any(r[i] for r in rows)]
     line = lambda cells, tag: "<tr>" + "".join(f"<{tag} style='text-align:left;vertical-align:top'>{escape(cells[i])}</{tag}>" for i in used) + "</tr>"
-    said = f"{count(len(gold), 'question')}, {len(gold.answerable):,} with evidence, {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
+    said = f"{count(len(gold), 'question')}, {thousands(len(gold.answerable))} with evidence, {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
     lost = f"<p>{escape(note)}.</p>" if (note := lost_note(gold)) else ""
     more = f"<p>… and {count(len(gold) - most, 'more question', 'more questions')}</p>" if len(gold) > most else ""
-    tagged = f"<p>tags: {escape(', '.join(f'{t} ({n:,})' for t, n in tags.most_common(12)))}</p>" if tags else ""
+    tagged = f"<p>tags: {escape(', '.join(f'{t} ({thousands(n)})' for t, n in tags.most_common(12)))}</p>" if tags else ""
     return f"<p><b>{said}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"

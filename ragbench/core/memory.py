@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .errors import at_least
+from .errors import whole_number
 
 # %% auto #0
 __all__ = ['resident', 'lru_bytes']
@@ -40,7 +40,7 @@ def lru_bytes(
     most: int,   # bytes, of arguments and results together
 ) -> Callable[[Callable], Callable]:
     "A decorator: remember what was last asked, within `most` bytes. `.held()` says how many there are, `.cache_clear()` forgets."
-    at_least("most", most, 1, "lru_bytes")
+    whole_number("most", most, 1, "lru_bytes")
     def wrap(function: Callable) -> Callable:
         kept: OrderedDict[tuple, tuple[Any, int]] = OrderedDict()
         lock, total = threading.Lock(), [0]

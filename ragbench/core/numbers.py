@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 # %% auto #0
-__all__ = ['number', 'percent', 'interval', 'p_text', 'ms_text', 'bytes_text', 'count', 'several']
+__all__ = ['number', 'percent', 'interval', 'p_text', 'p_words', 'ms_text', 'bytes_text', 'thousands', 'count', 'several']
 
 # %% ../../nbs/00_core/00a_numbers.ipynb #17685c63
 def number(
@@ -44,7 +44,12 @@ def interval(
 # %% ../../nbs/00_core/00a_numbers.ipynb #00464311
 def p_text(p: float) -> str:
     "A p-value to three decimals, blank for NaN."
-    return "" if math.isnan(p) else "<.001" if p < .001 else f"{p:.3f}"
+    return "<.001" if p < .001 else number(p)
+
+def p_words(p: float) -> str:
+    "A p-value in a sentence: `p = 0.012`, `p < .001`, and `p not known` for NaN."
+    text = p_text(p)
+    return "p not known" if not text else f"p {text[0]} {text[1:]}" if text[0] == "<" else f"p = {text}"
 
 def ms_text(ms: float) -> str:
     "Milliseconds to about three digits, blank for NaN."
@@ -60,9 +65,13 @@ def bytes_text(size: float) -> str:
     return f"{number(size, ',.0f' if units[0] == 'B' or size >= 99.95 else '.1f')} {units[0]}"
 
 # %% ../../nbs/00_core/00a_numbers.ipynb #e9922d06
+def thousands(n: int) -> str:
+    "A whole number with a comma at each thousand."
+    return number(n, ",")
+
 def count(n: int, one: str, many: str = "") -> str:
     "`1 question`, `2,100 questions`; `many` where adding an s does not make the plural."
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
+    return f"{thousands(n)} {one if n == 1 else many or one + 's'}"
 
 def several(
     names: Sequence[str],
@@ -70,5 +79,5 @@ def several(
 ) -> str:
     "`a, b and c`; of more than `most` the first ones and how many more."
     names = list(names)
-    if len(names) > most: names = [*names[:most], f"{len(names) - most:,} more"]
+    if len(names) > most: names = [*names[:most], f"{thousands(len(names) - most)} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from .numbers import percent, thousands
 
 # %% auto #0
 __all__ = ['FIRST', 'EVERY', 'log', 'STOPPED', 'watched', 'duration', 'Lines', 'progress_bar', 'Jobs', 'note', 'stoppable']
@@ -54,11 +55,11 @@ class Lines:
         if (now := time.monotonic()) < self.due: return
         self.due, self.said = now + self.every, True
         left = f", {duration((now - self.began) / (self.n - self.base) * (self.total - self.n))} left" if (self.base or 0) < self.n < self.total else ""
-        share = f" ({self.n / self.total:.0%}{left})" if self.total else ""
-        print(f"{self.what}: {self.n:,} of {self.total:,} {self.unit}s{share}{': ' * bool(self.detail)}{self.detail}", file=sys.stderr, flush=True)
+        share = f" ({percent(self.n / self.total, 0)}{left})" if self.total else ""
+        print(f"{self.what}: {thousands(self.n)} of {thousands(self.total)} {self.unit}s{share}{': ' * bool(self.detail)}{self.detail}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        if self.said: print(f"{self.what}: {self.n:,} of {self.total:,} {self.unit}s in {duration(time.monotonic() - self.began)}", file=sys.stderr, flush=True)
+        if self.said: print(f"{self.what}: {thousands(self.n)} of {thousands(self.total)} {self.unit}s in {duration(time.monotonic() - self.began)}", file=sys.stderr, flush=True)
         self.said = False
 
 # %% ../../nbs/00_core/12_progress.ipynb #a651c7c6

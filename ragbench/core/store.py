@@ -26,6 +26,7 @@ from filelock import FileLock
 from .errors import ConfigError, StoreError
 from .files import beside, disk_errors, make_folder, remove, whole_folder, write_atomic
 from .fingerprint import canonical, fingerprint
+from .numbers import number, thousands
 from .processes import abandoned
 
 log = logging.getLogger("ragbench.store")
@@ -192,7 +193,7 @@ class Store:
             began = time.perf_counter()
             payload = build()
             seconds = round(time.perf_counter() - began, 3)
-            log.info("made %s %s in %.1f s", kind, key[:8], seconds)
+            log.info("made %s %s in %s s", kind, key[:8], number(seconds, ".1f"))
             return self.put(kind, key, payload, {"recipe": canonical(recipe), "seconds": seconds, "versions": versions()})
 
 # %% ../../nbs/00_core/10_store.ipynb #a0cc51d7
@@ -296,8 +297,8 @@ class Usage:
     @property
     def nbytes(self) -> int: return sum(size for _, size in self.kinds.values())
     def __repr__(self) -> str:
-        rows = [f"{kind:<12} {n:>7,} {size / 1e6:>10,.1f} MB" for kind, (n, size) in self.kinds.items()]
-        return "\n".join([f"{self.root}: {self.nbytes / 1e6:,.1f} MB", *rows])
+        rows = [f"{kind:<12} {thousands(n):>7} {number(size / 1e6, ',.1f'):>10} MB" for kind, (n, size) in self.kinds.items()]
+        return "\n".join([f"{self.root}: {number(self.nbytes / 1e6, ',.1f')} MB", *rows])
 
 def usage(store: Store) -> Usage:
     "Count the artifacts and bytes of a store, by kind; raises `StoreError` for a folder that is none."

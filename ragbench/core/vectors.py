@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ConfigError, DataError, VectorSpaceError, at_least
+from .errors import ConfigError, DataError, VectorSpaceError, whole_number
+from .numbers import number, thousands
 
 # %% auto #0
 __all__ = ['SMALL', 'Space', 'numbers', 'Vectors', 'unnamed', 'as_vectors', 'unit', 'resized', 'resized_space']
@@ -29,7 +30,7 @@ class Space:
     kept: int = 0              # dimensions that carry something, the rest being padding; 0: all
 
     def __post_init__(self):
-        at_least("dim", self.dim, 0, "Space"); at_least("kept", self.kept, 0, "Space")
+        whole_number("dim", self.dim, 0, "Space"); whole_number("kept", self.kept, 0, "Space")
         if not isinstance(self.normalized, (bool, np.bool_)): raise ConfigError(f"normalized is {self.normalized!r}", "Space", "Give True where every row has length 1, else False")
 
     def check(self, other: Space, what: str = "query") -> None:
@@ -67,7 +68,7 @@ class Vectors:
         object.__setattr__(self, "space", space)
 
     def __len__(self) -> int: return len(self.array)
-    def __repr__(self) -> str: return f"Vectors({self.array.shape[0]:,} × {self.array.shape[1]}, {self.space.model or 'unnamed space'})"
+    def __repr__(self) -> str: return f"Vectors({thousands(self.array.shape[0])} × {self.array.shape[1]}, {self.space.model or 'unnamed space'})"
     def __getitem__(self, rows) -> Vectors: return Vectors(self.array[rows], self.space)
 
 @cache
@@ -91,7 +92,7 @@ def _look_closer(a: np.ndarray, space: Space) -> None:
     if not space.normalized: return
     lengths = np.sqrt(np.einsum("nd,nd->n", a, a, dtype=np.float64))
     bad = np.flatnonzero((abs(lengths - 1) > 1e-3) & (lengths > 0))
-    if len(bad): raise DataError(f"row {bad[0]} has length {lengths[bad[0]]:.3g}, but the space is normalised", "Vectors",
+    if len(bad): raise DataError(f"row {bad[0]} has length {number(lengths[bad[0]], '.3g')}, but the space is normalised", "Vectors",
                                  "Divide every row by its length, or say Space(..., normalized=False): an index of cosine scales what is not normalised")
 
 # %% ../../nbs/00_core/07_vectors.ipynb #2faa9efb

@@ -21,6 +21,7 @@ from filelock import FileLock
 from ..core.errors import ConfigError, DataError, StoreError
 from ..core.files import disk_error, disk_errors, make_folder, whole_file
 from ..core.fingerprint import own_fingerprint, text_hash
+from ..core.numbers import thousands
 from ..core.processes import tag
 from ..core.store import DamagedArtifact
 from ..core.vectors import Vectors, as_vectors
@@ -131,7 +132,7 @@ def rescue(path: Path, why: str, sure: bool = False) -> int:
                 if not (isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)): continue
                 con.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", (role, h, vector, row_crc(role, h, vector))); n += 1
             con.execute("COMMIT")
-    warnings.warn(f"{path}: {why}; {n:,} vectors were rescued, the others are embedded again. The damaged file is kept as {aside.name}", DamagedArtifact, stacklevel=4)
+    warnings.warn(f"{path}: {why}; {thousands(n)} vectors were rescued, the others are embedded again. The damaged file is kept as {aside.name}", DamagedArtifact, stacklevel=4)
     return n
 
 # %% ../../nbs/04_embed/02_cache.ipynb #2853213b
@@ -144,7 +145,7 @@ def read_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim:
         for h, blob, crc in rows:
             if not isinstance(blob, bytes) or len(blob) != 4 * dim or not isinstance(h, str) or row_crc(role, h, blob) != crc: bad += 1; continue
             found[h] = np.frombuffer(blob, np.float32)
-    if bad: warnings.warn(f"{_file(con)}: {bad:,} cached vectors are damaged; their texts are embedded again", DamagedArtifact, stacklevel=2)
+    if bad: warnings.warn(f"{_file(con)}: {thousands(bad)} cached vectors are damaged; their texts are embedded again", DamagedArtifact, stacklevel=2)
     return found
 
 def _file(con: sqlite3.Connection) -> str: return con.execute("PRAGMA database_list").fetchone()[2]
@@ -167,7 +168,7 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
         try:
             with closing(_opened(path)) as con: wrong = sum(not isinstance(v, bytes) or not isinstance(h, str) or not isinstance(r, str) or row_crc(r, h, v) != crc for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings"))
         except sqlite3.DatabaseError as e: bad.append(f"{path}: {e}"); continue
-        if wrong: bad.append(f"{path}: {wrong:,} vectors are damaged")
+        if wrong: bad.append(f"{path}: {thousands(wrong)} vectors are damaged")
     return bad
 
 # %% ../../nbs/04_embed/02_cache.ipynb #3ff2e45f

@@ -16,6 +16,7 @@ from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
 from ..core.fingerprint import fingerprint, hash64
 from ..core.gold import Gold
+from ..core.numbers import thousands
 from ..core.vectors import Space, Vectors
 from .lsa import listed_texts
 
@@ -61,7 +62,7 @@ class _LookUp:
         rows = self._rows[role]
         if missing := [t for t in texts if t not in rows]:
             why = "Cut with WholeDocument() and without a header where they are vectors of documents" if role == "passage" else "Ask the questions whose vectors were given, without rewriting"
-            raise DataError(f"no vector was given for {len(missing):,} of {len(texts):,} {'passages' if role == 'passage' else 'queries'}, first {missing[0][:60]!r}", f"GivenVectors({self.model!r})", why)
+            raise DataError(f"no vector was given for {thousands(len(missing))} of {thousands(len(texts))} {'passages' if role == 'passage' else 'queries'}, first {missing[0][:60]!r}", f"GivenVectors({self.model!r})", why)
         return Vectors(self._arrays[role][[rows[t] for t in texts]].reshape(-1, self.dim), self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
@@ -99,7 +100,7 @@ class GivenVectors(_LookUp):
     def space(self) -> Space: return Space(self.model, self.fingerprint, self.dim, self.normalize)
     @property
     def label(self) -> str: return self.model
-    def __repr__(self) -> str: return f"GivenVectors({self.model!r}, {len(self._rows['passage']):,} passages and {len(self._rows['query']):,} queries × {self.dim}, {self.fingerprint[:8]})"
+    def __repr__(self) -> str: return f"GivenVectors({self.model!r}, {thousands(len(self._rows['passage']))} passages and {thousands(len(self._rows['query']))} queries × {self.dim}, {self.fingerprint[:8]})"
     def __eq__(self, other: object) -> bool: return isinstance(other, GivenVectors) and self.fingerprint == other.fingerprint
     def __hash__(self) -> int: return hash(self.fingerprint)
 
@@ -118,7 +119,7 @@ def _by_text(what: str, ids: Sequence[str], given: Any, texts: Mapping[str, str]
     if isinstance(ids, str) or not hasattr(ids, "__len__"): raise ConfigError(f"the {what} ids are {ids!r:.60}", "GivenVectors.by_id", "Give a list of ids, one for each row of the array")
     a, row = _array(given, len(ids), what, False), {str(x): i for i, x in enumerate(ids)}
     if len(row) < len(ids): raise DataError(f"a {what} id occurs twice", "GivenVectors.by_id", "Give each id once")
-    if missing := [x for x in texts if x not in row]: raise DataError(f"{len(missing):,} of {len(texts):,} {what} ids have no vector, first {missing[0]!r}", "GivenVectors.by_id", f"Give a row for each {what}")
+    if missing := [x for x in texts if x not in row]: raise DataError(f"{thousands(len(missing))} of {thousands(len(texts))} {what} ids have no vector, first {missing[0]!r}", "GivenVectors.by_id", f"Give a row for each {what}")
     out: dict[str, np.ndarray] = {}
     for x, text in texts.items():
         same = out.setdefault(text, a[row[x]])

@@ -23,6 +23,7 @@ from ..core.errors import ConfigError, MissingExtra, StoreError
 from ..core.fingerprint import fingerprint
 from ..core.files import disk_errors, make_folder, whole_folder, write_atomic
 from ..core.models import file_sha256, model_revision
+from ..core.numbers import number
 from ..core.store import DamagedArtifact
 from .encoding import load_encoder
 
@@ -127,7 +128,7 @@ def _export(folder: Path, revision: str, beside: Path) -> None:
     (beside / "manifest.json").write_text(json.dumps(about))
     cosine = least_cosine(encoder, OnnxEncoder(beside))
     if cosine < LEAST_COSINE:
-        raise ConfigError(f"the ONNX export does not compute what the model computes: cosine {cosine:.6f} on one of {len(PROOF)} texts", str(folder), "Use backend='torch'")
+        raise ConfigError(f"the ONNX export does not compute what the model computes: cosine {number(cosine, '.6f')} on one of {len(PROOF)} texts", str(folder), "Use backend='torch'")
     files = {p.name: _entry(p) for p in sorted(beside.iterdir()) if p.name != "manifest.json"}
     write_atomic(beside / "manifest.json", json.dumps(about | {"cosine": round(cosine, 7), "files": files}, indent=1))
 

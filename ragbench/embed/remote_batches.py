@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.numbers import number
 from ..core.tokenizers import get_tokenizer
 
 # %% auto #0
@@ -39,7 +40,7 @@ class TokenCount:
         room, spans = int(tokens / self.factor), get_tokenizer(self.tokenizer).spans(text)
         return len(text) if len(spans) <= room else int(spans[room - 1, 1]) if room > 0 else 0
 
-    def __str__(self) -> str: return f"{self.tokenizer} tokens" if self.factor == 1 else f"estimated as {self.factor:g} × {self.tokenizer} tokens"
+    def __str__(self) -> str: return f"{self.tokenizer} tokens" if self.factor == 1 else f"estimated as {number(self.factor, 'g')} × {self.tokenizer} tokens"
 
 # %% ../../nbs/04_embed/10_remote_batches.ipynb #9d1e2df9
 def batches(

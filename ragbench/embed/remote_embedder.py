@@ -19,6 +19,7 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, DataError, at_least
 from ..core.fingerprint import fingerprint
+from ..core.numbers import number, thousands
 from ..core.vectors import Space, Vectors
 from .remote_batches import Known, TokenCount, batches, checked
 from ..remote.at_once import side_by_side
@@ -158,10 +159,10 @@ class _Counted(_Described):
         "What was embedded and what it cost, in a sentence."
         tally, u = self._live.made["tally"], self.usage
         price, source = (self._known.price, self._known.source) if self.price is None else (self.price, "as given")
-        amount = "less than a cent" if self.cost is not None and self.cost < 0.01 else f"${self.cost or 0:,.2f}"
-        money = "price not known" if price is None else f"{amount} at ${price:g} per million tokens ({source})"
-        notes = [f"{tally['estimated']:,} of the tokens by our own count ({self.counter})"] * bool(tally["estimated"]) + [f"{self.truncated:,} texts truncated"] * bool(self.truncated)
-        return "; ".join([f"{self.name}: {tally['texts']:,} texts in {u.replies:,} calls ({u.attempts:,} attempts), {self.tokens:,} tokens, {money}", *notes])
+        amount = "less than a cent" if self.cost is not None and self.cost < 0.01 else f"${number(self.cost or 0, ',.2f')}"
+        money = "price not known" if price is None else f"{amount} at ${number(price, 'g')} per million tokens ({source})"
+        notes = [f"{thousands(tally['estimated'])} of the tokens by our own count ({self.counter})"] * bool(tally["estimated"]) + [f"{thousands(self.truncated)} texts truncated"] * bool(self.truncated)
+        return "; ".join([f"{self.name}: {thousands(tally['texts'])} texts in {thousands(u.replies)} calls ({thousands(u.attempts)} attempts), {thousands(self.tokens)} tokens, {money}", *notes])
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #f1085ac7
 def _prepare(e: RemoteEmbedder, texts: list[str], role: str) -> tuple[list[str], np.ndarray]:
@@ -173,7 +174,7 @@ def _prepare(e: RemoteEmbedder, texts: list[str], role: str) -> tuple[list[str],
     over = np.flatnonzero(counts > limit) if limit else np.array([], dtype=np.int64)
     if not len(over): return ready, counts
     if e.overlong == "refuse":
-        raise DataError(f"{len(over):,} of {len(texts):,} texts are longer than the window of {limit:,} tokens; text {over[0]} has {counts[over[0]]:,} ({e.counter})", e._where,
+        raise DataError(f"{thousands(len(over))} of {thousands(len(texts))} texts are longer than the window of {thousands(limit)} tokens; text {over[0]} has {thousands(counts[over[0]])} ({e.counter})", e._where,
                         "Make smaller chunks, give window= or tokenizer= if you know them better, or let them be cut and counted with overlong='truncate'")
     for i in over: ready[i] = ready[i][:e.counter.chars_within(ready[i], limit)]
     counts[over] = limit

@@ -10,21 +10,25 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.arguments import typed
-from ..core.errors import DataError, at_least
+from ..core.errors import DataError, whole_number
 from ..core.estimates import FEWEST_SCORES, estimate, without_interval
 from ..core.numbers import number
 from ..core.numbers import percent
-from .statistics import _level, _table, grouped, resampled_means
+from .statistics import _level, _table, grouped, resampled_means, seeded
 
 # %% auto #0
 __all__ = ['kendall_tau', 'Agreement', 'order_agreement']
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #64d4db55
+@typed
 def kendall_tau(
     a: np.ndarray,   # (..., s) means of the systems by one yardstick
     b: np.ndarray,   # (..., s) by the other
 ) -> np.ndarray:
     "τ-b along the last axis, NaN where one list is all ties; differences below 1e-12 are ties."
+    try: a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    except (TypeError, ValueError): raise DataError("the means of the systems are no two lists of numbers of one length", "kendall_tau", "Give the same systems in the same order") from None
+    if not a.ndim: raise DataError("the means of the systems are single numbers", "kendall_tau", "Give (s,) or (…, s) arrays")
     i, j = np.triu_indices(a.shape[-1], 1)
     order = [np.sign(np.where(np.abs(d) < 1e-12, 0.0, d)) for d in (a[..., i] - a[..., j], b[..., i] - b[..., j])]
     untied = np.sqrt((order[0] != 0).sum(axis=-1) * (order[1] != 0).sum(axis=-1))
@@ -65,8 +69,8 @@ def order_agreement(
     x, y = _table(a, "order_agreement"), _table(b, "order_agreement")
     if x.shape[1] != y.shape[1] or x.shape[1] < 2: raise DataError(f"{x.shape[1]} and {y.shape[1]} systems", "order_agreement", "Give the same two or more systems, as columns")
     if paired and len(x) != len(y): raise DataError(f"{len(x)} and {len(y)} queries", "order_agreement", "Two metrics of the same queries, or paired=False")
-    _level(level)
-    at_least("resamples", resamples, 100, "order_agreement")
+    _level(level); seeded(seed); whole_number("resamples", resamples, 100, "order_agreement")
+    if len(clusters) != 2: raise DataError(f"clusters is {clusters!r:.60}", "order_agreement", "Give two, one for each gold; None for single questions")
     first_groups, second_groups = (grouped(v, c).sizes for v, c in ((x, clusters[0]), (y, clusters[1])))
     draw = lambda v, c, s: resampled_means(g := grouped(v, c), resamples, s) * g.quantum
     first, second = draw(x, clusters[0], seed), draw(y, clusters[1], seed if paired else seed + 1)

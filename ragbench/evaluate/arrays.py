@@ -5,23 +5,27 @@
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #c8e742a7
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import ConfigError
 from .metrics import HOLES, hole_scores, parse_metrics
-from .units import Judged, class_places
+from .units import Judged, check_judged, class_places
 
 # %% auto #0
 __all__ = ['KERNELS', 'gain_table', 'evidence_gains', 'array_metrics']
 
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #b19038d4
+@typed
 def gain_table(
     units: list[np.ndarray],  # a query's relevant units (m, 2): id, grade
     lists: list[np.ndarray],  # a query's judged ids, best first
 ) -> np.ndarray:
     "The grade at each position, `(n, longest list)` float64."
+    check_judged(units, lists, "gain_table")
     lengths, sizes = np.array([len(x) for x in lists]), np.array([len(u) for u in units])
     out = np.zeros((len(lists), max(lengths.max(initial=0), 1)))
     known, ids = np.concatenate(units), np.concatenate([np.empty(0, np.int64), *lists]).astype(np.int64)
@@ -35,6 +39,7 @@ def gain_table(
     return out
 
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #87ac3ba9
+@typed
 def evidence_gains(
     judged: Judged,  # by evidence
     k: int = 0,      # chunks that are read; 0 for all
@@ -116,9 +121,10 @@ def _gains(judged: Judged, k: int) -> tuple[np.ndarray, np.ndarray]:
     return gain_table(judged.units, judged.found)[:, :k or None], np.full(len(judged), k) if k else lengths
 
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #7d60fc80
+@typed
 def array_metrics(
     judged: Judged,          # from `judge`
-    metrics: Iterable[str],  # names, of any spelling
+    metrics: str | Iterable[str] | Mapping[str, Any],  # names, of any spelling
 ) -> dict[str, np.ndarray]:
     "Like `rank_metrics`, without ranx: `(n,)` by canonical name, equal to ranx's to 1e-12; all metrics judge the units of `judged`."
     out, tables, ideal = {}, {}, _ideal(judged.units)

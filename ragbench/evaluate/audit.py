@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.arguments import array_of, typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import DataError, at_least
+from ..core.errors import DataError, whole_number
 from ..core.gold import Gold
-from ..core.numbers import percent
+from ..core.numbers import percent, thousands
 from ..core.spans import overlap, union
 from ..core.tokenizers import Tokenizer
 from .evidence import QueryEvidence, evidence_of
@@ -22,6 +23,7 @@ from .evidence import QueryEvidence, evidence_of
 __all__ = ['window_ends', 'Truncation', 'truncation']
 
 # %% ../../nbs/08_evaluate/03_audit.ipynb #ac84c929
+@typed
 def window_ends(
     chunks: Chunks,
     tokenizer: Tokenizer,     # the encoder's own
@@ -29,7 +31,7 @@ def window_ends(
 ) -> np.ndarray:
     "The offset in its document at which the encoder stopped reading each chunk: `(n_chunks,)` int64."
     if max_tokens is None: return chunks.end.copy()
-    limit, out = at_least("max_tokens", max_tokens, 1, "window_ends"), chunks.end.copy()
+    limit, out = whole_number("max_tokens", max_tokens, 1, "window_ends"), chunks.end.copy()
     for i, text in enumerate(chunks.texts):
         spans = tokenizer.spans(text)
         if len(spans) > limit: out[i] = chunks.start[i] + spans[limit - 1, 1]
@@ -58,9 +60,10 @@ class Truncation:
         return self.unread / self.gold if self.gold else 0.0
 
     def __str__(self) -> str:
-        return f"{self.truncated:,} of {self.chunks:,} chunks truncated; {percent(self.share)} of the gold lies past every window"
+        return f"{thousands(self.truncated)} of {thousands(self.chunks)} chunks truncated; {percent(self.share)} of the gold lies past every window"
 
 # %% ../../nbs/08_evaluate/03_audit.ipynb #7bf929b0
+@typed
 def truncation(
     chunks: Chunks,
     gold: Gold,
@@ -68,7 +71,7 @@ def truncation(
     window_ends: np.ndarray,  # (n_chunks,) offset in the document at which the encoder stopped reading
 ) -> Truncation:
     "What an encoder with these windows did not read of the chunks, and of the gold."
-    ends = np.asarray(window_ends, dtype=np.int64)
+    ends = array_of(window_ends, "the window ends", "truncation", np.int64)
     if ends.shape != chunks.end.shape: raise DataError(f"{ends.shape} window ends for {len(chunks)} chunks", "truncation", "Give one offset a chunk")
     bad = np.flatnonzero((ends < chunks.start) | (ends > chunks.end))
     if len(bad):

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.arguments import typed
+from ..core.errors import ConfigError, DataError, whole_number
+from ..core.numbers import number, percent
 from .corrections import correct, doubted, max_t_p
 from .statistics import _table, mean_interval, sign_flip_p
 
@@ -53,10 +55,11 @@ WORLDS = (
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #0242a528
 def _all_or_nothing(share: float) -> World:
     hits = lambda rng, shape: (rng.random(shape) < share).astype(np.float64)
-    return World(f"{share:.0%} found".replace("%", " %"), share, hits, lambda rng, shape: hits(rng, shape) - share, (0.0, 1.0))
+    return World(f"{percent(share, 0)} found", share, hits, lambda rng, shape: hits(rng, shape) - share, (0.0, 1.0))
 
 SHARES = tuple(map(_all_or_nothing, (0.5, 0.7, 0.9, 0.95, 0.98)))
 
+@typed
 def world_of(
     name: str,
     scores: np.ndarray,   # (n,) of real questions
@@ -65,7 +68,7 @@ def world_of(
     "The world in which these questions are all there are."
     x = _table(scores, "world_of")
     if x.shape[1] != 1: raise DataError(f"scores of shape {np.shape(scores)}", "world_of", "Give those of one system, (n,)")
-    if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]: raise DataError(f"scores from {x.min():g} to {x.max():g} leave the scale {scale}", "world_of", "Give scale=None for differences")
+    if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]: raise DataError(f"scores from {number(x.min(), 'g')} to {number(x.max(), 'g')} leave the scale {scale}", "world_of", "Give scale=None for differences")
     pick = lambda center: lambda rng, shape: (x[:, 0] - center)[rng.integers(len(x), size=shape)]
     return World(name, float(x.mean()), pick(0.0), pick(float(x.mean())), scale)
 
@@ -81,6 +84,7 @@ def _ours(world: World) -> Interval:
         return out if world.scale is None else np.clip(out, *world.scale)
     return ends
 
+@typed
 def coverage(
     world: World,
     n: int,                           # queries
@@ -90,7 +94,7 @@ def coverage(
 ) -> tuple[float, float, float]:
     "Share of studies whose 95 % interval holds the truth, and that miss it from below and from above; of those that have an interval."
     below = above = told = 0
-    at_least("n", n, 1, "coverage"); at_least("studies", studies, 1, "coverage")
+    whole_number("n", n, 1, "coverage"); whole_number("studies", studies, 1, "coverage"); whole_number("seed", seed, 0, "coverage")
     for block in range(0, studies, 100):                # other resamples for every hundred studies
         d = world.draw(np.random.default_rng([seed, block, n]), (n, min(100, studies - block)))
         ends = (interval or _ours(world))(d, seed + block)
@@ -109,6 +113,7 @@ TESTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {   # ((n, studies, 
     "max-T": lambda d, seed: np.stack([max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])]),
 }
 
+@typed
 def false_claims(
     world: World,
     n: int,                 # queries
@@ -119,6 +124,7 @@ def false_claims(
 ) -> float:
     "Share of studies that call any of the systems different, at 5 %, where none is."
     if isinstance(test, str) and test not in TESTS: raise ConfigError(f"test is {test!r}", "false_claims", f"Choose from {', '.join(TESTS)}")
+    for name, value, least in (("n", n, 1), ("systems", systems, 1), ("studies", studies, 1), ("seed", seed, 0)): whole_number(name, value, least, "false_claims")
     claims, p_values = 0, TESTS[test] if isinstance(test, str) else test
     for block in range(0, studies, 100):
         d = world.fair(np.random.default_rng([seed, block, n]), (n, min(100, studies - block), systems))

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from ..chunk.token import chunks_of
 from ..core.arguments import typed
 from ..core.charts import DASHES, INK, MARKERS, PALETTE, Chart
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
-from ..core.errors import at_least, ConfigError, whole_number
+from ..core.errors import ConfigError, at_least, whole_number
 from ..core.gold import Gold
+from ..core.numbers import number, percent, thousands
 from ..core.spans import length, union
 from .evidence import TokenCounts, token_counts, token_starts
 from .statistics import bootstrap_interval
@@ -30,6 +32,7 @@ __all__ = ['share_cut', 'named_spans', 'reading_cost', 'best_partition', 'oracle
            'chunkers_chart']
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #fe09c8b8
+@typed
 def share_cut(gold: Gold, corpus: Corpus, chunks: Chunks) -> np.ndarray:
     "For each answerable query the share of its evidence classes that no chunk holds whole, `(n,)`."
     first = np.searchsorted(chunks.doc_row, np.arange(len(corpus) + 1))
@@ -39,6 +42,7 @@ def share_cut(gold: Gold, corpus: Corpus, chunks: Chunks) -> np.ndarray:
     return np.array([np.mean([not any(whole(*p) for p in c.places) for c in classes]) for classes in classes_of(gold, corpus)])
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #f1d61199
+@typed
 def named_spans(gold: Gold, corpus: Corpus, counts: TokenCounts) -> list[np.ndarray]:
     "For each answerable query the spans that its gold names, each text once, merged, on the line `(m, 2)`."
     out = []
@@ -70,6 +74,7 @@ def _without(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
     "What `cut` leaves of `spans`."
     return union(np.r_[np.c_[spans[:, 0], np.minimum(spans[:, 1], cut[0])][spans[:, 0] < cut[0]], np.c_[np.maximum(spans[:, 0], cut[1]), spans[:, 1]][spans[:, 1] > cut[1]]])
 
+@typed
 def reading_cost(gold: Gold, corpus: Corpus, chunks: Chunks, tokenizer: str = "cl100k_base") -> np.ndarray:
     "For each answerable query the tokens handed over with all of its evidence by a perfect retriever, `(n,)` int64."
     counts = token_counts(corpus, tokenizer)
@@ -156,7 +161,7 @@ class ChunkerComparison:
     def _repr_html_(self) -> str:
         open_ends = sum(int((~e).sum()) for e in self.exact)
         note = f"<p>{open_ends} ceilings are upper bounds: the search for the best choice was not finished.</p>" if open_ends else ""
-        return f"<p>{escape(repr(self))}</p>{self.to_frame().round(3).to_html()}{note}{self.chart()._repr_html_()}"
+        return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(float_format=number, na_rep='')}{note}{self.chart()._repr_html_()}"
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #e8c4d65e
 @typed
@@ -175,12 +180,13 @@ def compare_chunkers(
         if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks): raise ConfigError(f"the chunker {name!r:.60} is {chunker!r:.60}", "compare_chunkers", "Give chunkers, such as TokenChunker(256), or tables of chunks")
     budgets = [whole_number("budgets", b, 1, "compare_chunkers") for b in budgets]
     if not isinstance(sizes, tuple | list) or len(sizes) != 2: raise ConfigError(f"sizes is {sizes!r:.60}", "compare_chunkers", "Give the least and the most tokens of the oracle's chunks, such as (50, 400)")
-    tables = {n: c if isinstance(c, Chunks) else c(corpus) for n, c in named.items()} | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
+    tables = {n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()} | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
     tops = [chunk_ceiling(gold, corpus, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(tuple(tables), tuple(tables.values()), tuple(share_cut(gold, corpus, c) for c in tables.values()), tuple(t.recall for t in tops), tuple(t.exact for t in tops),
                              tuple(reading_cost(gold, corpus, c, tokenizer) for c in tables.values()), tuple(budgets), tokenizer)
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #72fdc55e
+@typed
 def chunkers_chart(c: ChunkerComparison) -> Chart:
     "Ceilings by budget, and tokens to read, of each chunker and the oracle."
     frame, last = c.to_frame(), len(c.names) - 1
@@ -189,7 +195,7 @@ def chunkers_chart(c: ChunkerComparison) -> Chart:
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         for i, name in enumerate(c.names): left.plot(c.budgets, c.ceiling[i].mean(axis=0), label=name, **look(i))
         left.set(xlabel="budget (tokens)", ylabel="ceiling of recall", title="What fits at best", xscale="log")
-        left.set_xticks(c.budgets, [f"{b:,}" for b in c.budgets]); left.minorticks_off()
+        left.set_xticks(c.budgets, [thousands(b) for b in c.budgets]); left.minorticks_off()
         for i in range(last):
             mean, low, high = frame.iloc[i][["tokens to read", "low", "high"]]
             right.errorbar([mean], [i], xerr=[[mean - low], [high - mean]], capsize=3, **{**look(i), "linestyle": ""})
@@ -197,5 +203,5 @@ def chunkers_chart(c: ChunkerComparison) -> Chart:
         right.set_yticks(range(last), c.names[:-1]); right.invert_yaxis(); right.set_ylim(last - .5, -.6)
         right.set(xlabel="tokens handed over with all evidence", title="What has to be read", xlim=(0, None))
         figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(c.names)))
-    told = "; ".join(f"{n}: {r['tokens to read']:.0f} tokens to read, {100 * r['evidence cut']:.0f} % of the evidence cut" for n, r in frame.iterrows())
+    told = "; ".join(f"{n}: {number(r['tokens to read'], '.0f')} tokens to read, {percent(r['evidence cut'], 0)} of the evidence cut" for n, r in frame.iterrows())
     return Chart("Chunkers without a search", f"{told}.", frame, draw, (9.6, 3.3 + .18 * len(c.names)))

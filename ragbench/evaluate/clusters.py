@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import DataError
 from ..core.gold import Gold
 
@@ -16,6 +17,7 @@ from ..core.gold import Gold
 __all__ = ['FEWEST', 'FEWEST_EQUAL', 'document_clusters', 'Grouping', 'grouping']
 
 # %% ../../nbs/08_evaluate/04b_clusters.ipynb #acfb6c84
+@typed
 def document_clusters(
     gold: Gold,
     linked: bool = True,  # a query joins all documents of its evidence; else it counts with the first
@@ -45,6 +47,7 @@ class Grouping(NamedTuple):
 def _enough(sizes: np.ndarray) -> bool:
     return len(sizes) >= FEWEST and sizes.sum() ** 2 >= FEWEST_EQUAL * (sizes**2).sum()
 
+@typed
 def grouping(gold: Gold) -> Grouping:
     "Documents where there are enough of them, else questions."
     labels, first = document_clusters(gold), document_clusters(gold, linked=False)

@@ -9,8 +9,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import ConfigError, DataError
-from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, compare_columns, grouped, sign_flip_p, untailed
+from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, compare_columns, grouped, seeded, sign_flip_p, untailed
 
 # %% auto #0
 __all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to',
@@ -23,6 +24,7 @@ def _p_values(p_values, owner: str) -> np.ndarray:
     if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all(): raise DataError(f"p-values {p}", owner, "Give a list of numbers from 0 to 1")
     return p
 
+@typed
 def holm(
     p_values: np.ndarray,  # (m,)
 ) -> np.ndarray:
@@ -34,6 +36,7 @@ def holm(
     return out
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #eef9d5c3
+@typed
 def benjamini_hochberg(
     p_values: np.ndarray,  # (m,)
 ) -> np.ndarray:
@@ -51,6 +54,7 @@ CORRECTIONS = {  # name: (function, what a table says about it)
     "none": (lambda p: _p_values(p, "correct"), "not corrected for {} comparisons"),
 }
 
+@typed
 def correct(
     p_values: np.ndarray,       # (m,)
     correction: str = "holm",   # holm, bh or none
@@ -79,12 +83,15 @@ def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(seen))
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #c5ce0f82
+@typed
 def doubted(
     p: np.ndarray,   # (m,) corrected p by sign flips
     u: np.ndarray,   # (g, m) what each group adds to each of the m sums, in any unit
     seed: int = 0,
 ) -> np.ndarray:
     "The same p, where a mean points away from its long tail raised to that of the studentised bootstrap's largest |t|: `(m,)`."
+    p, u, _ = _p_values(p, "doubted"), _table(u, "doubted"), seeded(seed)
+    if p.shape != u.shape[1:]: raise DataError(f"{len(p)} p-values for {u.shape[1]} sums", "doubted", "Give one for each column")
     many = (u != 0).sum(axis=0) > EXACT
     away = many & (untailed(u) < 1)
     if len(p) < 2 or not away.any(): return p
@@ -95,6 +102,7 @@ def doubted(
     return out
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #6b8bda15
+@typed
 def compare_family(
     d: np.ndarray,            # (n, m) differences, a column a comparison
     level: float = 0.95,
@@ -104,13 +112,15 @@ def compare_family(
     correction: str = "holm",            # or bh, none
 ) -> list[Comparison]:
     "A comparison for each column of differences, `p` adjusted for all of them."
-    d = np.where(np.abs(d) < TIE, 0.0, _table(d, "compare_family"))
+    d = _table(d, "compare_family")
+    d = np.where(np.abs(d) < TIE, 0.0, d)
     found = compare_columns(d, level, resamples, seed, clusters)
     p = correct([c.p for c in found], correction)
     if correction == "holm": p = doubted(p, grouped(d, clusters).sums, seed)
     return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(found, p)]
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #0995c9ed
+@typed
 def compare_to(
     scores: np.ndarray,       # (n, s): a row a query, a column a system
     baseline_index: int,      # the column that all others are held against
@@ -133,15 +143,17 @@ def compare_to(
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #85732887
 def _reached(groups: int, largest: Callable[[np.ndarray], np.ndarray], observed: np.ndarray, seed: int, width: int) -> np.ndarray:
     "The share of `FLIPS` sign flips, the observed one included, whose largest statistic is as large as each observed one."
-    rng, rows, seen = np.random.default_rng([seed, 3]), max(1, 4_000_000 // max(1, width)), []
+    rng, rows, seen = seeded(seed, 3), max(1, 4_000_000 // max(1, width)), []
     for start in range(0, FLIPS, rows): seen.append(largest(2.0 * rng.integers(2, size=(min(rows, FLIPS - start), groups)) - 1))
     return (1 + FLIPS - np.searchsorted(np.sort(np.concatenate(seen)), observed * (1 - 1e-9))) / (1 + FLIPS)   # what differs in the last bits is equal
 
+@typed
 def max_t_p(
     u: np.ndarray,   # (g, m) what each group adds to each of m sums that are 0 on average if there is nothing
     seed: int = 0,
 ) -> np.ndarray:
     "Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over `FLIPS` random sign flips: `(m,)`."
+    u, _ = _table(u, "max_t_p"), seeded(seed)
     size = np.sqrt((u**2).sum(axis=0))
     scaled = np.divide(u, size, out=np.zeros_like(u), where=size > 0)
     p = _reached(len(u), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
@@ -158,6 +170,7 @@ def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
         np.maximum(out, apart.max(axis=1), out=out)
     return out
 
+@typed
 def all_pairs_p(
     scores: np.ndarray,   # (n queries, s systems)
     seed: int = 0,

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.arguments import array_of, typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.memory import lru_bytes
 from ..core.gold import Gold, lost_pieces
 from ..core.runs import Run
@@ -52,6 +53,7 @@ class TokenCounts:
         return np.diff(np.searchsorted(self.starts, spans), axis=1)[:, 0]
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #61c12d85
+@typed
 @functools.lru_cache(maxsize=8)
 def token_counts(corpus: Corpus, tokenizer: str = "cl100k_base") -> TokenCounts:
     "The token starts of a whole corpus, counted once."
@@ -112,6 +114,7 @@ def query_evidence(named: list[tuple[int, int]], copies: list[np.ndarray], lost:
     return QueryEvidence(np.concatenate(shifted), copy, owner, union(whole), size + gone, gone)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #89969d5e
+@typed
 @functools.lru_cache(maxsize=16)
 def evidence_of(gold: Gold, corpus: Corpus) -> tuple[QueryEvidence, ...]:
     "The evidence of each answerable query, in gold order."
@@ -176,15 +179,16 @@ def _ratios(counted: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 def _whole_numbers(values: Sequence[int], what: str) -> np.ndarray:
     given = [int(v) if isinstance(v, np.integer) else v for v in np.atleast_1d(np.asarray(values, dtype=object)).tolist()]
-    return np.array([at_least(what, v, 1, "evidence") for v in given], dtype=np.int64)
+    return np.array([whole_number(what, v, 1, "evidence") for v in given], dtype=np.int64)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #9d8d3969
+@typed
 def evidence_at_budgets(
     gold: Gold,
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    budgets: Sequence[int],         # tokens, in any order
+    budgets: int | Sequence[int],         # tokens, in any order
     tokenizer: str = "cl100k_base", # what counts them
     unit: str = "characters",       # or "tokens": what recall, precision and IoU count
 ) -> dict[str, np.ndarray]:
@@ -203,12 +207,13 @@ def _counted(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.n
     return evidence_counts(e, segments, full, cut) if unit == "characters" else evidence_tokens(e, segments, full, cut, counts)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #c7326c33
+@typed
 def evidence_at_chunks(
     gold: Gold,
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    depths: Sequence[int],  # numbers of chunks
+    depths: int | Sequence[int],  # numbers of chunks
     unit: str = "characters",        # or "tokens": what is counted
     tokenizer: str = "cl100k_base",  # what counts tokens
 ) -> dict[str, np.ndarray]:
@@ -237,6 +242,7 @@ def touching(
     return np.sort(order[out])
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #cb687ae6
+@typed
 def precision_omega(
     gold: Gold,
     corpus: Corpus,
@@ -262,12 +268,13 @@ def _common(part: np.ndarray, spans: np.ndarray) -> np.ndarray:
     return cut[cut[:, 1] > cut[:, 0]]
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #feda6dd9
+@typed
 def budget_area(
     curve: np.ndarray,       # (n, b) recall at each budget
     budgets: Sequence[int],  # (b,) tokens, rising
 ) -> np.ndarray:
     "Area under recall against budget from 0 to the last budget, as a share of the whole: `(n,)`, from 0 to 1."
-    x, y = np.r_[0, _whole_numbers(budgets, "budget")], np.asarray(curve, dtype=np.float64)
+    x, y = np.r_[0, _whole_numbers(budgets, "budget")], array_of(curve, "the curve", "budget_area")
     if y.ndim != 2 or y.shape[1] != len(x) - 1 or (np.diff(x) <= 0).any():
         raise DataError(f"a curve of shape {y.shape} at budgets {list(budgets)}", "budget_area", "Give (n, b) recalls at b rising budgets")
     return np.trapezoid(np.c_[np.zeros(len(y)), y], x, axis=1) / x[-1]

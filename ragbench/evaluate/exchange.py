@@ -34,6 +34,7 @@ __all__ = ['log', 'START', 'END', 'run_to_dict', 'ir_metadata', 'write_run', 'be
            'run_from_dict', 'GivenRun', 'run_table', 'as_run', 'write_beir']
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #3a00d38e
+@typed
 def run_to_dict(
     run: Run,
     chunks: Chunks,
@@ -56,6 +57,7 @@ def run_to_dict(
     return out
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #9bb1a433
+@typed
 def ir_metadata(
     tag: str,
     method: str = "",                        # such as repr(system), which makes it again
@@ -177,6 +179,7 @@ def _read_trec(text: str, where: str) -> tuple[dict[str, dict[str, float]], dict
     return best_first(rows, where), yaml.safe_load("\n".join(line.removeprefix("# ").removeprefix("#") for line in inside)) or {}
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #3923d592
+@typed
 def whole_documents(corpus: Corpus) -> Chunks:
     "One chunk a document, documents of white space left out."
     rows = [i for i, d in enumerate(corpus) if d.text.strip()]
@@ -224,6 +227,7 @@ class GivenRun(NamedTuple):
         return tuple(out)
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #7a58521f
+@typed
 def run_table(source: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]]]:
     "A name and query id to id to score, best first, of a run in any form: the path of a file, a dict, ranx's `Run`, a data frame; raises `DataError`."
     if isinstance(source, str | Path): return name or Path(source).stem, read_run(source)[0]

@@ -18,13 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..remote.chat import as_reply
-from ..core.arguments import typed
 from ..chunk.recursive import RecursiveChunker
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError, at_least, whole_number
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.fingerprint import text_hash
 from ..core.gold import Evidence, Gold, Query
+from ..core.numbers import percent
 from ..core.progress import progress_bar
 from ..core.quotes import Match, find_quote
 from ..core.files import write_atomic
@@ -45,9 +46,10 @@ WRITE = (
 )
 CLOSED = "Answer in a few words from what you know. If you cannot know it, for example because it is about one plant, company or person, answer UNKNOWN."
 
+@typed
 def writing(instruction: str, passage: str, asked: Sequence[str] = ()) -> list[dict[str, str]]:
     "The messages that ask for a question about `passage`, other than those `asked` about it before."
-    other = "\n\nAsk about something else than these:\n" + "\n".join(asked) if asked else ""
+    other = "\n\nAsk about something else than these:\n" + "\n".join(asked) if len(asked) else ""
     return [{"role": "system", "content": instruction}, {"role": "user", "content": passage + other}]
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #74401102
@@ -63,9 +65,10 @@ class Rejected(NamedTuple):
     where: str
     question: str = ""
 
-class Unusable(ValueError):
+class Unusable(DataError):
     "An answer that is no question with quotes; the message says why, to the model."
 
+@typed
 def read_candidate(
     reply: str,
     passage: str,
@@ -92,6 +95,7 @@ def alike(a: str, b: str) -> float:
     from rapidfuzz.utils import default_process
     return token_sort_ratio(a, b, processor=default_process)
 
+@typed
 def repeats(
     doc_id: str,
     found: Candidate,
@@ -103,6 +107,7 @@ def repeats(
     shares = lambda d, o: d == doc_id and any(a.start < b.end and b.start < a.end for a in found.evidence for b in o.evidence)
     return any(alike(found.question, o.question) >= (here if shares(d, o) else anywhere) for d, o in others)
 
+@typed
 def knows(reply: str, answer: str) -> bool:
     "Whether a reply that was given without the document holds the answer."
     said, right = (re.findall(r"\w+", t.lower()) for t in (reply, answer))
@@ -141,9 +146,10 @@ class QuestionWriter:
         return Rejected("a quote is not in the passage" if "does not stand" in why else "the answer has not the form", where)
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #70b3c5dd
+@typed
 def passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
     "Rows of the chunk table: one of each document in turn, documents and passages in a seeded order."
-    rng, queues = np.random.default_rng(seed), []
+    rng, queues = np.random.default_rng(whole_number("seed", seed, 0, "passage_order")), []
     for row in rng.permutation(np.unique(chunks.doc_row)): queues.append(list(rng.permutation(np.flatnonzero(chunks.doc_row == row))))
     out = []
     while queues:
@@ -169,7 +175,7 @@ class Generated:
 
     def __repr__(self) -> str:
         why = "".join(f"; {n} × {reason}" for reason, n in self.reasons.items())
-        return f"Generated({len(self.gold)} questions; {100 * self.share_rejected:.0f} % of {len(self.gold) + len(self.rejected)} candidates rejected{why})"
+        return f"Generated({len(self.gold)} questions; {percent(self.share_rejected, 0)} of {len(self.gold) + len(self.rejected)} candidates rejected{why})"
     def _repr_html_(self) -> str:
         rows = "".join(f"<tr><td style='text-align:left'>{escape(q.text)}</td><td style='text-align:left'>{escape(q.answer or '')}</td></tr>" for q in self.gold.query_list[:8])
         return f"<p><b>{escape(repr(self))}</b></p><table><tr><th>question</th><th>answer</th></tr>{rows}</table>"
@@ -206,7 +212,7 @@ def generate_questions(
     progress: bool | None = None,
 ) -> Generated:
     "`n` questions with verbatim evidence, fewer (and a warning) where the passages give no more; interrupted, it goes on where it was."
-    at_least("n", n, 1, "generate_questions"); at_least("rounds", rounds, 1, "generate_questions"); at_least("in_flight", in_flight, 1, "generate_questions")
+    whole_number("n", n, 1, "generate_questions"); whole_number("rounds", rounds, 1, "generate_questions"); whole_number("in_flight", in_flight, 1, "generate_questions")
     whole_number("seed", seed, 0, "generate_questions")
     for name, given, example in (("model", model, "Chat('gpt-5-mini')"), ("passages", passages, "RecursiveChunker(400)")):
         if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None): raise ConfigError(f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function")

@@ -9,18 +9,20 @@ import difflib
 import re
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, whole_number
 from ..core.gold import Gold
 from ..core.progress import note
 from ..core.runs import Run
-from .units import Judged, judge
+from .units import Judged, check_judged, judge
 
 # %% auto #0
 __all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'Metric', 'parse_metric', 'about_metric', 'ranx_scores',
@@ -87,8 +89,9 @@ def _positive(text: str, what: str, value: str | None, default: int) -> int:
 TREC = re.compile(r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)")                     # trec_eval writes ndcg_cut_10
 PATTERN = re.compile(r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$")      # [doc:|qrels:]name[.persistence][@K][-lLEVEL]
 
+@typed
 def parse_metric(
-    text: str,  # such as "recall@5", "nDCG@10", "doc:mrr"
+    text: Any,  # such as "recall@5", "nDCG@10", "doc:mrr"
 ) -> Metric:
     "The metric of that name, however it is spelled; `ConfigError` names what is wrong and what is near."
     if not isinstance(text, str) or not text.strip(): raise ConfigError(f"a metric is {text!r}", "metrics", "Name one, such as 'recall@5'")
@@ -103,6 +106,7 @@ def parse_metric(
     return metric
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #2a91bde5
+@typed
 def about_metric(text: str) -> str:
     "What a metric measures: definition, gain, relevance threshold, what K counts, what is judged."
     m = parse_metric(text)
@@ -122,12 +126,15 @@ def _typed(arrays: Iterable[np.ndarray]):
     return out
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c2def79d
+@typed
 def ranx_scores(
     units: list[np.ndarray],  # a query's relevant units (m, 2): id, grade
     lists: list[np.ndarray],  # a query's judged ids, best first
     names: list[str],         # ranx's names
 ) -> dict[str, np.ndarray]:
     "ranx's score of each query under each metric, `(n,)` in the order given."
+    check_judged(units, lists, "ranx_scores")
+    if not len(names): raise ConfigError("there are no metrics", "ranx_scores", "Give at least one, such as ['mrr']")
     note("computing rank metrics with ranx: its first use in a process takes seconds, on a new machine it compiles for up to a minute", once="ranx")
     with _one_at_a_time, warnings.catch_warnings():
         import ranx
@@ -135,12 +142,21 @@ def ranx_scores(
         warnings.simplefilter("ignore", NumbaTypeSafetyWarning)   # its loop counters, said once when they are compiled
         qrels = _typed(u[np.argsort(-u[:, 1], kind="stable")] for u in units)
         run = _typed(np.c_[ids, np.arange(len(ids), 0, -1)] for ids in lists)
-        scores = ranx.evaluate(qrels, run, names if len(names) > 1 else names * 2, return_mean=False)
+        try: scores = ranx.evaluate(qrels, run, [*names] if len(names) > 1 else [*names] * 2, return_mean=False)
+        except ValueError as e:
+            if "not supported" in str(e): raise ConfigError(str(e).split("Supported")[0].strip(), "ranx_scores", "Give ranx's names") from None
+            raise
     return {n: np.asarray(s, dtype=np.float64) for n, s in scores.items()}
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #6af16a00
+def _known(j: Judged, name: str) -> None:
+    "Raise `ConfigError` where everything counts as judged."
+    if j.others is None: raise ConfigError(f"{name} asks which documents were judged, and judging by {j.unit} leaves nothing open", "metrics", f"Write doc:{name}, or leave it out")
+
+@typed
 def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
     "bpref of each query `(n,)`, by trec_eval's definition."
+    _known(j, "bpref")
     out = np.zeros(len(j))
     for i, (u, ids, others) in enumerate(zip(j.units, j.found, j.others)):
         good, bad = u[u[:, 1] >= level, 0], np.r_[others, u[u[:, 1] < level, 0]]
@@ -150,11 +166,14 @@ def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
         out[i] = np.where(before > 0, 1 - before / max(1, min(len(good), len(bad))), 1.0).sum() / len(good)
     return out
 
+@typed
 def judged_share(j: Judged, k: int = 0) -> np.ndarray:
     "The share of the first `k` documents (0: of all that were retrieved) that were judged, `(n,)`; 0 for an empty list."
+    _known(j, "judged@k"); whole_number("k", k, 0, "judged_share")
     known = [np.isin(ids[:k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
     return np.array([x.sum() / (k or max(1, len(x))) for x in known], dtype=np.float64)
 
+@typed
 def hole_scores(j: Judged, m: Metric) -> np.ndarray:
     "`bpref` or `judged@K`; raises `ConfigError` where everything is judged."
     if j.others is None:
@@ -162,18 +181,20 @@ def hole_scores(j: Judged, m: Metric) -> np.ndarray:
     return bpref_scores(j, m.level) if m.name == "bpref" else judged_share(j, m.k)
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #7eed2e91
-def parse_metrics(metrics: Iterable[str]) -> list[Metric]:
+@typed
+def parse_metrics(metrics: str | Iterable[str] | Mapping[str, Any]) -> list[Metric]:
     "The metrics of these names, each once, in order."
     if isinstance(metrics, str): metrics = [metrics]
     return list(dict.fromkeys(parse_metric(m) for m in metrics))
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #f18f37e3
+@typed
 def rank_metrics(
     gold: Gold,
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    metrics: Iterable[str],
+    metrics: str | Iterable[str] | Mapping[str, Any],
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> dict[str, np.ndarray]:
     "Each metric's score of each answerable query, `(n,)` in gold order, by canonical name; a query that found nothing scores 0."

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.gold import Gold
 from ..core.progress import note
 from ..core.runs import Run
@@ -79,7 +80,7 @@ def _named(runs: Any) -> dict[str, Any]:
     "What is to be fused, by names that are distinct."
     if hasattr(runs, "systems"): runs = list(runs.systems)
     if isinstance(runs, Mapping): return {str(k): v for k, v in runs.items()}
-    if isinstance(runs, (str, bytes, Run)) or not hasattr(runs, "__iter__"): raise ConfigError(f"runs is a {type(runs).__name__}", "tune_fusion", "Give a list of two or more results, retrievers or runs")
+    if isinstance(runs, (str, bytes, Run, type)) or not hasattr(runs, "__iter__"): raise ConfigError(f"runs is a {type(runs).__name__}", "tune_fusion", "Give a list of two or more results, retrievers or runs")
     out: dict[str, Any] = {}
     for i, r in enumerate(runs, 1):
         name = getattr(r, "name", None) or getattr(r, "label", None) or f"run {i}"
@@ -99,8 +100,9 @@ def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Run | N
     raise ConfigError(f"{name!r} is a {type(value).__name__}", "tune_fusion", "Give results of systems, retrievers such as Dense(e), or Runs")
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #15cd9f3d
+@typed
 def fusion_parts(
-    runs: Sequence[Any] | Mapping[str, Any],
+    runs: Any,
     gold: Gold,
     chunks: Chunks | None = None,
     kinds: Sequence[str] | None = None,
@@ -115,7 +117,7 @@ def fusion_parts(
     if not tables: raise ConfigError("runs without their chunks cannot be judged", "tune_fusion", "Give chunks=, or results of systems, such as results['name']")
     if not all(isinstance(t, Chunks) for t in tables): raise ConfigError(f"chunks is a {type(chunks).__name__}", "tune_fusion", "Give the Chunks that the runs rank")
     if len({t.fingerprint for t in tables}) > 1: raise DataError("the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks")
-    said, wanted = _kinds(named, kinds), HYBRID_DEPTH if depth is None else at_least("depth", depth, 1, "tune_fusion")
+    said, wanted = _kinds(named, kinds), HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
     context, out = None, []
     for (name, (retriever, run, _)), kind in zip(found.items(), said):
         if run is None or not _whole(run, wanted, len(tables[0])):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.errors import ConfigError, DataError
-from ..core.numbers import count
+from ..core.numbers import count, number
 from .statistics import _table, grouped, standard_error
 
 # %% auto #0
@@ -25,6 +26,7 @@ def _spread(d, owner: str, clusters, **shares: float) -> tuple[float, int, int]:
     if len(sample.sizes) < 2: raise DataError("one difference has no spread", owner, "Give at least two queries, of two clusters if there are any")
     return float(standard_error(sample)[1][0] * sample.quantum[0]), len(sample.sizes), len(x)
 
+@typed
 def minimal_detectable_difference(
     d: np.ndarray,        # (n,) paired differences
     power: float = 0.8,   # chance of finding a difference of that size
@@ -39,6 +41,7 @@ def minimal_detectable_difference(
 # %% ../../nbs/08_evaluate/04c_power.ipynb #7c34ebc6
 FEWEST_DIFFERENT = 20   # questions, or groups, that tell two systems apart; with fewer the power is not what the formula says
 
+@typed
 def detectable_words(
     d: np.ndarray,        # (n,) paired differences
     alpha: float = 0.05,
@@ -47,13 +50,14 @@ def detectable_words(
     "How large a true difference would have to be to be found about four times in five, or why that cannot be said."
     least = minimal_detectable_difference(d, alpha=alpha, clusters=clusters)
     differing = int((np.abs(grouped(_table(d, "detectable_words"), clusters).sums) > 0).sum())
-    if differing >= FEWEST_DIFFERENT: return f"a true difference would have to be about {least:.3f} to be found about four times in five"
+    if differing >= FEWEST_DIFFERENT: return f"a true difference would have to be about {number(least)} to be found about four times in five"
     what = count(differing, "question" if clusters is None else "group", "" if clusters is None else "groups")
     return f"only {what} tell them apart, too few to say how large a true difference would have been found"
 
 # %% ../../nbs/08_evaluate/04c_power.ipynb #c1771229
 MOST = 10_000_000   # queries; beyond that nobody will write them
 
+@typed
 def queries_needed(
     d: np.ndarray,                    # (n,) paired differences seen so far
     difference: float | None = None,  # the true mean difference to be found; the observed one unless given

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
@@ -51,11 +52,13 @@ def _own(metric: OwnMetric) -> OwnMetric:
     if metric.name.lower() in ALIASES or metric.name.lower().startswith(("evidence_", "doc:", "qrels:")): raise ConfigError(f"the name {metric.name!r} is taken", "metrics", "Give your metric another one")
     return metric
 
+@typed
 def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
     "The name that a metric has in a table."
     return str(metric) if isinstance(metric, Metric | EvidenceMetric) else metric.name
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #2bf3137b
+@typed
 def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     "The metric that `text` names, or a metric of one's own as it is; raises `ConfigError`."
     if not isinstance(text, str) and callable(text) and isinstance(getattr(text, "name", None), str): return _own(text)
@@ -74,8 +77,9 @@ def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     return EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #1bc7e019
+@typed
 def check_metrics(
-    names: Iterable[Any],  # names, and metrics of one's own
+    names: str | Iterable[Any] | Mapping[str, Any],  # names, and metrics of one's own
 ) -> tuple[str, ...]:
     "Canonical names, each once, in order; `ConfigError` for the first that is wrong."
     if isinstance(names, str): names = [names]
@@ -91,6 +95,7 @@ def _budgets(values: Sequence[int]) -> list[int]:
     return out
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #00aea286
+@typed
 def tokens_handed(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: int, tokenizer: str = "cl100k_base") -> np.ndarray:
     "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
     counts = token_counts(corpus, tokenizer)
@@ -124,12 +129,13 @@ def _evidence_scores(
     return out, by_tokens["recall"][:, [budgets.index(b) for b in curve]] if len(curve) else np.empty((n, 0))
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #e4344f17
+@typed
 def score_run(
     gold: Gold,
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    metrics: Iterable[Any] = ("recall@5", "mrr", "ndcg@10"),   # names, and metrics of one's own
+    metrics: str | Iterable[Any] | Mapping[str, Any] = ("recall@5", "mrr", "ndcg@10"),   # names, and metrics of one's own
     budgets: Sequence[int] = (),        # tokens; each adds evidence_recall@...tok
     curve_budgets: Sequence[int] = (),  # tokens at which the recall curve is taken
     tokenizer: str = "cl100k_base",     # what counts the tokens

@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least
+from ..core.arguments import typed
+from ..core.errors import ConfigError, whole_number
 from ..core.numbers import number
 from ..core.numbers import percent
-from .statistics import _on_grid, _table
+from .statistics import _on_grid, _table, groups_of, seeded
 
 # %% auto #0
 __all__ = ['held_out_scores', 'Optimism', 'selection_optimism']
 
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #738b67df
+@typed
 def held_out_scores(
     scores: np.ndarray,   # (n, s)
     folds: int = 5,
@@ -26,14 +28,14 @@ def held_out_scores(
     clusters: np.ndarray | None = None,  # (n,) labels of queries that stay in one fold, such as documents
 ) -> tuple[np.ndarray, np.ndarray]:
     "What choosing the best scores on each query that did not choose, `(n,)`, and the share of folds that chose each system, `(s,)`."
-    x, _ = _table(scores, "held_out_scores"), at_least("seed", seed, 0, "held_out_scores")
-    group = np.arange(len(x)) if clusters is None else np.unique(np.asarray(clusters), return_inverse=True)[1]
-    if at_least("folds", folds, 2, "held_out_scores") > group.max() + 1:
+    x, rng = _table(scores, "held_out_scores"), seeded(seed, 2)
+    group = np.arange(len(x)) if clusters is None else groups_of(clusters, len(x))[1]
+    if whole_number("folds", folds, 2, "held_out_scores") > group.max() + 1:
         raise ConfigError(f"folds is {folds} for {group.max() + 1} {'queries' if clusters is None else 'clusters'}", "held_out_scores", "Give at most one fold each")
-    quantum, rng = _on_grid(x)[1].max(), np.random.default_rng([seed, 2])
+    quantum = _on_grid(x)[1].max()
     whole = np.rint(x / quantum)                                        # one grid for all, so that systems compare exactly
     held, chosen = np.zeros(len(x)), np.zeros(x.shape[1])
-    for _ in range(at_least("repeats", repeats, 1, "held_out_scores")):
+    for _ in range(whole_number("repeats", repeats, 1, "held_out_scores")):
         fold = (rng.permutation(group.max() + 1) % folds)[group]
         rest = whole.sum(axis=0) - np.eye(folds)[fold].T @ whole        # sums outside each fold, (folds, s)
         winners = (rest == rest.max(axis=1, keepdims=True)).astype(np.float64)
@@ -51,9 +53,10 @@ class Optimism:
     stability: float
 
     def __str__(self) -> str:
-        return f"{self.in_sample:.3f} in sample, {self.held_out:.3f} held out: optimism {number(self.optimism, '+.3f')}, chosen in {percent(self.stability, 0)} of folds"
+        return f"{number(self.in_sample)} in sample, {number(self.held_out)} held out: optimism {number(self.optimism, '+.3f')}, chosen in {percent(self.stability, 0)} of folds"
 
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #e6132963
+@typed
 def selection_optimism(
     scores: np.ndarray,   # (n, s)
     folds: int = 5,

@@ -12,16 +12,18 @@ from html import escape
 
 import numpy as np
 
-from ..core.errors import DataError, at_least
+from ..core.arguments import typed
+from ..core.errors import DataError, whole_number
 from ..core.estimates import without_interval
-from ..core.numbers import number
+from ..core.numbers import number, p_text, p_words, thousands
 from .corrections import correct, max_t_p
-from .statistics import TIE, Comparison, _table, compare_columns, grouped
+from .statistics import TIE, Comparison, _table, compare_columns, grouped, groups_of
 
 # %% auto #0
 __all__ = ['interaction_p', 'Slice', 'Slices', 'slice_by_tag']
 
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #2e42550c
+@typed
 def interaction_p(
     d: np.ndarray,        # (n,) differences of two systems
     tagged: np.ndarray,   # (n, m) whether each query has each tag
@@ -29,7 +31,9 @@ def interaction_p(
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
 ) -> np.ndarray:
     "p of the difference depending on each tag, corrected for all tags: `(m,)`; 1 where all queries, or none, have the tag."
-    z = np.asarray(tagged, np.float64)
+    d, z = _table(d, "interaction_p"), _table(tagged, "interaction_p")
+    if d.shape != (len(z), 1): raise DataError(f"differences of shape {d.shape} for tags of {len(z)} queries", "interaction_p", "Give an (n,) array, and a row of tags for each query")
+    d = d[:, 0]
     centred = np.where(np.abs(d - np.mean(d)) < TIE, 0.0, d - np.mean(d))
     sample = grouped((z - z.mean(axis=0)) * centred[:, None], clusters)
     return max_t_p(sample.sums * sample.quantum, seed)
@@ -71,7 +75,8 @@ class Slices:
 def _shown(found: Slices):
     "The table for people: three decimals, true minus signs, blanks for what is not known."
     signed, frame = ("difference", "low", "high"), found.to_frame()
-    texts = {c: [str(v) for v in frame[c]] if c in ("n", "wins", "losses") else [number(v, "+.3f" if c in signed else ".3f") for v in frame[c]] for c in frame}
+    written = {**dict.fromkeys(("n", "wins", "losses"), thousands), **dict.fromkeys(("p", "interaction_p"), p_text), **dict.fromkeys(signed, lambda v: number(v, "+.3f"))}
+    texts = {c: [written.get(c, number)(v) for v in frame[c]] for c in frame}
     return type(frame)(texts, index=frame.index)
 
 def _verdict(found: Slices) -> str:
@@ -79,11 +84,12 @@ def _verdict(found: Slices) -> str:
     depends = [s for s in tested if s.interaction < 0.05]
     if not tested: return f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b} differ by kind of question."
     if not depends:
-        return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({len(tested)} tags, least corrected p {min(s.interaction for s in tested):.3f})."
-    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {s.comparison.n} questions, p = {s.interaction:.3g})" for s in depends)
+        return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({len(tested)} tags, least corrected p {p_text(min(s.interaction for s in tested))})."
+    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {s.comparison.n} questions, {p_words(s.interaction)})" for s in depends)
     return f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for {len(tested)} tags: {say}."
 
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #45f1b849
+@typed
 def slice_by_tag(
     a: np.ndarray,                  # (n,) scores of one system
     b: np.ndarray,                  # (n,) scores of the other
@@ -95,8 +101,9 @@ def slice_by_tag(
 ) -> Slices:
     "Two systems by tag, with a corrected test of whether their difference depends on it."
     x, y = _table(a, "slice_by_tag"), _table(b, "slice_by_tag")
-    at_least("fewest", fewest, 1, "slice_by_tag")
+    whole_number("fewest", fewest, 1, "slice_by_tag")
     if not (x.shape == y.shape == (len(tags), 1)): raise DataError(f"{len(x)} and {len(y)} scores, tags of {len(tags)} queries", "slice_by_tag", "Give one of each a query")
+    groups = None if clusters is None else groups_of(clusters, len(x))[1]
     known = sorted({t for ts in tags for t in ts})
     tagged = np.array([[t in ts for t in known] for ts in tags], dtype=bool).reshape(len(tags), len(known))
     enough = (tagged.sum(axis=0) >= fewest) & ((~tagged).sum(axis=0) >= fewest)
@@ -104,7 +111,7 @@ def slice_by_tag(
     if enough.any(): inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
     for j, t in enumerate(known):
         at = tagged[:, j]
-        c = compare_columns((x - y)[at], 0.95, 10_000, seed, None if clusters is None else np.asarray(clusters)[at])[0]
+        c = compare_columns((x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at])[0]
         rows.append(Slice(t, float(x[at].mean()), float(y[at].mean()), c, float(inner[j])))
     adjusted = correct([s.comparison.p for s in rows], "holm")
     return Slices(*names, tuple(Slice(s.tag, s.a, s.b, Comparison(**{**vars(s.comparison), "p": float(p)}), s.interaction) for s, p in zip(rows, adjusted)))

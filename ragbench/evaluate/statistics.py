@@ -11,13 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.arguments import typed
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate, scales
+from ..core.numbers import number, p_words, percent
 
 # %% auto #0
-__all__ = ['EXACT', 'FLIPS', 'TIE', 'Sample', 'grouped', 'resampled_means', 'freedom', 'standard_error', 'mean_interval',
-           'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison', 'all_ties',
-           'compare_columns', 'compare_pair']
+__all__ = ['EXACT', 'FLIPS', 'TIE', 'seeded', 'Sample', 'groups_of', 'grouped', 'resampled_means', 'freedom', 'standard_error',
+           'mean_interval', 'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison',
+           'all_ties', 'compare_columns', 'compare_pair']
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #0f7f7d1f
 def _table(scores, owner: str) -> np.ndarray:
@@ -31,6 +33,11 @@ def _table(scores, owner: str) -> np.ndarray:
         where = ", ".join(f"{name} {i}" for name, i in zip(("query", "system"), bad[0].tolist()))
         raise DataError(f"{len(bad)} scores are not finite, the first is {x[tuple(bad[0])]} at {where}", owner, "A query that found nothing scores 0")
     return x.reshape(len(x), -1)
+
+def seeded(seed: int, *parts: int) -> np.random.Generator:
+    "A generator for a seed, and for a part of the work; `ConfigError` for what is no seed."
+    whole_number("seed", seed, 0, "statistics")
+    return np.random.default_rng([seed, *parts] if parts else seed)
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #5ff67cca
 def _on_grid(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -47,6 +54,14 @@ class Sample(NamedTuple):
     quantum: np.ndarray
     n: int
 
+def groups_of(clusters: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    "The labels of groups, sorted, and `(n,)` the place of each query's in them; `DataError` for what is not one label a query."
+    try: labels = np.asarray(clusters)
+    except ValueError: labels = np.empty(0)                     # lists of several lengths
+    if labels.shape != (n,): raise DataError(f"clusters have shape {labels.shape} for {n} queries", "clusters", "Give one label a query")
+    try: return np.unique(labels, return_inverse=True)
+    except TypeError: raise DataError("clusters have labels that cannot be put in order", "clusters", "Give numbers or strings") from None
+
 def grouped(
     x: np.ndarray,                        # (n, s)
     clusters: np.ndarray | None = None,   # (n,) a label for each query, of any kind; None: each query by itself
@@ -54,16 +69,14 @@ def grouped(
     "Sums and sizes of the groups, in order of label."
     whole, quantum = _on_grid(x)
     if clusters is None: return Sample(whole, np.ones(len(x)), quantum, len(x))
-    labels = np.asarray(clusters)
-    if labels.shape != (len(x),): raise DataError(f"clusters have shape {labels.shape} for {len(x)} queries", "clusters", "Give one label a query")
-    names, group = np.unique(labels, return_inverse=True)
+    names, group = groups_of(clusters, len(x))
     member = (np.arange(len(names))[:, None] == group).astype(np.float64)
     return Sample(member @ whole, member.sum(axis=1), quantum, len(x))
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #25ae4073
 def _draws(groups: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     "How often each group is drawn in each resample, in blocks `(rows, groups)` that bound the memory."
-    rng, left, most = np.random.default_rng(seed), resamples, max(1, 2_000_000 // groups)
+    rng, left, most = seeded(seed), resamples, max(1, 2_000_000 // groups)
     while left:
         rows = min(most, left)
         cell = rng.integers(groups, size=(rows, groups)) + groups * np.arange(rows)[:, None]
@@ -75,10 +88,15 @@ def resampled_means(sample: Sample, resamples: int, seed: int) -> np.ndarray:
     return np.concatenate([(counts @ sample.sums) / (counts @ sample.sizes)[:, None] for counts in _draws(len(sample.sizes), resamples, seed)])
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #b0100deb
+def _level(level: float) -> float:
+    "The level of an interval, or a `ConfigError`."
+    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    return float(level)
+
 def _widened(groups: int, level: float) -> float:
     "The normal deviate of an interval at `level` from so many groups, widened for their number."
     from scipy.stats import t
-    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
     return float(-np.sqrt(groups / (groups - 1)) * t.ppf((1 - level) / 2, groups - 1))
 
 def _bca(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z: float) -> np.ndarray:
@@ -129,6 +147,14 @@ def _spread_interval(sample: Sample, level: float, resamples: int, seed: int) ->
     boot = np.concatenate([_bca(resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z) for p in parts])
     return np.stack([np.minimum(boot[:, 0], mean - half), np.maximum(boot[:, 1], mean + half)], axis=1)
 
+def _ends(bounds: np.ndarray, s: int) -> np.ndarray:
+    "The scales of `s` columns, `(s, 2)`; `DataError` for what is none."
+    try: scale = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError): scale = np.empty(0)
+    if scale.shape != (s, 2): raise DataError(f"bounds have shape {scale.shape} for {s} systems", "mean_interval", "Give the least and the most of each, as (s, 2) numbers")
+    return scale
+
+@typed
 def mean_interval(
     x: np.ndarray,        # (n, s)
     level: float,
@@ -138,8 +164,9 @@ def mean_interval(
     bounds: np.ndarray | None = None,   # (s, 2) the scale of each column, NaN for none; as the scores look unless given
 ) -> np.ndarray:
     "Interval of the mean of each column, `(s, 2)`; at the edge of a scale Gaffke's; NaN where there are too few questions, or nothing to tell from."
-    sample, scale = grouped(x, clusters), scales(x) if bounds is None else bounds
-    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    x = _table(x, "mean_interval")
+    sample, scale = grouped(x, clusters), scales(x) if bounds is None else _ends(bounds, x.shape[1])
+    _level(level); seeded(seed); whole_number("resamples", resamples, 100, "mean_interval")
     if len(sample.sizes) < FEWEST_SCORES: return np.full((x.shape[1], 2), np.nan)
     ends = _spread_interval(sample, level, resamples, seed) * sample.quantum[:, None]
     sums = sample.sums * sample.quantum
@@ -151,21 +178,16 @@ def mean_interval(
     return ends
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #fb0d3c6c
-def _level(level: float) -> float:
-    "The level of an interval, or a `ConfigError`."
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not 0 < level < 1:
-        raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
-    return float(level)
-
 def _scale(bounds: tuple[float, float], x: np.ndarray) -> np.ndarray:
     "Bounds as an array `(2,)`, or a `ConfigError` where they are none, or a score lies beyond."
     try: low, high = map(float, bounds)
     except (TypeError, ValueError): low = high = 0.0
     if not low < high: raise ConfigError(f"bounds is {bounds!r}", "interval", "Give the least and the most that a score can be, such as (0, 1)")
-    if x.min() < low or x.max() > high: raise ConfigError(f"a score is {x.min() if x.min() < low else x.max():g}, beyond the bounds {low:g} to {high:g}", "interval", "Give wider bounds")
+    if x.min() < low or x.max() > high: raise ConfigError(f"a score is {number(x.min() if x.min() < low else x.max(), 'g')}, beyond the bounds {number(low, 'g')} to {number(high, 'g')}", "interval", "Give wider bounds")
     return np.array([low, high])
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #3288678c
+@typed
 def bootstrap_interval(
     scores: np.ndarray,       # (n,) of one system, or (n, s) of several on the same queries
     level: float = 0.95,
@@ -177,7 +199,7 @@ def bootstrap_interval(
     "Interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; NaN for fewer than five; conditional on these documents unless they are the clusters."
     x = _table(scores, "bootstrap_interval")
     scale = scales(x) if bounds is None else np.tile(_scale(bounds, x), (x.shape[1], 1))
-    ends = mean_interval(x, _level(level), at_least("resamples", resamples, 100, "bootstrap_interval"), seed, clusters, scale)
+    ends = mean_interval(x, _level(level), whole_number("resamples", resamples, 100, "bootstrap_interval"), seed, clusters, scale)
     ends = np.clip(ends, np.where(np.isnan(scale[:, :1]), -np.inf, scale[:, :1]), np.where(np.isnan(scale[:, 1:]), np.inf, scale[:, 1:]))
     return ends[0] if np.ndim(scores) == 1 else ends
 
@@ -188,7 +210,7 @@ TIE = 1e-12       # differences below this are rounding, not quality
 
 def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
     "`FLIPS` rows of random signs for `n` queries, in blocks; they depend on `n` and `seed` alone."
-    rng, left, most = np.random.default_rng([seed, 1]), FLIPS, max(1, 2_000_000 // n)
+    rng, left, most = seeded(seed, 1), FLIPS, max(1, 2_000_000 // n)
     while left:
         rows = min(most, left)
         yield 2.0 * rng.integers(2, size=(rows, n)) - 1
@@ -210,12 +232,14 @@ def untailed(
     return np.where(known, h / t * np.sqrt((g - 1 + t**2) / (g - 1 + h**2)), 1.0)
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #f7cfd530
+@typed
 def sign_flip_p(
     d: np.ndarray,                        # (n, s) differences
     seed: int = 0,
     clusters: np.ndarray | None = None,   # (n,) labels of groups that change sign together
 ) -> np.ndarray:
     "Two-sided sign-flip p of each column of differences, `(s,)`; not corrected for their number."
+    d, _ = _table(d, "sign_flip_p"), seeded(seed)
     whole = grouped(d, clusters).sums
     bar = np.abs(whole.sum(axis=0)) - len(d)                # a sum within n grid steps of the observed one equals it
     least = bar * untailed(whole)
@@ -235,6 +259,7 @@ class Effect(NamedTuple):
 
     def __str__(self) -> str: return "no effect size" if np.isnan(self.value) else f"d = {estimate(self.value, self.low, self.high, '+.2f')}"
 
+@typed
 def effect_size(
     mean: float,
     sd: float,             # of the differences
@@ -244,6 +269,7 @@ def effect_size(
 ) -> Effect:
     "The effect and its interval from the non-central t distribution, by the approximation of Johnson and Welch."
     from scipy.stats import norm
+    _level(level)
     if not sd > 0 or not error > 0 or groups < FEWEST_SCORES: return Effect(np.nan, np.nan, np.nan)
     t, df = mean / error, groups - 1
     middle, half = t * (1 - 1 / (4 * df)), norm.ppf((1 + level) / 2) * np.sqrt(1 + t**2 / (2 * df))
@@ -277,17 +303,20 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.ties == self.n: return all_ties(self.n, self.groups)
-        return f"{self.difference}, p = {self.p:.3g}, {self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}"
+        return f"{self.difference}, {p_words(self.p)}, {self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}"
 
+@typed
 def all_ties(n: int, groups: int = 0, what: str = "they score the same") -> str:
     "What may be said where no question tells two systems apart: the share that might (the rule of three, exactly)."
     units, name = groups or n, "groups of questions" if groups else "questions"
-    sure = f"; with 95 % confidence at most {100 * (1 - 0.05 ** (1 / units)):.1f} % of such {name} would tell them apart" if units >= FEWEST_SCORES else f"; {units} {name} are too few to say more" if units > 1 else "; one is too few to say more"
+    sure = f"; with 95 % confidence at most {percent(1 - 0.05 ** (1 / units))} of such {name} would tell them apart" if units >= FEWEST_SCORES else f"; {units} {name} are too few to say more" if units > 1 else "; one is too few to say more"
     return f"{what} on all {n} questions{sure}"
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #117f4e14
+@typed
 def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> list[Comparison]:
     "A comparison for each column of differences `(n, s)`, p not corrected."
+    d = _table(d, "compare_columns")
     d = np.where(np.abs(d) < TIE, 0.0, d)
     beyond = np.abs(d).max(axis=0, initial=0) > 1               # scores from 0 to 1 differ by at most 1
     scale = np.where(beyond[:, None], np.nan, np.array([-1.0, 1.0]))
@@ -299,6 +328,7 @@ def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clus
                        float(sd[j]), float(error[j]), 0 if clusters is None else len(sample.sizes)) for j in range(d.shape[1])]
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #86c11772
+@typed
 def compare_pair(
     a: np.ndarray,            # (n,) scores of one system
     b: np.ndarray,            # (n,) scores of the other, of the same queries

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.charts import DASHES, PALETTE, Chart
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.estimates import estimate
-from ..core.numbers import number
+from ..core.numbers import number, p_words, percent
 from ..core.fingerprint import hash64
 from ..core.gold import Gold
-from ..core.numbers import percent
 from ..core.runs import Run
 from ..core.store import Store
 from .arrays import KERNELS, array_metrics
@@ -51,6 +51,7 @@ METHODS = {  # name: (what is varied, {value: fusion})
     "mixed": ("weight of the first", {w: RanxFusion("mixed", weights=(w, v)) for w, v in _SHARES}),
 }
 
+@typed
 def candidates(
     method: Any,   # a name, a fusion with lists of choices, or a list of fusions
 ) -> tuple[str, list[Any], list[Any]]:
@@ -68,6 +69,7 @@ def candidates(
     return "", [repr(f) for f in fusions], fusions
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #ec5b0c43
+@typed
 def lined_up(
     runs: Sequence[Run],
     gold: Gold,
@@ -82,12 +84,14 @@ def lined_up(
         scores.append(np.vstack([run.scores, np.full((1, run.rows.shape[1]), -np.inf)])[where])
     return rows, scores
 
+@typed
 def scored_by(run: Run, gold: Gold, chunks: Chunks, metric: str) -> np.ndarray:
     "The metric of each answerable query, `(n,)`, by arrays where there is a kernel."
     m = parse_name(metric)
     if isinstance(m, Metric) and m.name in KERNELS: return array_metrics(judge(gold, chunks.corpus, chunks, run, m.unit), [metric])[str(m)]
     return score_run(gold, chunks.corpus, chunks, run, [metric])["metrics"][str(m)]
 
+@typed
 def fusion_scores(
     fusions: Sequence[Any],
     runs: Sequence[Run],
@@ -98,6 +102,8 @@ def fusion_scores(
     cut: int = 0,           # chunks of the fused list that are judged; as many as the deepest run has unless given
 ) -> np.ndarray:
     "The metric of each answerable query under each fusion, `(n, len(fusions))`."
+    if not len(fusions) or not all(hasattr(f, "fuse_batch") for f in fusions): raise ConfigError("there are no fusions" if not len(fusions) else "what should fuse is no fusion", "fusion_scores", "Give some, such as [RRF(60)]")
+    whole_number("cut", cut, 0, "fusion_scores")
     rows, scores = lined_up(runs, gold)
     ids, hashes, out = tuple(q.query_id for q in gold.answerable), hash64([q.text for q in gold.answerable]), []
     for f in fusions:
@@ -146,8 +152,8 @@ class FusionTuning:
     @property
     def verdict(self) -> str: return _verdict(self)
     def __str__(self) -> str: return self.verdict
-    def __repr__(self) -> str: return f"FusionTuning({self.best!r}: {self.metric} {self.held_out[0]:.3f} held out)"
-    def _repr_html_(self) -> str: return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().round(3).to_html(border=0, index=False)}{self.plot()._repr_html_()}"
+    def __repr__(self) -> str: return f"FusionTuning({self.best!r}: {self.metric} {number(self.held_out[0])} held out)"
+    def _repr_html_(self) -> str: return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().to_html(border=0, index=False, float_format=number, na_rep='')}{self.plot()._repr_html_()}"
     def to_frame(self): return _curve(self)
     def plot(self): return _plot(self)
 
@@ -174,12 +180,12 @@ def _verdict(t: FusionTuning) -> str:
     groups = {"better than": [], "worse than": [], "cannot be told from": []}
     for name, c in t.against.items():
         word = "cannot be told from" if c.p >= 0.05 else "better than" if c.mean_difference > 0 else "worse than"
-        groups[word].append(f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, p = {c.p:.3g}'})")
+        groups[word].append(f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, {p_words(c.p)}'})")
     said = "; ".join(f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who)
     first = next(iter(t.against.values()))
     advice = "" if first.p < 0.05 and first.mean_difference > 0 else " Plain RRF, which needs no tuning, will do." if first.p >= 0.05 else " Take plain RRF."
     where = f" It fuses {', '.join(t.names)} in this order, {t.depth} deep." if t.names else ""
-    return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {o.in_sample:.3f} in sample; choosing it so is worth {held} held out "
+    return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {number(o.in_sample)} in sample; choosing it so is worth {held} held out "
             f"(optimism {number(o.optimism, '+.3f')}, chosen in {percent(o.stability, 0)} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals, tests and folds are {t.drawn}.")
 
 def _curve(t: FusionTuning):
@@ -204,8 +210,9 @@ def _judged(parts: Sequence[Part], metric: Any) -> int:
     return max(kept, getattr(parse_name(metric), "k", 0) or 0)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #6faf7e1a
+@typed
 def tune_fusion(
-    runs: Sequence[Any] | Mapping[str, Any],  # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
+    runs: Any,  # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
     gold: Gold,
     method: Any = "rrf",                      # rrf, weighted_rrf, minmax, zscore, mixed; a fusion with lists of choices; a list of fusions
     metric: str = "recall@5",
@@ -225,7 +232,7 @@ def tune_fusion(
     parts, table = fusion_parts(runs, gold, chunks, kinds, depth, store)
     said = [p.kind for p in parts]
     _check_kinds(fusions, parts)
-    judged = _judged(parts, metric) if cut is None else at_least("cut", cut, 1, "tune_fusion")
+    judged = _judged(parts, metric) if cut is None else whole_number("cut", cut, 1, "tune_fusion")
     drawn, bare = grouping(gold), [p.run for p in parts]
     scores = fusion_scores([*fusions, RRF(60)], bare, gold, table, metric, said, judged)
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)

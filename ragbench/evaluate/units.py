@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
@@ -22,9 +23,11 @@ from ..core.spans import first_cover
 
 # %% auto #0
 __all__ = ['UNITS', 'answer_rows', 'answer_places', 'class_positions', 'class_places', 'evidence_list', 'document_list',
-           'in_places', 'document_grades', 'classes_of', 'Judged', 'judged_wanting', 'judge_chunks', 'judge']
+           'in_places', 'document_grades', 'classes_of', 'Judged', 'judged_wanting', 'check_judged', 'judge_chunks',
+           'judge']
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #6126ecf9
+@typed
 def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np.ndarray]:
     "For each answerable query, in gold order, the rows of `chunks` that `run` retrieved, best first."
     if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
@@ -40,6 +43,7 @@ def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np
     at = {q: i for i, q in enumerate(run.query_ids)}
     return [run.of(at[q.query_id]) if q.query_id in at else np.empty(0, np.int64) for q in gold.answerable]
 
+@typed
 def answer_places(gold: Gold, run: Run) -> list[tuple[np.ndarray, int]]:
     "For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many results it has: results that the table lacks have places too."
     at, nothing = {q: i for i, q in enumerate(run.query_ids)}, (np.empty(0, np.int64), 0)
@@ -119,6 +123,7 @@ def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
     out[places - 1] = ids
     return out
 
+@typed
 def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
     "For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a document's evidence counts. A document that the corpus lacks has a row of its own behind the last."
     check_gold(gold, corpus)
@@ -137,6 +142,7 @@ def _rows_beyond(gold: Gold, corpus: Corpus) -> dict[str, int]:
 # %% ../../nbs/08_evaluate/00_units.ipynb #530f2244
 UNITS = ("evidence", "document", "chunk")
 
+@typed
 @functools.lru_cache(maxsize=16)
 def classes_of(gold: Gold, corpus: Corpus) -> tuple[tuple[EvidenceClass, ...], ...]:
     "The evidence classes of each answerable query, in gold order."
@@ -164,6 +170,7 @@ class Judged:
         return 0 if self.unit == "evidence" else k
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #c827d22f
+@typed
 def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
     "For each answerable query the rows of documents that were judged and are not relevant, int64; those that the corpus lacks come behind its last."
     rows, out = _rows_beyond(gold, corpus), {q.query_id: [] for q in gold.answerable}
@@ -171,6 +178,13 @@ def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
         if q in out: out[q].append(rows[d])
     return [np.array(rows, dtype=np.int64) for rows in out.values()]
 
+def check_judged(units: list[np.ndarray], lists: list[np.ndarray], owner: str) -> None:
+    "Raise `DataError` unless there is a list of ids, `(d,)`, for each query's relevant units, `(m, 2)`, and a query at all."
+    good = len(units) == len(lists) > 0 and all(isinstance(u, np.ndarray) and u.ndim == 2 and u.shape[1] == 2 and u.dtype.kind in "iuf" for u in units)
+    if not good or not all(isinstance(x, np.ndarray) and x.ndim == 1 and (x.dtype.kind in "iu" or not len(x)) for x in lists):
+        raise DataError(f"units of {len(units)} queries and lists of {len(lists)} are not what is judged", owner, "Give an (m, 2) array of (id, grade) and a (d,) array of ids for each query, as `judge` makes them")
+
+@typed
 def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     "Chunks judged one by one, by the rule `overlap`; a lost piece is a chunk behind the last."
     both = zip(chunk_grades(gold, chunks), lost_grades(gold, chunks.corpus))
@@ -178,6 +192,7 @@ def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     return Judged("chunk", units, lists, [len(ids) for ids in lists])
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #96ea8da5
+@typed
 def judge(
     gold: Gold,
     corpus: Corpus,

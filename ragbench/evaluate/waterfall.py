@@ -16,8 +16,9 @@ from ..core.arguments import typed
 from ..core.charts import INK, PALETTE, Chart
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 from ..core.gold import Gold
+from ..core.numbers import number, percent, thousands
 from ..core.runs import Run
 from ..core.spans import overlap
 from .evidence import QueryEvidence, TokenCounts, evidence_counts, evidence_of, reading, stops, token_counts
@@ -94,9 +95,10 @@ class Ceiling:
     @property
     def recall(self) -> np.ndarray: return self.found / self.gold[:, None]
 
+@typed
 def chunk_ceiling(gold: Gold, corpus: Corpus, chunks: Chunks, budgets: Sequence[int], tokenizer: str = "cl100k_base") -> Ceiling:
     "For each answerable query and budget the best choice of chunks."
-    budgets = tuple(at_least("budget", int(b), 1, "chunk_ceiling") for b in budgets)
+    budgets = tuple(whole_number("budget", b, 1, "chunk_ceiling") for b in budgets)
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
     pools = [pool_of(e, line, counts) for e in evidence_of(gold, corpus)]
@@ -143,9 +145,9 @@ class Waterfall:
 
     def chart(self, query_id: str | None = None) -> Chart: return waterfall_chart(self, query_id)
     def __repr__(self) -> str:
-        steps = ", ".join(f"{n} {100 * s:+.1f}" for n, s in zip(self.steps[1:], self.shares.mean(axis=0)))
+        steps = ", ".join(f"{n} {number(100 * s, '+.1f')}" for n, s in zip(self.steps[1:], self.shares.mean(axis=0)))
         bound = f"; {int((~self.exact).sum())} ceilings are upper bounds" if not self.exact.all() else ""
-        return f"Waterfall({len(self.query_ids)} queries at {self.budget:,} tokens: 100 {steps} = {100 * self.recall.mean():.1f} %{bound})".replace("-", "−")
+        return f"Waterfall({len(self.query_ids)} queries at {thousands(self.budget)} tokens: 100 {steps} = {percent(self.recall.mean())}{bound})"
     def _repr_html_(self) -> str: return f"<p>{escape(repr(self))}</p>{self.chart()._repr_html_()}"
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #d5afa357
@@ -158,7 +160,7 @@ def waterfall(
     tokenizer: str = "cl100k_base",
 ) -> Waterfall:
     "What each stage did to the evidence that is handed over within a budget."
-    at_least("budget", budget, 1, "waterfall")
+    whole_number("budget", budget, 1, "waterfall")
     if not len(stages): raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
     odd = next((s for s in stages if not isinstance(s, Stage)), None)
     if odd is not None: raise ConfigError(f"a stage is {odd!r:.60}", "waterfall", "Give stages, such as Stage('search', chunks, run)")
@@ -171,6 +173,7 @@ def waterfall(
     return Waterfall(tuple(q.query_id for q in gold.answerable), ("gold", "chunks", *(s.name for s in stages)), np.stack(columns, axis=1), budget, top.exact[:, 0])
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #ee3ae936
+@typed
 def waterfall_chart(fall: Waterfall, query_id: str | None = None) -> Chart:
     "The waterfall of one query, or the mean over all of them."
     if query_id is not None and query_id not in fall.query_ids: raise DataError(f"there is no answerable query {query_id!r}", "waterfall")
@@ -184,11 +187,11 @@ def waterfall_chart(fall: Waterfall, query_id: str | None = None) -> Chart:
             color = PALETTE[0] if name in ("gold", "recall") else PALETTE[1] if level[i] < level[i - 1] else PALETTE[2]
             axes.bar(i, high - low, bottom=low, color=color, width=.62)
             move = level[-1] if name == "recall" else level[0] if name == "gold" else level[i] - level[i - 1]
-            axes.annotate(f"{100 * move:.0f} %" if name in ("gold", "recall") else f"{100 * move:+.1f}".replace("-", "−"), (i, high), (0, 3), textcoords="offset points", ha="center", fontsize=10)
+            axes.annotate(percent(move, 0) if name in ("gold", "recall") else number(100 * move, "+.1f"), (i, high), (0, 3), textcoords="offset points", ha="center", fontsize=10)
         for i in range(len(level) - 1): axes.plot([i + .31, i + .69], [level[i]] * 2, color=INK, linewidth=.8, alpha=.5)
-        axes.set(ylabel=f"evidence within {fall.budget:,} tokens (share)", ylim=(0, 1.09))
+        axes.set(ylabel=f"evidence within {thousands(fall.budget)} tokens (share)", ylim=(0, 1.09))
         axes.set_xticks(range(len(names)), [n.replace(" ", "\n") for n in names])
         axes.grid(axis="x", visible=False)
     who = f"query {query_id}" if query_id else f"mean of {len(rows)} queries"
-    told = ", ".join(f"{n} {100 * m:+.1f} points".replace("-", "−") for n, m in zip(names[1:-1], moves))
-    return Chart(f"Where the evidence went: {who}", f"Of all evidence, {told}; {100 * level[-1]:.1f} % is handed over within {fall.budget:,} tokens.", fall.to_frame(), draw, (7.2, 3.6))
+    told = ", ".join(f"{n} {number(100 * m, '+.1f')} points" for n, m in zip(names[1:-1], moves))
+    return Chart(f"Where the evidence went: {who}", f"Of all evidence, {told}; {percent(level[-1])} is handed over within {thousands(fall.budget)} tokens.", fall.to_frame(), draw, (7.2, 3.6))

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.charts import PALETTE, Chart
 from ..core.errors import ConfigError, DataError, whole_number
+from ..core.numbers import ms_text, number, percent, thousands
 from ..core.progress import progress_bar
 from ..core.vectors import Vectors, as_vectors
 from .faiss_base import METRICS, FaissSearcher, one_of_few
@@ -210,6 +211,9 @@ def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) ->
     return _advice([("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)], asked, [1.0], recall, k, len(v))
 
 # %% ../../nbs/05_index/05_advise.ipynb #f9ac9ffc
+_share, _factor, _tenths = percent, lambda x: f"{number(x, '.1f')} ×", lambda x: number(x, ".1f")
+_FORMS = {"recall": _share, "recall_chosen": _share, "single_ms": number, "batch_ms": number, "speedup": _factor, "batch_speedup": _factor, "build_s": _tenths, "MB": _tenths}
+
 @dataclass(frozen=True, eq=False)
 class Advice:
     "Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search; `recall` is of queries that chose nothing, `recall_chosen` of those that did."
@@ -229,23 +233,23 @@ class Advice:
 
     def __repr__(self) -> str:
         row = self.table.loc[self.best_row]
-        if len(self.table) == 1: return f"Advice: {self.best!r} will do: exact, {row.single_ms:.2f} ms for one query among {self.n:,} vectors; nothing else was built (enough=0 measures in any case)"
-        return f"Advice: {self.best!r}, recall@{self.k} {row.recall:.3f} on {self.n_queries} queries held out, {row.speedup:.1f} × exact search for one query, of {self.n:,} vectors"
+        if len(self.table) == 1: return f"Advice: {self.best!r} will do: exact, {ms_text(row.single_ms)} ms for one query among {thousands(self.n)} vectors; nothing else was built (enough=0 measures in any case)"
+        return f"Advice: {self.best!r}, recall@{self.k} {number(row.recall)} on {self.n_queries} queries held out, {number(row.speedup, '.1f')} × exact search for one query, of {thousands(self.n)} vectors"
 
     def _repr_html_(self) -> str:
         if len(self.table) == 1: return f"<p>{escape(repr(self))}</p>"
         t = self.table.sort_values("single_ms")
-        shown = t.style.hide(axis="index").format({"recall": "{:.1%}", "recall_chosen": "{:.1%}", "single_ms": "{:.3f}", "batch_ms": "{:.3f}", "speedup": "{:.1f} ×", "batch_speedup": "{:.1f} ×", "build_s": "{:.1f}", "MB": "{:.1f}"})
+        shown = t.style.hide(axis="index").format(_FORMS)
         shown = shown.apply(lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1)
-        return shown.set_caption(f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among {self.n:,} vectors; bold: the fastest that reached {self.recall:.0%} on the queries that chose").to_html()
+        return shown.set_caption(f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the queries that chose").to_html()
 
     def plot(self) -> Chart:
         "Recall against the time of one query: exact search is a square, the Pareto set is filled, the advice has its own colour."
         data = self.table.assign(best=self.table.index == self.best_row)
         best, exact = self.table.loc[self.best_row], self.table.loc[0]
-        alt = (f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of {self.n:,} vectors. Exact search takes {exact.single_ms:.3g} ms; "
-               f"the advice, {best.factory}, {best.single_ms:.3g} ms at a recall of {best.recall:.3f}.")
-        return Chart(f"Recall and speed among {self.n:,} vectors", alt, data, lambda figure: _draw(figure, data, self.k, self.recall), (7.4, 4.6))
+        alt = (f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of {thousands(self.n)} vectors. Exact search takes {ms_text(exact.single_ms)} ms; "
+               f"the advice, {best.factory}, {ms_text(best.single_ms)} ms at a recall of {number(best.recall)}.")
+        return Chart(f"Recall and speed among {thousands(self.n)} vectors", alt, data, lambda figure: _draw(figure, data, self.k, self.recall), (7.4, 4.6))
 
 # %% ../../nbs/05_index/05_advise.ipynb #2579e730
 def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
@@ -269,5 +273,5 @@ def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
         ax.annotate(r.factory, (r.single_ms, r.recall), xytext=(r.single_ms * np.exp(side * .014 * (right - left)), at), fontsize=10, va="center", ha="left" if side > 0 else "right",
                     weight="bold" if r.best else "normal", arrowprops={"arrowstyle": "-", "color": rcParams["text.color"], "alpha": .35, "lw": .8, "shrinkA": 0, "shrinkB": 5, "relpos": ((1 - side) / 2, .5)} if r.recall - at > gap else None)
     ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.12g}"))
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ',.12g')))
     ax.set_xlabel("one query, milliseconds (logarithmic)"); ax.set_ylabel(f"recall@{k}")

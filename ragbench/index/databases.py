@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from ..core.errors import ConfigError, DataError, StoreError, at_least, whole_number
 from ..core.files import make_folder, write_atomic
+from ..core.numbers import number, thousands
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
 from .faiss_base import METRICS, nothing, one_of_few, prepared, row_numbers
@@ -140,11 +141,11 @@ class DatabaseIndex:
         for t in self.threshold if isinstance(self.threshold, list) else [self.threshold]:
             if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t): raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
             top = {"cosine": 1, "l2": 0}.get(self.metric) if isinstance(self.metric, str) else None
-            if t is not None and top is not None and t > top: raise ConfigError(f"threshold is {t:g}, and no score of metric={self.metric!r} can exceed {top}", name, "Give a lower one")
+            if t is not None and top is not None and t > top: raise ConfigError(f"threshold is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}", name, "Give a lower one")
         for f, (low, high) in limits.items():
             if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None: continue
             values = at_least(f, getattr(self, f), low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f} is {most}", name, f"Give at most {high:,}")
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f} is {most}", name, f"Give at most {thousands(high)}")
 
     def check_names(self, *names: str, paths: Sequence[str] = ()) -> None:
         "Raise `ConfigError` where one of these fields is neither None nor a text (of `paths`: a path)."

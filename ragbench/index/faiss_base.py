@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, whole_number
+from ..core.numbers import number, thousands
 from ..core.starts import threads
 from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
 from .faiss_files import file_path, layers, read_index, write_index
@@ -141,7 +142,7 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
 
 def nothing(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     "The answer that found no row: −inf and −1, `(n, k)`; raises `ConfigError` for one of more than 4 GB."
-    if 12 * n * k > 4 * 10**9: raise ConfigError(f"k is {k:,}: the answer to {n:,} queries would take {12 * n * k / 1e9:,.0f} GB", "search", "Ask for fewer rows, or fewer queries at once")
+    if 12 * n * k > 4 * 10**9: raise ConfigError(f"k is {thousands(k)}: the answer to {thousands(n)} queries would take {number(12 * n * k / 1e9, ',.0f')} GB", "search", "Ask for fewer rows, or fewer queries at once")
     return np.full((n, k), -np.inf, np.float32), np.full((n, k), -1, np.int64)
 
 def _widened(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

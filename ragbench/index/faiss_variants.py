@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.numbers import thousands
 from ..core.vectors import Vectors, as_vectors
 from .faiss_base import METRICS, Built, FaissSearcher, one_of_few, prepared, searcher_of
 from .faiss_files import layers
@@ -85,8 +86,8 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
     sample = array if size is None or size >= len(array) else array[np.sort(np.random.default_rng(seed).choice(len(array), size, replace=False))]
     notes = []
     for name, n in training_needs(index).items():
-        if len(sample) < n: raise DataError(f"{len(sample):,} training vectors for {n:,} {name}", owner, "Ask for fewer, or give more vectors")
-        if len(sample) < PER_CENTROID * n: notes.append(f"{len(sample):,} training vectors for {n:,} {name}: FAISS advises at least {PER_CENTROID * n:,}")
+        if len(sample) < n: raise DataError(f"{thousands(len(sample))} training vectors for {thousands(n)} {name}", owner, "Ask for fewer, or give more vectors")
+        if len(sample) < PER_CENTROID * n: notes.append(f"{thousands(len(sample))} training vectors for {thousands(n)} {name}: FAISS advises at least {thousands(PER_CENTROID * n)}")
     for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=4)   # the line that builds
     feed(index, "train", sample, owner)
     if kept: _forget(index)
@@ -123,7 +124,7 @@ class VariantConfig(ABC):
             low, high = self.limits.get(f.name, {"train_size": (1, MOST), "seed": (0, MOST)}.get(f.name, (None, MOST)))
             if low is None or ((value := getattr(self, f.name)) is None and f.default is None): continue
             values = at_least(f.name, value, low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f.name} is {most}", name, f"Give at most {high:,}")
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f.name} is {most}", name, f"Give at most {thousands(high)}")
 
     @property
     def limits(self) -> dict[str, tuple[int, int]]: return {}     # the least and the most of a field

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..core.errors import ConfigError, DataError, whole_number
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
+from ..core.numbers import number
 from ..core.processes import lifeline
 from ..core.vectors import Vectors, as_vectors
 from .flat import FaissFlat, border, found_share
@@ -127,8 +128,8 @@ class Guarded:
         return {"index": self.index, "ann_recall": self.recall.mean, "ann_low": low, "ann_high": high, "build_s": self.build_seconds, "disk_MB": self.disk_bytes / 1e6,
                 "memory_MB": None if self.memory_bytes is None else self.memory_bytes / 1e6}
     def __repr__(self) -> str:
-        memory = "" if self.memory_bytes is None else f", {self.memory_bytes / 1e6:.1f} MB in memory"
-        return f"{self.index}: {self.recall!r}; built in {self.build_seconds:.2f} s, {self.disk_bytes / 1e6:.1f} MB on disk{memory}"
+        memory = "" if self.memory_bytes is None else f", {number(self.memory_bytes / 1e6, '.1f')} MB in memory"
+        return f"{self.index}: {self.recall!r}; built in {number(self.build_seconds, '.2f')} s, {number(self.disk_bytes / 1e6, '.1f')} MB on disk{memory}"
 
 def guard(index: Any, vectors: Vectors | np.ndarray, queries: Vectors | np.ndarray, k: int = 10, memory: bool = False) -> Guarded:
     "Build an index, measure it against FaissFlat on the same vectors, and let it go; `memory` measures that too, in a process of its own."

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import ConfigError, StoreError
+from ..core.numbers import thousands
 from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause
@@ -207,7 +208,7 @@ MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}      # dimensions
 def check_dimensions(index: PgVectorIndex, dim: int) -> None:
     "Raise `ConfigError` for more dimensions than pgvector takes."
     most = MOST[index.type][0 if index.index else 1]
-    if dim > most: raise ConfigError(f"pgvector {'indexes' if index.index else 'stores'} at most {most:,} dimensions of {index.type}, these have {dim:,}", "PgVectorIndex",
+    if dim > most: raise ConfigError(f"pgvector {'indexes' if index.index else 'stores'} at most {thousands(most)} dimensions of {index.type}, these have {thousands(dim)}", "PgVectorIndex",
                                      "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with dim=")
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #a0127617

@@ -18,11 +18,12 @@ from typing import Any, BinaryIO, Protocol
 
 from ..core.documents import Corpus, Document, Heading, Page, Refusal
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.numbers import count, thousands
 
 # %% auto #0
 __all__ = ['LIMITS', 'Refused', 'whole_number', 'Limits', 'Loader', 'as_path', 'check_texts', 'check_lists', 'check_limits',
            'no_file', 'open_file', 'read_bytes', 'kind_of', 'clean', 'plain', 'TextBuilder', 'iso_date', 'tidy',
-           'no_collection', 'corpus_of']
+           'no_collection', 'corpus_of', 'interrupted']
 
 # %% ../../nbs/02_ingest/00_base.ipynb #010a0a6a
 class Refused(DataError):
@@ -93,7 +94,7 @@ def open_file(path: Path, limits: Limits) -> Iterator[BinaryIO]:
         raise Refused(f"it is {kind}, not a file" if kind else f"the file cannot be read: {e.strerror}", path.name) from e
     with os.fdopen(fd, "rb") if stat.S_ISREG(os.fstat(fd).st_mode) else _closed(fd, path) as f:
         size = os.fstat(f.fileno()).st_size
-        if size > limits.bytes: raise Refused(f"the file has {size:,} bytes, the limit is {limits.bytes:,}", path.name, "Raise Limits(bytes=…)")
+        if size > limits.bytes: raise Refused(f"the file has {thousands(size)} bytes, the limit is {thousands(limits.bytes)}", path.name, "Raise Limits(bytes=…)")
         if not size: raise Refused("the file is empty", path.name)
         try: yield f
         except OSError as e: raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
@@ -224,3 +225,10 @@ def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
         elif one.id in kept: errors.append(Refusal(one.id, f"its id was already used, by {kept[one.id].source}"))
         else: kept[one.id] = one
     return Corpus(kept.values(), errors)
+
+def interrupted(e: KeyboardInterrupt, found: Iterable[Document | Refusal], done: str) -> None:
+    "Give an interrupt what was read before it, as `.corpus`, and one line that says so, which stands in a notebook in place of the traceback."
+    e.corpus = corpus_of(found)
+    line = f"stopped: {done}; {count(len(e.corpus), 'document')} and {count(len(e.corpus.errors), 'refusal')} are in sys.last_value.corpus, or in `.corpus` of the KeyboardInterrupt where you catch it"
+    e._render_traceback_ = lambda: [line]                                  # what IPython asks an exception for
+    e.__notes__ = [line]

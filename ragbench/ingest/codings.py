@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 
+from ..core.numbers import thousands
 from .base import Refused
 
 # %% auto #0
@@ -63,5 +64,5 @@ def _counted(parts: Iterable[bytes], most: int) -> Iterator[bytes]:
     size = 0
     for part in parts:
         size += len(part)
-        if size > most: raise Refused(f"it is larger than {most:,} bytes", "", "Raise Limits(bytes=…)")
+        if size > most: raise Refused(f"it is larger than {thousands(most)} bytes", "", "Raise Limits(bytes=…)")
         yield part

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
+from ..core.numbers import thousands
 from .base import LIMITS, Limits, Refused, TextBuilder, as_path, kind_of, no_collection, read_bytes, tidy
 from .word_styles import Numbering, Styles, properties, read_numbering
 
@@ -47,7 +48,7 @@ def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits, cut: C
     except KeyError: return None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as e:
         raise Refused(f"the file is damaged: {name} cannot be unpacked", where) from e
-    if len(data) > limits.bytes: raise Refused(f"{name} unpacks to more than {limits.bytes:,} bytes", where, "Raise Limits(bytes=…)")
+    if len(data) > limits.bytes: raise Refused(f"{name} unpacks to more than {thousands(limits.bytes)} bytes", where, "Raise Limits(bytes=…)")
     try: root = etree.fromstring(cut(data), _parser())
     except (etree.XMLSyntaxError, ValueError) as e: raise Refused(f"the file is damaged: {name} is not well-formed XML", where) from e
     if root.getroottree().docinfo.doctype: raise Refused(f"{name} declares a document type, which no Word file does", where)
@@ -246,7 +247,7 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
         reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
         _read_body(reader, body)
         core = part(top.get("core-properties"))
-    if reader.number > limits.pages: raise Refused(f"it has more than {limits.pages:,} pages", where, "Raise Limits(pages=…)")
+    if reader.number > limits.pages: raise Refused(f"it has more than {thousands(limits.pages)} pages", where, "Raise Limits(pages=…)")
     metadata = tidy((_CORE[n], e.text) for e in (core if core is not None else ()) if (n := e.tag.rpartition("}")[2]) in _CORE)
     if reader.number > 1: metadata["page_breaks"] = "rendered" if reader.rendered else "explicit"
     else: reader.out.pages.clear(); reader.out.waiting.clear()

@@ -9,7 +9,7 @@ import heapq
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,25 +17,28 @@ from ..core.arguments import typed
 from ..core.documents import Corpus, Document, Doubt, Refusal
 from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
+from ..core.numbers import count, thousands
 from ..core.progress import progress_bar
-from .base import LIMITS, Limits, Refused, as_path, check_limits, corpus_of, kind_of, open_file, whole_number
+from .base import LIMITS, Limits, Refused, as_path, check_limits, check_lists, check_texts, corpus_of, interrupted, kind_of, open_file, whole_number
 from .docx import load_docx
 from .memory import out_of_memory
 from .pdf import load_pdf
-from .records import load_json
+from .records import Shape, json_path, load_json
 from .shipped import shipped, shipped_datasets
 from .sources import dataset_info, find_files, id_of, short_names, source_list
-from .tables import load_table
-from .text import load_markdown, load_text
-from .transcripts import is_transcript, load_transcript
+from .ocr import check_ocr
+from .tables import check_marks, load_table
+from .text import check_encoding, load_markdown, load_text
+from .transcripts import check_pause, is_transcript, load_transcript
 from .fetch import WEB_LIMITS
-from .web import load_html, load_url
+from .web import check_visit, load_html, load_url
 from .workers import RESERVE, Lost, circumstances, in_workers
 
 logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'dataset_settings', 'load_dataset']
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'check_values', 'dataset_settings',
+           'load_dataset']
 
 # %% ../../nbs/02_ingest/07_load.ipynb #853ca37c
 LOADERS: dict[str, Callable[..., Document | Iterable[Document | Refusal]]] = {
@@ -81,7 +84,6 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settin
         found = loader(Path(path), doc_id=doc_id, **(settings or {}).get(type, {}) | _options_for(loader, options))
         for one in [found] if isinstance(found, Document) else found: out.append(one)
         out += _doubts(doc_id, out)
-    except ConfigError: raise
     except Exception as e:
         if out_of_memory(e): raise MemoryError from e                      # not the file's fault alone: the worker says how much there was
         out.append(Refusal(doc_id, _reason(path, e)))
@@ -112,14 +114,22 @@ def load_corpus(
     **options: Any,                   # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
     """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to the source; of several
-    sources each has its name in front. Raises `ConfigError` for arguments that cannot work, `DataError` for a source that is not there or empty."""
+    sources each has its name in front. Raises `ConfigError` for arguments that cannot work, before any file is read, `DataError` for a source that is not
+    there or empty; what meets one file is a row. A `KeyboardInterrupt` carries what was read before it as `.corpus`."""
     sources = source_list(source)
     on_the_web = [str(s).lower().startswith(("http://", "https://")) for s in sources]
     _check_arguments(type, options, on_the_web, workers)
-    files = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1)
-    done = iter(_read(files, type, options, workers, progress))
-    found: list[Document | Refusal] = []
-    for s, web in zip(sources, on_the_web): found += _visit(str(s), options, workers) if web else next(done)
+    for s, web in zip(sources, on_the_web):
+        if web: check_visit(str(s), **_options_for(check_visit, options))
+    files, found = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1), []
+    done: Iterator[list[Document | Refusal]] = iter(())
+    try:
+        done = iter(_read(files, type, options, workers, progress))
+        for s, web in zip(sources, on_the_web): found += _visit(str(s), options, workers) if web else next(done)
+    except KeyboardInterrupt as e:
+        visited, ahead = getattr(e, "corpus", Corpus([])), [one for rows in done for one in rows]
+        if found or ahead: interrupted(e, [*found, *visited.documents, *visited.errors, *ahead], "not all sources were read")
+        raise
     return corpus_of(found)
 
 # %% ../../nbs/02_ingest/07_load.ipynb #48a47e02
@@ -151,14 +161,18 @@ def _read(sources: list[list[_File | Refusal]], type: str, options: dict[str, An
     bar = (lambda it, total: progress_bar("loading", total, "file", progress, it)) if watch else (lambda it, total: it)
     modules = ("ragbench.ingest.load", *(["pymupdf"] if any(f.path.suffix.lower() == ".pdf" for f in files) else []))
     limits = options.get("limits", LIMITS)
-    done = iter(in_workers(_load_one, jobs, n, limits.seconds, limits.memory, bar, modules, stay=isinstance(options.get("ocr"), str | None), cost=sizes))
-    out: list[list[Document | Refusal]] = []
-    for source in sources:
-        out.append([])
-        for f in source:
-            found = next(done) if isinstance(f, _File) else [f]
-            out[-1] += [Refusal(f.doc_id, found.reason)] if isinstance(found, Lost) else found
-    return out
+    def rows(results: dict[int, Any]) -> list[list[Document | Refusal]]:
+        ordinals, out = iter(range(len(files))), []
+        for source in sources:
+            out.append([])
+            for f in source:
+                found = results.get(next(ordinals), []) if isinstance(f, _File) else [f]
+                out[-1] += [Refusal(f.doc_id, found.reason)] if isinstance(found, Lost) else found
+        return out
+    try: return rows(dict(enumerate(in_workers(_load_one, jobs, n, limits.seconds, limits.memory, bar, modules, stay=isinstance(options.get("ocr"), str | None), cost=sizes))))
+    except KeyboardInterrupt as e:
+        interrupted(e, [one for out in rows(getattr(e, "results", {})) for one in out], f"{thousands(len(getattr(e, 'results', {})))} of {count(len(files), 'file')} were read")
+        raise
 
 def _size(path: Path) -> int:
     "The bytes of a file, 0 if it vanished."
@@ -181,6 +195,18 @@ def _visit(url: str, options: dict[str, Any], workers: int | None) -> list[Docum
     return [*corpus.documents, *corpus.errors]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #9ec39a3d
+def check_values(options: dict[str, Any]) -> None:
+    "Raise `ConfigError` for values of loaders' options that are wrong whatever the file."
+    check_limits(options.get("limits", LIMITS), "load_corpus")
+    check_texts("load_corpus", **{name: options[name] for name in ("password", "id_column", "array_path") if name in options})
+    check_lists("load_corpus", **{name: options[name] for name in ("drop_fences", "text_columns", "metadata_columns") if name in options})
+    check_encoding(options.get("encoding"), "load_corpus")
+    check_marks(options.get("delimiter"), options.get("quotechar", '"'))
+    check_pause(options.get("pause", 0.0))
+    check_ocr(options.get("ocr"))
+    Shape(options.get("text_field"), options.get("id_field"), options.get("metadata_fields"))
+    if options.get("array_path") is not None: json_path(options["array_path"])
+
 def _check_arguments(type: str, options: dict[str, Any], on_the_web: list[bool], workers: int | None) -> None:
     "Raise `ConfigError` for a type that nobody reads, an option that nobody has, limits that are none."
     types = ("auto", *(["web"] if any(on_the_web) else []), *(LOADERS if not any(on_the_web) else []))
@@ -190,7 +216,7 @@ def _check_arguments(type: str, options: dict[str, Any], on_the_web: list[bool],
     for name in options:
         if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url", "files"):
             raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
-    check_limits(options.get("limits", LIMITS), "load_corpus")
+    check_values(options)
     if workers is not None: whole_number("workers", workers, 0, "load_corpus")
 
 def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
@@ -200,6 +226,8 @@ def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     for type, options in found.items():
         wrong = [name for name in options if not _options_for(LOADERS[type], {name: 0}) or name in ("path", "doc_id")]
         if wrong: raise DataError(f"the loader for {type!r} has no option {wrong[0]!r}", str(Path(source, "dataset.toml")))
+        try: check_values(options)
+        except ConfigError as e: raise DataError(e.what, str(Path(source, "dataset.toml")), e.fix) from e
     return found
 
 # %% ../../nbs/02_ingest/07_load.ipynb #bd58c9c3

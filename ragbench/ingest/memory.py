@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from ..core.numbers import thousands
 
 # %% auto #0
 __all__ = ['NEAR', 'address_space', 'out_of_memory', 'bounded']
@@ -40,10 +41,10 @@ def bounded(function: Callable[[], Any], most: int) -> Any:
     resource.setrlimit(resource.RLIMIT_AS, (min(given), hard))
     try: result = function()
     except Exception as e:
-        if out_of_memory(e) or _met(min(given), most): raise MemoryError(f"{most:,} bytes did not suffice") from e
+        if out_of_memory(e) or _met(min(given), most): raise MemoryError(f"{thousands(most)} bytes did not suffice") from e
         raise
     finally: resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    if _met(min(given), most): raise MemoryError(f"{most:,} bytes did not suffice")
+    if _met(min(given), most): raise MemoryError(f"{thousands(most)} bytes did not suffice")
     return result
 
 def _met(bound: int, most: int) -> bool: return address_space()[1] > bound - most // NEAR

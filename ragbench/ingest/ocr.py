@@ -20,7 +20,8 @@ from .base import Refused
 from .lines import Line
 
 # %% auto #0
-__all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'ocr_pdf_page']
+__all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'check_ocr',
+           'ocr_pdf_page']
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #5a579c9b
 def lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
@@ -51,10 +52,15 @@ class Tesseract:
 
     def __post_init__(self): at_least("dpi", self.dpi, 50, "Tesseract")
 
+    def check(self) -> None:
+        "Raise `ConfigError` where no page could be read."
+        self.folder()
+
     def folder(self) -> str:
         "The folder of language data; raises `ConfigError` if there is none, or none for this language."
         import pymupdf
-        folder = self.tessdata or os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata()
+        try: folder = self.tessdata or os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata()
+        except RuntimeError: folder = ""                                   # Tesseract is not installed
         known = sorted(p.stem for p in Path(folder).glob("*.traineddata")) if folder else []
         missing = [name for name in self.language.split("+") if name not in known]
         if missing: raise ConfigError(f"there are no data for the language {missing[0]!r}", "Tesseract",
@@ -82,10 +88,14 @@ class AzureRead:
 
     def __post_init__(self): at_least("dpi", self.dpi, 50, "AzureRead")
 
-    def read(self, page: Any) -> list[Line]:
-        "The lines of a PyMuPDF page; raises `Refused` if the service cannot read it, `ConfigError` if it does not know the key."
+    def check(self) -> None:
+        "Raise `ConfigError` where no page could be read, as far as one can tell without asking the service."
         lacking = [name for name in (ENDPOINT, KEY) if not os.environ.get(name)]
         if lacking: raise ConfigError(f"{lacking[0]} is not set", "AzureRead", "Put endpoint and key of the resource into the environment")
+
+    def read(self, page: Any) -> list[Line]:
+        "The lines of a PyMuPDF page; raises `Refused` if the service cannot read it, `ConfigError` if it does not know the key."
+        self.check()
         result = self.analyze(page.get_pixmap(dpi=self.dpi).tobytes("png"))
         try: return azure_lines(result, page.rect.width, page.rect.height)
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as e: raise Refused(f"the service's result is not understood: {e!r}") from e
@@ -159,6 +169,10 @@ def ocr_engine(engine: str | Any) -> Any:
     if hasattr(engine, "read"): return engine
     if not isinstance(engine, str) or engine not in ENGINES: raise ConfigError(f"ocr is {engine!r}", "load_pdf", f"Known are {', '.join(map(repr, ENGINES))}, or an engine such as Tesseract(language='deu')")
     return ENGINES[engine]()
+
+def check_ocr(engine: str | Any | None) -> None:
+    "Raise `ConfigError` for an engine that is none, or that says in its `check()`, if it has one, that it cannot read; None is no engine."
+    if engine is not None: getattr(ocr_engine(engine), "check", lambda: None)()
 
 def ocr_pdf_page(page: Any, engine: str | Any = "tesseract") -> list[Line]:
     "The lines that an engine sees on a PyMuPDF page, in points from its top left corner; raises `Refused` if it cannot read it."

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.documents import Document
+from ..core.numbers import thousands
 from .actual_text import hides_text, mentions_actual_text, says_less
 from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_texts, iso_date, kind_of, no_collection, read_bytes, tidy
 from .layout import furniture, page_pieces, runs_on
@@ -41,7 +42,7 @@ def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: L
         if isinstance(e, Refused): raise
         for_want_of_memory(e)
         raise Refused("the file is damaged beyond repair", where) from e
-    if pdf.page_count > limits.pages: raise Refused(f"it has {pdf.page_count:,} pages, the limit is {limits.pages:,}", where, "Raise Limits(pages=…)")
+    if pdf.page_count > limits.pages: raise Refused(f"it has {thousands(pdf.page_count)} pages, the limit is {thousands(limits.pages)}", where, "Raise Limits(pages=…)")
     return pdf
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #92a463c9

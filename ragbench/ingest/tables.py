@@ -16,13 +16,14 @@ from typing import Any, NamedTuple
 
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
+from ..core.numbers import thousands
 from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_lists, check_texts, clean, kind_of, open_file
 from .charset import Guess
 from .text import byte_order_mark, check_encoding, decode
 
 # %% auto #0
 __all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_delimiter', 'Row', 'table_rows', 'Table',
-           'open_table', 'check_file', 'load_table']
+           'check_marks', 'open_table', 'check_file', 'load_table']
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #f403cfb2
 def record_document(doc_id: str, texts: Iterable[tuple[str, str]], **about: Any) -> Document:
@@ -129,7 +130,7 @@ def _one_row(lines: Iterator[str], delimiter: str, quotechar: str, most: int) ->
     "The cells of the next row, or what is wrong with it."
     try: return with_cells_of(most, lambda: next(csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True), []))
     except csv.Error as e:
-        if "field larger" in str(e): return f"a cell has more than {most:,} characters, or a quoted one does not end"
+        if "field larger" in str(e): return f"a cell has more than {thousands(most)} characters, or a quoted one does not end"
         return "a quoted cell does not end" if "end of data" in str(e) else f"a quotation mark stands where none can ({e})"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #0988cec2
@@ -159,6 +160,12 @@ def _without_order(lines: Iterator[str]) -> Iterator[str]:
     for n, line in enumerate(lines): yield line if n or not line.lower().startswith("sep=") else "\n"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #b07dab0a
+def check_marks(delimiter: str | None = None, quotechar: str = '"') -> None:
+    "Raise `ConfigError` for marks that cannot separate and quote; None stands for finding out."
+    for name, mark in (("delimiter", delimiter), ("quotechar", quotechar)):
+        if not (mark is None and name == "delimiter") and not (isinstance(mark, str) and len(mark) == 1 and mark not in "\r\n\0"): raise ConfigError(f"{name} is {mark!r}", "load_table", "Give one character")
+    if delimiter == quotechar: raise ConfigError(f"delimiter and quotechar are both {delimiter!r}", "load_table")
+
 def open_table(
     path: str | Path,
     *,
@@ -169,9 +176,7 @@ def open_table(
 ) -> Table:
     "The file's encoding, delimiter and columns; raises `Refused` if it is no table."
     path = as_path(path, "load_table")
-    for name, mark in (("delimiter", delimiter), ("quotechar", quotechar)):
-        if not (mark is None and name == "delimiter") and not (isinstance(mark, str) and len(mark) == 1 and mark not in "\r\n\0"): raise ConfigError(f"{name} is {mark!r}", "load_table", "Give one character")
-    if delimiter == quotechar: raise ConfigError(f"delimiter and quotechar are both {delimiter!r}", "load_table")
+    check_marks(delimiter, quotechar)
     check_file(path, encoding, limits)
     guess = Guess(encoding) if encoding else find_encoding(path)
     table = Table(path, guess.encoding, delimiter or ",", (), quotechar)

@@ -20,7 +20,7 @@ from .text import decode, front_matter
 
 # %% auto #0
 __all__ = ['Said', 'merge', 'Cue', 'seconds', 'read_cues', 'is_name', 'captions', 'date_in', 'spoken', 'read_turns',
-           'is_transcript', 'load_transcript']
+           'is_transcript', 'check_pause', 'load_transcript']
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #0b3364da
 class Said(NamedTuple):
@@ -173,6 +173,10 @@ def is_transcript(text: str) -> bool:
     return wordy and max(len(turns) / len(lines), first / len(blocks)) >= 0.5
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #b499fe42
+def check_pause(pause: float) -> None:
+    "Raise `ConfigError` for what is no number of seconds."
+    if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0: raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
+
 def load_transcript(
     path: str | Path,
     *,
@@ -183,7 +187,7 @@ def load_transcript(
 ) -> Document:
     "A transcript in VTT, SRT or `Speaker: words`: a paragraph a turn, with speaker and time beside the text."
     path = as_path(path, "load_transcript")
-    if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0: raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
+    check_pause(pause)
     text, said = decode(read_bytes(path, limits), encoding)
     meta, begin = front_matter(clean(text))
     text = clean(text)[begin:]

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from ..core.documents import Corpus, Document, Refusal
 from ..core.errors import ConfigError, MissingExtra, RagbenchError
+from ..core.numbers import thousands
 from ..core.processes import temporary_folder
-from .base import LIMITS, Limits, Refused, as_path, clean, corpus_of, read_bytes, tidy, whole_number
+from .base import LIMITS, Limits, Refused, as_path, clean, corpus_of, interrupted, read_bytes, tidy, whole_number
 from .fetch import WEB_LIMITS, Answer, Web, httpx_module, normal_url
 from .robots import Robots
 from .text import structure, text_encoding
@@ -28,7 +29,7 @@ logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
 __all__ = ['logger', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document', 'load_html',
-           'file_ending', 'read_page', 'Visit', 'load_url']
+           'file_ending', 'read_page', 'Visit', 'check_visit', 'load_url']
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c9beb75
 def _trafilatura() -> Any:
@@ -183,6 +184,9 @@ def _run(visit: Visit, start: str) -> Corpus:
         if url in visit.names: continue
         fetched += 1
         try: links = visit.load(url, depth)
+        except KeyboardInterrupt as e:
+            interrupted(e, [*visit.documents, *visit.errors], f"{thousands(fetched - 1)} of {thousands(fetched + len(waiting))} pages known so far were asked for")
+            raise
         except Exception as e: visit.errors.append(Refusal(url, _reason(url, e))); continue
         inside = [link for link in links if not visit.same_host or _host(link) in visit.hosts] if depth < visit.max_depth else []
         new = [link for link in inside if link not in seen][:MOST_LINKS - len(seen)]
@@ -199,6 +203,16 @@ def _reason(url: str, error: Exception) -> str:
 
 USER_AGENT = "ragbench (+https://github.com/ragbench/ragbench)"
 
+def check_visit(url: str, *, max_depth: int = 0, delay: float = 1.0, max_redirects: int = 5, user_agent: str = USER_AGENT, limits: Limits = WEB_LIMITS) -> str:
+    "The normal form of the first URL; raises `ConfigError`, before anything is fetched, for arguments of a visit that cannot work."
+    whole_number("max_depth", max_depth, 0, "load_url")
+    if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < float("inf"): raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
+    if not isinstance(url, str): raise ConfigError(f"the URL is of type {type(url).__name__}", "load_url", "Give a URL such as https://example.org/docs/")
+    _trafilatura()                                                         # what is not installed
+    Web(limits, max_redirects, False, user_agent).http.close()
+    try: return normal_url(url)
+    except Refused as e: raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
+
 def load_url(
     url: str,
     *,
@@ -212,14 +226,10 @@ def load_url(
     workers: int | None = None,       # 0: pages are parsed in this process, where nothing bounds their time and memory
     limits: Limits = WEB_LIMITS,      # bytes and seconds a page (to fetch it, and again to parse it), memory to parse it, pages a visit
 ) -> Corpus:
-    "The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only for arguments."
-    whole_number("max_depth", max_depth, 0, "load_url")
-    if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < float("inf"): raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
-    if not isinstance(url, str): raise ConfigError(f"the URL is of type {type(url).__name__}", "load_url", "Give a URL such as https://example.org/docs/")
+    """The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only for arguments.
+    A `KeyboardInterrupt` carries what was fetched before it as `.corpus`."""
     if workers is not None: whole_number("workers", workers, 0, "load_url")
-    _trafilatura()                                                         # what is not installed is said before anything is fetched
-    try: start = normal_url(url)
-    except Refused as e: raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
+    start = check_visit(url, max_depth=max_depth, delay=delay, max_redirects=max_redirects, user_agent=user_agent, limits=limits)
     at, [worker] = circumstances(), [None] if workers == 0 else RESERVE.take(1, ("ragbench.ingest.web", "trafilatura", "htmldate"))
     visit = None
     try:

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from ..core.errors import ConfigError, RagbenchError
+from ..core.numbers import number, thousands
 from ..core.processes import end_with, lifeline
 from .memory import address_space, bounded
 
@@ -102,7 +103,7 @@ class Worker:
         except (EOFError, OSError, pickle.UnpicklingError):
             if self.process is None: raise                                 # the system has no process to give
             code = self._ended()
-            if state.late: return Lost(f"it took longer than {seconds:g} seconds")
+            if state.late: return Lost(f"it took longer than {number(seconds, 'g')} seconds")
             return _too_much(memory) if memory is not None and state.peak > 0.75 * memory else Lost(f"the process that read it died ({_ending(code)})")
         except BaseException:                                              # Ctrl-C: nobody will read its answer
             if self.process: self.process.kill()
@@ -153,7 +154,7 @@ def _watched(process: subprocess.Popen, seconds: float) -> Iterator[_State]:
     try: yield state
     finally: over.set(); thread.join()
 
-def _too_much(memory: int) -> Lost: return Lost(f"it takes more than {memory:,} bytes of memory. Raise Limits(memory=…)")
+def _too_much(memory: int) -> Lost: return Lost(f"it takes more than {thousands(memory)} bytes of memory. Raise Limits(memory=…)")
 
 def _ending(code: int) -> str:
     if code >= 0: return f"exit status {code}"
@@ -202,6 +203,14 @@ RESERVE = Reserve()
 atexit.register(RESERVE.close)
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #e7fe8a73
+def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., Iterable]) -> list[Any]:
+    "All jobs one after the other, in this process."
+    results = []
+    try:
+        for job in bar(jobs, total=len(jobs)): results.append(function(*job))
+    except KeyboardInterrupt as e: e.results = dict(enumerate(results)); raise
+    return results
+
 def in_workers(
     function: Callable,                          # importable by name, so not defined in a script or notebook
     jobs: Sequence[Sequence[Any]],               # the arguments of each call
@@ -213,11 +222,11 @@ def in_workers(
     stay: bool = False,                          # keep processes for the next call; not for functions that are still being written
     cost: Sequence[float] = (),                  # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
 ) -> list[Any]:
-    "The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised."
+    "The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised. A `KeyboardInterrupt` carries `.results`, those that were there, by the number of the job."
     if workers > 0 and function.__module__ == "__main__":
         raise ConfigError(f"{function.__name__} is defined in a script or notebook, where a worker cannot find it",
                           "in_workers", "Put it in a module, or give workers=0")
-    if workers < 1: return [function(*job) for job in bar(jobs, total=len(jobs))]
+    if workers < 1: return _here(function, jobs, bar)
     at, count = circumstances(), min(workers, len(jobs))
     idle = RESERVE.take(count, modules) if stay else [Worker(modules) for _ in range(count)]
     def run(job):
@@ -230,7 +239,8 @@ def in_workers(
             order = sorted(range(len(jobs)), key=lambda i: -cost[i]) if len(cost) else range(len(jobs))
             futures = {i: threads.submit(run, jobs[i]) for i in order}
             try: results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
-            except BaseException:                                          # an error or Ctrl-C: whoever still works is stopped
+            except BaseException as e:                                     # an error or Ctrl-C: whoever still works is stopped
+                if isinstance(e, KeyboardInterrupt): e.results = {i: f.result() for i, f in futures.items() if f.done() and not f.cancelled() and not f.exception()}
                 for f in futures.values(): f.cancel()
                 for worker in everyone:
                     if worker.process: worker.process.kill()

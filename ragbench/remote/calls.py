@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from ..core.errors import ConfigError, RagbenchError, at_least
 from ..core.fingerprint import text_hash
+from ..core.numbers import number
 from .at_once import check_stop, wait
 
 log = logging.getLogger("ragbench.remote")
@@ -204,10 +205,10 @@ class Remote:
             if not isinstance(got, Failure): return got, n + 1
             if not got.again or n == self.retries: break
             if (got.wait or 0) > self.longest_wait:
-                got = got._replace(fix=f"It asks to wait {got.wait:.0f} s, which is more than longest_wait={self.longest_wait:g}")
+                got = got._replace(fix=f"It asks to wait {number(got.wait, '.0f')} s, which is more than longest_wait={number(self.longest_wait, 'g')}")
                 break
             seconds = backoff(n, got.wait, self.base_wait, self.longest_wait)
-            log.info("%s: %s; attempt %d of %d in %.1f s", where, got.why, n + 2, self.retries + 1, seconds)
+            log.info("%s: %s; attempt %d of %d in %s s", where, got.why, n + 2, self.retries + 1, number(seconds, ".1f"))
             pause(seconds)
         raise RemoteError(f"{got.why} (attempt {n + 1} of {self.retries + 1})", where, got.fix)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.arguments import one_choice
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, MissingExtra, at_least, choice_of, text_of
+from ..core.errors import ConfigError, DataError, MissingExtra, choice_of, text_of, whole_number
 from ..core.runs import pad
 from .fts5 import rows_of, texts_of
 from .postings import BM25, best
@@ -61,7 +61,7 @@ class BM25SSearcher:
 
     def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
-        at_least("k", k, 1, "search")
+        whole_number("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "BM25S.search", "Give a list of strings")
         hidden = np.zeros(self.n, dtype=bool) if where is None else ~np.isin(np.arange(self.n), rows_of(where, self.n))
         return pad([self._one(words, k, hidden) for words in self.cut(queries)], k)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core.arguments import one_choice
 from ..core.chunks import Chunks, chunk_sections
-from ..core.errors import ConfigError, DataError, at_least, choice_of
+from ..core.errors import ConfigError, DataError, at_least, choice_of, whole_number
 from ..core.runs import pad
 from .postings import BM25, Postings, kept_postings, read_postings, search_postings
 from .work import SHORT, WORTH, check_work, steps
@@ -72,7 +72,7 @@ class FTS5Searcher:
 
     def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
-        at_least("k", k, 1, "search")
+        whole_number("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else rows_of(where, len(self))
         if use_postings(self, queries): return search_postings(self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of
+from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of, whole_number
+from ..core.numbers import thousands
 from ..core.runs import pad
 from ..index.pgserver import connect, hide_password, need, private_database
 from .fts5 import rows_of, texts_of
@@ -38,10 +39,10 @@ class PgFullTextSearcher:
 
     def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
-        at_least("k", k, 1, "search")
+        whole_number("k", k, 1, "search")
         if isinstance(queries, str): raise DataError("queries is one string", "PgFullText.search", "Give a list of strings")
         if long := [len(t) for t in queries if len(t) > LONGEST]:
-            raise DataError(f"a question has {long[0]:,} characters", "PgFullText.search", f"PostgreSQL's ranking runs out of memory on such questions: cut it to {LONGEST:,}")
+            raise DataError(f"a question has {thousands(long[0])} characters", "PgFullText.search", f"PostgreSQL's ranking runs out of memory on such questions: cut it to {thousands(LONGEST)}")
         from psycopg.sql import SQL, Identifier
         query = SQL("websearch_to_tsquery(%(config)s::regconfig, %(text)s)" if self.engine.match == "and" else
                     "regexp_replace(plainto_tsquery(%(config)s::regconfig, %(text)s)::text, ' (&|<[-0-9]+>) ', ' | ', 'g')::tsquery")

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, at_least, choice_of
+from ..core.errors import ConfigError, choice_of, whole_number
 from ..core.fingerprint import digest
+from ..core.numbers import thousands
 from ..core.runs import pad
 from .words import identifier
 
@@ -89,7 +90,7 @@ class Postings:
     bm25: BM25 = BM25()
 
     def __len__(self) -> int: return len(self.rowids)
-    def __repr__(self) -> str: return f"Postings({len(self.words):,} words × {len(self):,} passages, {len(self.docs):,} postings, {self.bm25})"
+    def __repr__(self) -> str: return f"Postings({thousands(len(self.words))} words × {thousands(len(self))} passages, {thousands(len(self.docs))} postings, {self.bm25})"
     @property
     def nbytes(self) -> int: return sum(a.nbytes for a in (self.indptr, self.docs, self.tf, self.length, self.rowids, *([] if self.large else [self.weights]))) + sum(map(len, self.words))
     @property
@@ -163,7 +164,7 @@ def search_postings(
     every: bool = False,                 # only passages that hold every word
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores `(q, k)` float64 and row ids `(q, k)` of the best passages, best first, ties in order of row id."
-    at_least("k", k, 1, "search")
+    whole_number("k", k, 1, "search")
     hidden = None if where is None else ~np.isin(postings.rowids, where)
     found = []
     for words in queries:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 
 # %% auto #0
 __all__ = ['MMR', 'above', 'best_per_document']
@@ -28,7 +28,7 @@ class MMR:
 
     def select(self, query: Any, candidates: Any, k: int, relevance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         "Values and positions of up to `k` candidates in the order picked; `query` (1, d) and `candidates` (n, d) are `Vectors` of one space, or arrays; with `relevance` (n,), no query."
-        at_least("k", k, 1, "MMR")
+        whole_number("k", k, 1, "MMR")
         if hasattr(query, "space") and hasattr(candidates, "space"): candidates.space.check(query.space)
         c = _unit(getattr(candidates, "array", candidates))
         if not len(c): return np.empty(0), np.empty(0, np.int64)
@@ -81,7 +81,7 @@ def best_per_document(
     most: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The same answers with at most `most` passages of each document, the best ones; the gaps close."
-    at_least("most", most, 1, "best_per_document")
+    whole_number("most", most, 1, "best_per_document")
     rows, keep = np.asarray(rows, dtype=np.int64), np.zeros(np.shape(rows), dtype=bool)
     for i, line in enumerate(rows):
         seen: dict[int, int] = {}

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 
-from ..core.errors import ConfigError, DataError, at_least
+from ..core.errors import ConfigError, DataError, whole_number
 
 # %% auto #0
 __all__ = ['MATCHES', 'literal', 'identifier', 'storable', 'Words', 'unstemmed', 'QueryCompiler']
@@ -70,7 +70,7 @@ class QueryCompiler:
     "Turns any text into a safe FTS5 query: its words, quoted and joined; the empty string where there are none."
     def __init__(self, tokenize: str, match: str = "or", near: int = 10):
         if match not in MATCHES: raise ConfigError(f"match is {match!r}", "FTS5", f"Choose from {', '.join(MATCHES)}")
-        self.match, self.near, self.words = match, at_least("near", near, 0, "FTS5"), Words(unstemmed(tokenize))
+        self.match, self.near, self.words = match, whole_number("near", near, 0, "FTS5"), Words(unstemmed(tokenize))
 
     def __call__(self, text: str) -> str:
         words = self.words([text])[0]

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from ..core.errors import DataError
+from ..core.numbers import number, thousands
 from .words import identifier
 
 # %% auto #0
@@ -40,4 +41,4 @@ WORTH = 10**8          # steps from which reading the postings is cheaper than a
 def check_work(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> None:
     "Raise `DataError` for a long question that FTS5 would work at for minutes."
     if len(words) > SHORT and (n := steps(con, table, words, match)) > MOST:
-        raise DataError(f"a question of {len(words):,} words would take {n:.1e} steps with match={match!r}", "FTS5.search", f"Ask it in fewer words ({SHORT} are always answered), or with match='or'")
+        raise DataError(f"a question of {thousands(len(words))} words would take {number(n, '.1e')} steps with match={match!r}", "FTS5.search", f"Ask it in fewer words ({SHORT} are always answered), or with match='or'")

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.arguments import typed
 from ..core.errors import DataError
+from ..core.numbers import number, thousands
 from ..search.boosts import Boosts
 from ..search.fusion import RRF, MinMax, ZScore, align, min_max, shares, weighted, z_scores
 from ..search.terms import TermWeight, term_weights
@@ -65,12 +66,12 @@ def fusion_shares(
 # %% ../../nbs/07_system/05_explain.ipynb #dd2945d4
 MOST = 20_000   # ranks are looked for among so many
 
-def _rank_note(value: float, rank: int, most: int, absent: str) -> str: return "" if rank else f"not among its first {most:,}" if value > 0 else absent
+def _rank_note(value: float, rank: int, most: int, absent: str) -> str: return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
 def lexical_lines(ranker: LexicalRanker, text: str, row: int, most: int, where: np.ndarray | None) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
     terms = term_weights(ranker.searcher, text, row)
-    said = lambda t: f"{t.column}: " * bool(t.column) + (f"tf {t.tf:g}, " if t.tf == t.tf else "") + f"df {t.df}" + (f", idf {t.idf:.3f}" if t.idf == t.idf else "")
+    said = lambda t: f"{t.column}: " * bool(t.column) + (f"tf {number(t.tf, 'g')}, " if t.tf == t.tf else "") + f"df {t.df}" + (f", idf {number(t.idf)}" if t.idf == t.idf else "")
     words = [Line("lexical", t.term, t.score, 0, said(t) if t.tf or t.tf != t.tf else f"does not occur in it; df {t.df}") for t in _together(terms or ())]
     score, rank = place(ask(ranker, [text], most, where=where), row)
     total = sum(t.score for t in terms) if terms is not None else score
@@ -99,11 +100,11 @@ def retrieval_lines(ranker: Any, text: str, row: int, most: int, where: np.ndarr
     if isinstance(ranker, DenseRanker): return dense_lines(ranker, text, row, most, where, role)
     if not isinstance(ranker, HybridRanker):
         score, rank = place(ask(ranker, [text], most, where=where, role=role), row)
-        return [Line("retrieve", "score", score, rank, "" if rank else f"not among its first {most:,}")]
+        return [Line("retrieve", "score", score, rank, "" if rank else f"not among its first {thousands(most)}")]
     depth, out, runs = ranker.config.depth, [], []
     for part in ranker.parts:
         lines = retrieval_lines(part, text, row, max(most, depth), where, role)
-        if lines[-1].rank > depth: lines[-1] = lines[-1]._replace(note=f"below the depth of {depth:,}, so it is no candidate")
+        if lines[-1].rank > depth: lines[-1] = lines[-1]._replace(note=f"below the depth of {thousands(depth)}, so it is no candidate")
         runs.append(ask(part, [text], depth, where=where, role=role)); out += lines
     return out + fusion_lines(ranker, runs, text, row)
 
@@ -130,7 +131,7 @@ def stage_lines(built: BuiltSystem, text: str, row: int, answers: Answers) -> tu
 
 def _stage_note(stage: Any, rank: int, before: tuple[float, int]) -> str:
     if rank: return "" if rank == before[1] else f"was {before[1]}"
-    return {"min_score": f"its {before[0]:.4g} is below {stage.config}", "per_document": "better passages of its document came first",
+    return {"min_score": f"its {number(before[0], '.4g')} is below {stage.config}", "per_document": "better passages of its document came first",
             "rerank": "the reranker did not read it"}.get(stage.name, "dropped")
 
 def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
@@ -153,7 +154,7 @@ def passage_of(built: BuiltSystem, answers: Answers, row: int, depth: int, allow
     e, c = expanded(built.system.expand, built.chunks, *answers, depth, allowed), built.chunks
     for rank, (r, origin) in enumerate(zip(e.rows[0], e.origin[0]), 1):
         if r >= 0 and e.chunks.doc_row[r] == c.doc_row[row] and e.chunks.start[r] <= c.start[row] and c.end[row] <= e.chunks.end[r]:
-            return rank, f"in a passage of {int(e.chunks.end[r] - e.chunks.start[r]):,} characters that grew from " + ("itself" if origin == row else f"chunk {origin}")
+            return rank, f"in a passage of {thousands(int(e.chunks.end[r] - e.chunks.start[r]))} characters that grew from " + ("itself" if origin == row else f"chunk {origin}")
     return 0, ""
 
 def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth: int, said: str) -> str:
@@ -161,10 +162,10 @@ def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth:
     if final and not candidate: return f"Rank {final}: not found by itself, but {said}."
     if final: return f"Rank {final}."
     if lost: return f"It is not there: {next(line.note for line in lines if line.step == lost and line.what == 'score')} ({lost})."
-    said_of = lambda line: f"{line.step}: " + (f"rank {line.rank:,}, " if line.rank else "") + line.note
+    said_of = lambda line: f"{line.step}: " + (f"rank {thousands(line.rank)}, " if line.rank else "") + line.note
     whys = list(dict.fromkeys(said_of(line) for line in lines if line.what == "score" and line.note and (not line.rank or line.note.startswith("below"))))
-    below = [f"{line.step}: rank {line.rank:,}" for line in lines if line.what == "score" and line.rank > depth]
-    return "It is not there: " + ("; ".join([*below, *whys]) or f"it is not among the first {depth:,} candidates") + "."
+    below = [f"{line.step}: rank {thousands(line.rank)}" for line in lines if line.what == "score" and line.rank > depth]
+    return "It is not there: " + ("; ".join([*below, *whys]) or f"it is not among the first {thousands(depth)} candidates") + "."
 
 # %% ../../nbs/07_system/05_explain.ipynb #3f4c4e45
 def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
@@ -221,11 +222,11 @@ class Explanation:
     def where(self) -> str:
         "Document and characters of the chunk."
         c = self.built.chunks
-        return f"{c.corpus[int(c.doc_row[self.row])].id}, characters {c.start[self.row]:,} to {c.end[self.row]:,}"
+        return f"{c.corpus[int(c.doc_row[self.row])].id}, characters {thousands(c.start[self.row])} to {thousands(c.end[self.row])}"
 
     def __repr__(self) -> str:
         wide = max((len(line.what) for line in self.lines), default=0)
-        body = [f"{line.step:12} {line.what:{wide}} {'' if math.isnan(line.value) else format(line.value, '.4f'):>9} {line.rank or '':>6}  {line.note}".rstrip() for line in self.lines]
+        body = [f"{line.step:12} {line.what:{wide}} {number(line.value, '.4f'):>9} {line.rank or '':>6}  {line.note}".rstrip() for line in self.lines]
         return "\n".join([f"{self.query!r} and {self.where}: {self.verdict}", *body])
 
     def _repr_html_(self) -> str: return explanation_html(self)
@@ -239,8 +240,8 @@ def explanation_html(e: Explanation) -> str:
     def row(line: Line, first: bool) -> str:
         share = 0 if line.what in ("score", "rank") or line.value != line.value or not tops.get(line.step) else abs(line.value) / tops[line.step]
         bar = f"<div style='height:.35em;width:{5 * share:.2f}em;background:currentColor;opacity:.4'></div>" if share else ""
-        value = "" if line.value != line.value or line.what == "rank" else f"{line.value:.4f}".replace("-", "−")
-        cells = [(line.step if first else "", "left"), (line.what, "left"), (value, "right"), (bar, "left"), (f"{line.rank:,}" if line.rank else "", "right"), (line.note, "left")]
+        value = "" if line.value != line.value or line.what == "rank" else number(line.value, '.4f').replace("-", "−")
+        cells = [(line.step if first else "", "left"), (line.what, "left"), (value, "right"), (bar, "left"), (thousands(line.rank) if line.rank else "", "right"), (line.note, "left")]
         bold = "font-weight:bold;" if line.what in ("score", "rank") else ""
         edge = "border-top:1px solid color-mix(in srgb, currentColor 30%, transparent);" if first else ""
         return "<tr>" + "".join(f"<td style='padding:.1em .5em;text-align:{side};{bold}{edge}'>{v if i == 3 else escape(v)}</td>" for i, (v, side) in enumerate(cells)) + "</tr>"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.errors import ConfigError
+from ..core.numbers import number, thousands
 from ..search.boosts import Boosts
 from ..search.fusion import RRF
 from .labels import label
@@ -49,7 +50,7 @@ def check_threshold(system: Any) -> None:
     "Raise `ConfigError` where no score can be as high as `min_score`."
     top = None if system.min_score is None else ceiling(system)
     if top is not None and system.min_score > top.value + 1e-6 * max(1.0, abs(top.value)):
-        raise ConfigError(f"min_score is {system.min_score:g}, and no score can exceed {top.value:.4g} ({top.of})", "System", "Give a lower min_score, or another scale, such as fuse=MinMax(dense=0.5) or a reranker")
+        raise ConfigError(f"min_score is {number(system.min_score, 'g')}, and no score can exceed {number(top.value, '.4g')} ({top.of})", "System", "Give a lower min_score, or another scale, such as fuse=MinMax(dense=0.5) or a reranker")
 
 class ThresholdWarning(UserWarning):
     "A threshold let nothing through."
@@ -63,4 +64,4 @@ def say_if_empty(
     held = np.asarray(before[1]) >= 0
     if held.any() and not (np.asarray(after[1]) >= 0).any():
         n = int(held.any(axis=1).sum())
-        warnings.warn(f"min_score is {min_score:g}, and nothing is left for {'any of the ' + format(n, ',') + ' questions' if n > 1 else 'the question'}: the highest score was {np.asarray(before[0])[held].max():.4g}", ThresholdWarning, stacklevel=3)
+        warnings.warn(f"min_score is {number(min_score, 'g')}, and nothing is left for {f'any of the {thousands(n)} questions' if n > 1 else 'the question'}: the highest score was {number(np.asarray(before[0])[held].max(), '.4g')}", ThresholdWarning, stacklevel=3)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core.chunks import Chunks, section_of
 from ..core.fingerprint import code_hash
+from ..core.numbers import ms_text, number
 from ..core.runs import Run, pad
 from ..search.expand import grown
 from ..search.fusion import min_max
@@ -116,14 +117,14 @@ class Found(Run):
     ms: dict[str, float] = field(default_factory=dict)
     origin: np.ndarray | None = field(default=None, repr=False)   # (q, k) rows of the system's chunks that the passages grew from
 
-    def __repr__(self) -> str: return f"Found({len(self)} queries, depth {self.rows.shape[1]}; {', '.join(f'{s} {ms:.1f} ms' for s, ms in self.ms.items())})"
+    def __repr__(self) -> str: return f"Found({len(self)} queries, depth {self.rows.shape[1]}; {', '.join(f'{s} {ms_text(ms)} ms' for s, ms in self.ms.items())})"
     def passages(self, i: int = 0) -> list[str]:
         "The texts that question `i` found, best first."
         return [self.chunks.text(int(r)) for r in self.of(i)]
 
     def _repr_html_(self) -> str:
         cell = lambda v, tag="td": f"<{tag} style='text-align:left;vertical-align:top'>{escape(str(v))}</{tag}>"
-        line = lambda i, n, r: "<tr>" + "".join(map(cell, (n + 1, f"{self.scores[i, n]:.4g}", self.chunks.corpus[int(self.chunks.doc_row[r])].id, self.chunks.text(int(r))[:300]))) + "</tr>"
+        line = lambda i, n, r: "<tr>" + "".join(map(cell, (n + 1, number(self.scores[i, n], '.4g'), self.chunks.corpus[int(self.chunks.doc_row[r])].id, self.chunks.text(int(r))[:300]))) + "</tr>"
         tables = [f"<p><b>{escape(str(q))}</b></p><table><tr>{''.join(cell(h, 'th') for h in ('', 'score', 'document', 'text'))}</tr>"
                   f"{''.join(line(i, n, int(r)) for n, r in enumerate(self.of(i)[:10]))}</table>" for i, q in enumerate(self.query_ids[:5])]
         return "".join(tables) + f"<p>{escape(repr(self))}</p>"

@@ -16,7 +16,7 @@ import numpy as np
 from ..core.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
-from ..core.errors import at_least, ConfigError, DataError, whole_number
+from ..core.errors import ConfigError, DataError, at_least, whole_number
 from ..core.fingerprint import fingerprint
 from ..search.rewrite import Rewritten, fuse_queries, rewritten
 from .checks import can, check_part, has_choices, is_chunker, is_retriever
@@ -127,7 +127,7 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
 
 def check_depth(system: System, k: int) -> int:
     "How deep retrieval has to go for `k` passages; raises `ConfigError` where a step or a fusion does not look so deep."
-    at_least("k", k, 1, "search")
+    whole_number("k", k, 1, "search")
     if system.staged and k > system.candidates: raise ConfigError(f"k is {k}, and the steps of this system see {system.candidates} candidates", repr(system), "Raise candidates")
     if isinstance(system.retrieve, Hybrid) and k > system.retrieve.depth: raise ConfigError(f"k is {k}, and each part of the fusion brings {system.retrieve.depth} candidates", repr(system), "Raise depth=")
     return system.candidates if system.staged else k
