@@ -56,7 +56,7 @@ def wait(seconds: float) -> None:
     check_stop()
 
 # %% ../../nbs/01_remote/00_at_once.ipynb #c591b1c0
-def _worker(work: Callable[[Any], Any], todo: Iterator[tuple[int, Any]], lock: threading.Lock, done: queue.SimpleQueue, stops: tuple[threading.Event, ...]) -> None:
+def _worker(work: Callable[[Any], Any], todo: Iterator[tuple[int, Any]], lock: threading.Lock, done: queue.Queue, stops: tuple[threading.Event, ...]) -> None:
     "Takes jobs until there are none, or somebody says stop; puts `(number, result, error)`, and `None` at the end."
     _here.stops = stops
     try:
@@ -69,8 +69,8 @@ def _worker(work: Callable[[Any], Any], todo: Iterator[tuple[int, Any]], lock: t
     except BaseException as e: stops[-1].set(); done.put((-1, None, e))      # the jobs themselves could not be had
     finally: done.put(None)
 
-def _next(done: queue.SimpleQueue) -> Any:
-    "What is done next; looks now and then whether somebody said stop."
+def _next(done: queue.Queue) -> Any:
+    "What is done next; looks now and then whether somebody said stop. (A `SimpleQueue` that a signal interrupts at the end of its timeout waits for ever.)"
     while True:
         try: return done.get(timeout=TICK)
         except queue.Empty: check_stop()
@@ -81,7 +81,7 @@ def side_by_side(
     threads: int,
 ) -> Iterator[tuple[int, Any]]:
     "Number and result of each job, as they end; raises the first error after all that was under way has ended."
-    stop, done, lock, failed = threading.Event(), queue.SimpleQueue(), threading.Lock(), None
+    stop, done, lock, failed = threading.Event(), queue.Queue(), threading.Lock(), None
     stops, todo = (*getattr(_here, "stops", ()), stop), iter(enumerate(jobs))
     at_work = [threading.Thread(target=_worker, args=(work, todo, lock, done, stops), name=f"ragbench-{i}", daemon=True) for i in range(threads)]
     try:
