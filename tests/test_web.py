@@ -401,3 +401,12 @@ def test_links_without_number_are_bounded(site):
     assert ids(site, corpus) == ["/"]
     assert "the limit is 3 pages" in corpus.errors[-1].reason
     assert len(site.paths()) == 3
+
+
+def test_a_link_with_a_password_in_it_is_a_row_without_the_password(site):
+    host = site.url.removeprefix("http://")
+    site.pages |= {"/": html("home", "/a", f"http://ana:secret@{host}/b?key=secret", "http://ana:secret@elsewhere.invalid/c", "mailto:ana@example.org"), "/a": html("a", f"http://ana:secret@{host}/b")}
+    corpus = load_url(f"{site.url}/", max_depth=2, delay=0, allow_private=True, workers=0)
+    assert len(corpus) == 2
+    [row] = corpus.errors
+    assert row.source == f"{site.url}/b" and "password" in row.reason and "secret" not in str(corpus.errors)

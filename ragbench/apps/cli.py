@@ -120,3 +120,6 @@ def cache_verify(store: WHERE = Path(".ragbench")) -> None:
     for line in bad: typer.echo(line)
     if bad: raise typer.Exit(1)
     typer.echo("all is sound")
+
+# %% ../../nbs/12_apps/01_cli.ipynb #ffd33c26
+if __name__ == "__main__" and "__file__" in globals(): app(prog_name="ragbench")

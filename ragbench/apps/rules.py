@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from .wording import content, copied, sentences, words
-from ..core.documents import Corpus
+from ..core.documents import Corpus, doubts, refusals
 from ..core.numbers import percent, thousands
 
 # %% auto #0
@@ -120,9 +120,11 @@ def problems(candidate: Candidate) -> tuple[Problem, ...]:
 def check_documents(c: Candidate) -> Iterator[Found]:
     "Every document loads and has text, except those that dataset.toml lists as `refused`."
     expected = set(c.info.get("refused", ()))
-    for source, reason in c.corpus.errors:
+    refused = refusals(c.corpus.errors)
+    for source, reason in doubts(c.corpus.errors): yield Found(f"it may not be read right: {reason}", "Store it as UTF-8, or say how it is to be read in dataset.toml", document=source)
+    for source, reason in refused:
         if source not in expected: yield Found(f"it was refused: {reason}", "Repair the file, take it out, or list it under `refused`", document=source)
-    for source in sorted(expected - {e.source for e in c.corpus.errors}):
+    for source in sorted(expected - {e.source for e in refused}):
         yield Found("it is listed under `refused`, and was not", "Take it off the list", document=source)
     for doc in c.corpus:
         if not words(doc.text): yield Found("there is not a word in it", "Repair the file or take it out", document=doc.id)

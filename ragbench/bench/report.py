@@ -24,7 +24,7 @@ from .plots import costs
 from .costs import calls_needed
 from .results import Results
 from .tables import fitting
-from ..core.documents import Document, pages_of, section_path
+from ..core.documents import Document, doubts, pages_of, refusals, section_path
 from ..core.errors import ConfigError, whole_number
 from ..core.gold import evidence_classes, lost_note
 from ..core.numbers import count, interval, ms_text, number, thousands
@@ -190,15 +190,15 @@ def _context(results: Results, board: Leaderboard, systems: Sequence[int], title
     marks, names = board.marks, dict(zip(systems, short_names([results.names[s] for s in systems], 44)))
     columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
     tags, slices = _tag_slices(results, board.metric, systems)
-    steps = results.steps()
+    steps, unsure = results.steps(), doubts(corpus.errors)
     curve = [(names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
     question = f"{count(len(results), 'system')}, {count(results.n, 'answerable question')}, {count(len(corpus), 'document')}: which of them finds the evidence?"
     return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns.values()], "legend": legend([results.names[s] for s in systems], list(names.values())), "texts": results.texts,
             "dropped": dropped, "every": [(names[s], [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])]) for s in systems],
             "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": names[s], "full": results.names[s], "cells": [_cell(c[k]) for _, c in columns.values()]} for k, s in enumerate(systems)],
             "facts": [("documents", thousands(len(corpus))), ("words", thousands(corpus.words)), ("questions", thousands(len(gold))), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
-                      ("refused files", len(corpus.errors))],
-            "meaning": _meaning(results), "refused": corpus.errors, "metrics": results.metrics, "tags": tags, "slices": [(rank, names[s], cells) for rank, s, cells in slices], "budgets": results.curve_budgets, "curve_rows": curve,
+                      ("refused files", len(refusals(corpus.errors))), *([("files in doubt", len(unsure))] if unsure else [])],
+            "meaning": _meaning(results), "refused": refusals(corpus.errors), "doubted": unsure, "metrics": results.metrics, "tags": tags, "slices": [(rank, names[s], cells) for rank, s, cells in slices], "budgets": results.curve_budgets, "curve_rows": curve,
             "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.unreachable], "lost_note": lost_note(gold),
             "latency": [(names[s], cells, calls) for s, cells, calls in _latencies(results, systems)] if results.latency_ms else [], "step_names": list(steps.columns), "step_rows": [(names[results.names.index(n)], [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
             "sentence": results.compare(board.metric) if len(results) > 1 else ""}

@@ -18,7 +18,7 @@ import numpy as np
 from .classes import own_code
 from .results import Results, SystemResult
 from ..core.chunks import Chunks
-from ..core.documents import Corpus, Document, Field, Heading, Page, Turn
+from ..core.documents import Corpus, Document, Doubt, Field, Heading, Page, Refusal, Turn
 from ..core.errors import DataError, RagbenchError, yes_or_no
 from ..core.files import write_atomic
 from ..core.gold import Evidence, Gold, Query
@@ -89,7 +89,7 @@ def _document_part(doc: Document, text: bool) -> dict[str, Any]:
 
 def _corpus_part(corpus: Corpus, text: bool) -> dict[str, Any]:
     "A corpus as JSON; its fingerprint is kept beside, so that other texts are noticed."
-    return {"fingerprint": corpus.fingerprint, "texts": text, "words": corpus.words, "documents": [_document_part(d, text) for d in corpus], "errors": [list(e) for e in corpus.errors]}
+    return {"fingerprint": corpus.fingerprint, "texts": text, "words": corpus.words, "documents": [_document_part(d, text) for d in corpus], "errors": [list(e) for e in corpus.errors], "doubts": [i for i, e in enumerate(corpus.errors) if isinstance(e, Doubt)]}
 
 def _gold_part(gold: Gold, text: bool) -> dict[str, Any]:
     "A gold standard as JSON, every field of it; without texts, what quotes the documents is left out."
@@ -151,11 +151,15 @@ class AbsentDocument(Document):
     def __hash__(self) -> int: return hash((self.id, self.text_hash))
     def __repr__(self) -> str: return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
 
+def _errors_of(part: Mapping[str, Any]) -> list[Refusal]:
+    "What was refused, and what is in doubt."
+    return [(Doubt if i in part.get("doubts", ()) else Refusal)(*e) for i, e in enumerate(part["errors"])]
+
 class AbsentCorpus(Corpus):
     "A corpus without its texts."
     absent = True
     def __init__(self, part: Mapping[str, Any]):
-        super().__init__([AbsentDocument(d) for d in part["documents"]], part["errors"])
+        super().__init__([AbsentDocument(d) for d in part["documents"]], _errors_of(part))
         self.__dict__.update(fingerprint=part["fingerprint"], words=part["words"], duplicates=())
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #6ec0b399
@@ -167,7 +171,7 @@ def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
         return given
     if not part["texts"]: return AbsentCorpus(part)
     kinds = lambda d: {k: tuple(kind(*v) for v in d[k]) for k, kind in _STRUCTURE.items()}
-    corpus = Corpus([Document(d["id"], d["text"], metadata=d["metadata"], format=d["format"], source=d["source"], **kinds(d)) for d in part["documents"]], part["errors"])
+    corpus = Corpus([Document(d["id"], d["text"], metadata=d["metadata"], format=d["format"], source=d["source"], **kinds(d)) for d in part["documents"]], _errors_of(part))
     for d, about in zip(corpus, part["documents"]):
         if d.text_hash != about["text_hash"]: raise DataError("the text does not match its hash", f"{where}, {d.id}", "The file was changed: get it again")
     corpus.__dict__["fingerprint"] = part["fingerprint"]        # metadata that JSON does not hold as they were (dates, tuples) keep their name

@@ -19,7 +19,7 @@ from .plan import Plan, make_plan
 from .results import Results, SystemResult
 from .timing import machine
 from ..core.chunks import Chunks
-from ..core.documents import Corpus
+from ..core.documents import Corpus, doubts, refusals
 from ..core.fingerprint import code_hash, remembered
 from ..core.gold import Gold
 from ..core.progress import Jobs, progress_bar, stoppable
@@ -240,7 +240,7 @@ def bench(
 # %% ../../nbs/09_bench/06_runner.ipynb #568afc9f
 def manifest(plan: Plan) -> dict[str, Any]:
     "What reproduces a run: hashes of what went in, the systems as code, settings, versions, machine."
-    return {"corpus": {"fingerprint": plan.corpus.fingerprint, "documents": {d.id: d.text_hash for d in plan.corpus}, "refused": [list(e) for e in plan.corpus.errors]},
+    return {"corpus": {"fingerprint": plan.corpus.fingerprint, "documents": {d.id: d.text_hash for d in plan.corpus}, "refused": [list(e) for e in refusals(plan.corpus.errors)], "doubts": [list(e) for e in doubts(plan.corpus.errors)]},
             "gold": {"fingerprint": plan.gold.fingerprint, "questions": len(plan.gold), "unanswerable": len(plan.gold.unanswerable), "lost": len(plan.gold.lost), "unreachable": len(plan.gold.unreachable)},
             "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
             "settings": {k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v for k, v in vars(plan.settings).items()},

@@ -21,7 +21,7 @@ from .numbers import thousands
 
 # %% auto #0
 __all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pages_of', 'section_headings', 'section_path',
-           'Refusal', 'Doubt', 'Corpus', 'corpus_html']
+           'Refusal', 'Doubt', 'refusals', 'doubts', 'Corpus', 'corpus_html']
 
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -160,6 +160,14 @@ class Refusal(NamedTuple):
 class Doubt(Refusal):
     "What was loaded, and why it may not be right."
 
+def refusals(errors: Iterable[Refusal]) -> list[Refusal]:
+    "Those rows of `corpus.errors` whose file is not part of the corpus."
+    return [e for e in errors if not isinstance(e, Doubt)]
+
+def doubts(errors: Iterable[Refusal]) -> list[Doubt]:
+    "Those rows of `corpus.errors` whose file is part of the corpus, and may not be right."
+    return [e for e in errors if isinstance(e, Doubt)]
+
 def _refusal(row: Any) -> Refusal:
     "A source and a reason; raises `DataError`."
     if isinstance(row, Refusal): return row
@@ -186,8 +194,8 @@ class Corpus:
     def __getitem__(self, which: int | str) -> Document:
         return self.documents[self.row(which) if isinstance(which, str) else which]
     def __repr__(self) -> str:
-        doubts = sum(isinstance(e, Doubt) for e in self.errors)
-        return f"Corpus({thousands(len(self))} documents, {thousands(self.words)} words, {len(self.errors) - doubts} refused{f', {doubts} in doubt' if doubts else ''})"
+        unsure = len(doubts(self.errors))
+        return f"Corpus({thousands(len(self))} documents, {thousands(self.words)} words, {len(self.errors) - unsure} refused{f', {unsure} in doubt' if unsure else ''})"
     def _repr_html_(self) -> str: return corpus_html(self)
 
     @functools.cached_property
@@ -227,8 +235,8 @@ def corpus_html(corpus: Corpus, most: int = 12) -> str:
     formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
     said = [f"{thousands(len(corpus))} documents", f"{thousands(corpus.words)} words", *([f"{thousands(pages)} pages"] if pages else []), *(f"{thousands(n)} {f}" for f, n in formats.most_common())]
     code = lambda text: f"<code>{escape(text)}</code>"
-    rows_of = lambda doubt: [f"{code(e.source)}: {escape(e.reason)}" for e in corpus.errors if isinstance(e, Doubt) == doubt]
+    rows_of = lambda errors: [f"{code(e.source)}: {escape(e.reason)}" for e in errors]
     pages_out = [f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}" for d in corpus for n, why in dict(d.metadata.get("skipped_pages") or {}).items()]
     return (f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"
-            + _items("refused", rows_of(False), 2 * most) + _items("in doubt", rows_of(True), 2 * most) + _items("pages without their text", pages_out, most)
+            + _items("refused", rows_of(refusals(corpus.errors)), 2 * most) + _items("in doubt", rows_of(doubts(corpus.errors)), 2 * most) + _items("pages without their text", pages_out, most)
             + _items("texts occur more than once", [" = ".join(map(code, ids)) for ids in corpus.duplicates], most))

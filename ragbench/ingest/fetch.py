@@ -35,7 +35,7 @@ def normal_url(url: str, base: str = "") -> str:
         host = found.host                                                  # a name such as xn-- is only decoded here
     except (httpx.InvalidURL, ValueError, UnicodeError) as e: raise Refused(f"it is not a URL: {e}", url[:200]) from e
     if found.scheme not in ("http", "https") or not host: raise Refused("only http and https are fetched", url[:200])
-    if found.userinfo: raise Refused("a URL with a password in it would end up in every report", f"{found.scheme}://{found.host}")
+    if found.userinfo: raise Refused("a URL with a password in it would end up in every report", str(found.copy_with(userinfo=b"", query=None, fragment=None)))
     if len(str(found)) > 2_000: raise Refused("the URL is longer than 2,000 characters", str(found)[:200])
     return unescaped(str(found.copy_with(fragment=None, raw_path=found.raw_path or b"/")))
 

@@ -17,8 +17,8 @@ from .base import LIMITS, Limits, Refused, as_path, check_lists, clean, kind_of,
 from .charset import guess_encoding
 
 # %% auto #0
-__all__ = ['byte_order_mark', 'decode', 'text_encoding', 'check_encoding', 'front_matter', 'structure', 'keep', 'source_offset',
-           'load_markdown', 'load_text']
+__all__ = ['MOST_FRONT', 'byte_order_mark', 'decode', 'text_encoding', 'check_encoding', 'front_matter', 'structure', 'keep',
+           'source_offset', 'load_markdown', 'load_text']
 
 # %% ../../nbs/02_ingest/05_text.ipynb #1100839f
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
@@ -65,6 +65,8 @@ def check_encoding(name: str | None, owner: str = "") -> None:
 
 # %% ../../nbs/02_ingest/05_text.ipynb #2c80a0a9
 _FRONT = re.compile(r"---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n+|\Z)", re.S)
+_OPENS = re.compile(r"---[ \t]*\n[\w-]+[ \t]*:")       # a name and a colon: what follows is meant as YAML
+MOST_FRONT = 65_536                                        # characters
 
 def _check_size(node: Any, most: int = 10_000) -> None:
     "Raise `ValueError` for YAML that would expand to more than so many nodes: each mapping can take the one before it ten times."
@@ -79,14 +81,15 @@ def _check_size(node: Any, most: int = 10_000) -> None:
 
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
-    found = _FRONT.match(text[:65_536])
-    if not found: return {}, 0
+    found = _FRONT.match(text[:MOST_FRONT])
+    if not found: return ({"front_matter_error": f"longer than {MOST_FRONT:,} characters"} if _OPENS.match(text) and _FRONT.match(text) else {}), 0
     import yaml
     try:
         _check_size(yaml.compose(found[1] or "{}", Loader=yaml.SafeLoader))
         data = yaml.safe_load(found[1] or "{}")
         return (plain(data), found.end()) if isinstance(data, dict) else ({}, 0)
-    except (yaml.YAMLError, ValueError, RecursionError, OverflowError, TypeError) as e:
+    except RecursionError: return {"front_matter_error": "not valid YAML: nested too deep"}, 0
+    except (yaml.YAMLError, ValueError, OverflowError, TypeError) as e:
         return {"front_matter_error": f"not valid YAML: {str(e).splitlines()[0] if str(e) else type(e).__name__}"}, 0
 
 # %% ../../nbs/02_ingest/05_text.ipynb #5e530348

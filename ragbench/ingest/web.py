@@ -28,8 +28,8 @@ from .workers import RESERVE, Lost, Worker, circumstances
 logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['logger', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document', 'load_html',
-           'file_ending', 'read_page', 'Visit', 'check_visit', 'load_url']
+__all__ = ['logger', 'DEEPEST', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document',
+           'load_html', 'file_ending', 'read_page', 'Visit', 'check_visit', 'load_url']
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c9beb75
 def _trafilatura() -> Any:
@@ -40,11 +40,14 @@ def _trafilatura() -> Any:
 
 # %% ../../nbs/02_ingest/13_web.ipynb #68351d23
 class Page(NamedTuple):
-    "The main content of a page as Markdown, what it says about itself, and its links as written."
+    "The main content of a page as Markdown, what it says about itself, its links as written, and those that nobody follows."
     text: str
     metadata: dict[str, str]
     links: list[str]
     base: str
+    refused: tuple[Refusal, ...] = ()
+
+DEEPEST = 256   # elements inside each other, at which libxml2 stops
 
 def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
@@ -54,6 +57,7 @@ def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     except UnicodeError: source = data                                            # a header that is wrong about its page: the page's own word
     tree = load_html(source)
     if tree is None: raise Refused("it is not HTML", url)
+    if tree.xpath("/*" * DEEPEST): raise Refused(f"its elements nest {DEEPEST} deep or deeper, which is too deep: the parser stops there, and what follows would be missing", url)
     metadata, links = _about(tree, url), [a.get("href") for a in tree.iter("a") if a.get("href")]
     base = next((b.get("href") for b in tree.iter("base") if b.get("href")), "")
     text = clean(trafilatura.extract(tree, url=url or None, output_format="markdown", config=_short_too(), include_comments=False, include_formatting=True, include_tables=True) or "")
@@ -110,13 +114,19 @@ def _or_none(url: str, base: str) -> str | None:
     try: return normal_url(url, base) if url else None
     except Refused: return None
 
+def _refused(href: str, base: str) -> Refusal | None:
+    "Why a link into the web is not followed: a password in it, or its length; None for one that is, and for what leads elsewhere, such as mailto:."
+    try: normal_url(href, base)
+    except Refused as e: return Refusal(e.where, e.what) if e.where.startswith(("http://", "https://")) and "/" in e.where[8:] else None
+
 def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple[Page, str | None, list[str]]:
     "A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this takes place in a worker."
     try: page = read_html(data, url, charset)
     except RecursionError as e: raise Refused("it nests too deep") from e
     base = _or_none(page.base, url) or url
     links = dict.fromkeys(link for href in dict.fromkeys(page.links) if (link := _or_none(href, base))) if follow else ()
-    return page._replace(links=[]), _or_none(page.metadata.pop("canonical_url", ""), base), list(links)
+    refused = dict.fromkeys(row for href in dict.fromkeys(page.links) if (row := _refused(href, base))) if follow else ()
+    return page._replace(links=[], refused=tuple(refused)), _or_none(page.metadata.pop("canonical_url", ""), base), list(links)
 
 # %% ../../nbs/02_ingest/13_web.ipynb #33be533a
 class Visit:
@@ -155,6 +165,7 @@ class Visit:
         name = canonical if canonical and _host(canonical) in self.hosts else answer.url
         if name in self.names: raise Refused(f"it is a copy of {self.names[name]}, by its own word")
         self.names |= {name: answer.url, answer.url: answer.url}
+        self.errors += [row for row in page.refused if row not in self.errors and (not self.same_host or _host(row.source) in self.hosts)]
         self.documents.append(html_document(answer.url, page, answer.url, url=answer.url, depth=depth, **({"canonical_url": canonical} if canonical else {})))
         return links
 
