@@ -9,6 +9,7 @@ import pytest
 from ragbench.apps.rules import Candidate, check_documents
 from ragbench.bench.results import Results, toy_results
 from ragbench.core.documents import Corpus, Document, Doubt, Refusal, doubts, refusals
+from ragbench.core.errors import DataError
 from ragbench.ingest.load import load_corpus
 
 REFUSED, DOUBTED = Refusal("scan.pdf", "there is no text in it"), Doubt("old.txt", "loaded as cp1252, which is a guess")
@@ -45,15 +46,17 @@ def test_a_data_set_with_a_doubt_is_not_called_refused():
 def test_a_report_without_tags_has_no_slices(tmp_path):
     tagged = toy_results()
     assert 'id="slices"' in tagged.report(tmp_path / "tags.html").read_text()
-    untagged = tagged.gold.queries.assign(tags=[()] * len(tagged.gold.queries))
-    bare = replace(tagged, gold=replace(tagged.gold, queries=untagged))
+    untagged = tuple(q._replace(tags=()) for q in tagged.gold.query_list)
+    bare = replace(tagged, gold=replace(tagged.gold, query_list=untagged))
     page = bare.report(tmp_path / "bare.html").read_text()
     assert "slices" not in page.split("<main>")[0].split("<nav")[1] and 'id="slices"' not in page
 
 
 @pytest.mark.parametrize("module", ["ragbench", "ragbench.apps.cli"])
 def test_the_command_runs_as_a_module(module):
-    done = subprocess.run([sys.executable, "-m", module, "cache", "verify", "--store", "/nowhere/at/all"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", module, "datasets", "check", "/nowhere/at/all"], capture_output=True, text=True
+    )
     assert done.returncode != 0 and done.stderr.startswith("ragbench: ")
     assert subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True).stdout.strip()
 
@@ -76,9 +79,121 @@ def test_a_page_that_nests_as_deep_as_pages_do_is_read(tmp_path):
     assert not corpus.errors and "After it." in corpus[0].text
 
 
-@pytest.mark.parametrize("front", ["[" * 50_000 + "]" * 50_000, "[" * 25_000 + "]" * 25_000, "[" * 50_000, "x" * 70_000])
+@pytest.mark.parametrize(
+    "front", ["[" * 50_000 + "]" * 50_000, "[" * 25_000 + "]" * 25_000, "[" * 50_000, "x" * 70_000]
+)
 def test_front_matter_that_cannot_be_read_says_so(tmp_path, front):
     (tmp_path / "a.md").write_text(f"---\na: {front}\n---\n\nHello\n")
     assert load_corpus(tmp_path)[0].metadata["front_matter_error"]
     (tmp_path / "a.md").write_text(f"---\n\nA rule, and words.\n\n{'word ' * 20_000}\n---\n\nHello\n")
     assert "front_matter_error" not in load_corpus(tmp_path)[0].metadata
+
+
+LETTERS = "Öl für die Wärmetauscher prüfen, größer, Ø, °C"
+
+
+def rows(path, **options):
+    corpus = load_corpus(path, **options)
+    assert len(corpus) == 1
+    assert all(isinstance(e, Doubt) for e in corpus.errors)
+    return [e.reason for e in corpus.errors]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", LETTERS),
+        ("a.md", f"# T\n\n{LETTERS}"),
+        ("a.csv", f"text\n{LETTERS.replace(',', '')}\n"),
+        ("a.json", f'{{"text": "{LETTERS}"}}'),
+    ],
+)
+def test_replaced_letters_are_a_doubt_with_their_number_and_what_to_try(tmp_path, name, text):
+    (tmp_path / name).write_bytes(text.encode("cp1252"))
+    [reason] = rows(tmp_path / name, encoding="utf-8")
+    assert f"{sum(c > chr(127) for c in text)} letters" in reason and "encoding='cp1252'" in reason
+
+
+def test_letters_that_were_replaced_without_being_asked_are_a_doubt(tmp_path):
+    (tmp_path / "cut.txt").write_bytes((LETTERS * 5).encode()[:-1] + b"\xc3 and on")
+    [reason] = rows(tmp_path / "cut.txt")
+    assert "letter" in reason and "U+FFFD" in reason
+
+
+@pytest.mark.parametrize("text", [LETTERS * 3, "Plain words without any letter beyond ASCII, and a line of them more."])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "cp037"])
+def test_an_encoding_that_makes_nonsense_of_a_file_is_a_doubt(tmp_path, encoding, text):
+    (tmp_path / "a.txt").write_bytes(text.encode() + b" " * (len(text.encode()) % 2))
+    [reason] = rows(tmp_path / "a.txt", encoding=encoding)
+    assert "encoding='utf-8'" in reason
+
+
+def test_utf_8_read_as_a_code_page_is_a_doubt(tmp_path):
+    (tmp_path / "a.txt").write_text(LETTERS, encoding="utf-8")
+    assert "valid UTF-8" in rows(tmp_path / "a.txt", encoding="cp1252")[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "encoding"),
+    [
+        (LETTERS, "utf-8"),
+        (LETTERS, "utf-8-sig"),
+        (LETTERS, "cp1252"),
+        (LETTERS, "utf-16"),
+        (LETTERS, "utf-16-le"),
+        (LETTERS, "cp037"),
+        ("Plain words", "cp1252"),
+        ("Plain words", "ascii"),
+        ("漢字とかな" * 20, "shift_jis"),
+        ("漢字とかな" * 20, "iso2022_jp"),
+        ("漢字とかな" * 20, "utf-16-be"),
+        ("Проверить масло", "koi8-r"),
+        ("Αντλία λαδιού", "cp1253"),
+    ],
+)
+def test_the_right_encoding_is_beyond_doubt(tmp_path, text, encoding):
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    assert rows(tmp_path / "a.txt", encoding=encoding) == []
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "secret.txt").write_text("What nobody gave.")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.txt").write_text("Nor this.")
+    given = tmp_path / "given"
+    (given / "sub").mkdir(parents=True)
+    (given / "a.txt").write_text("Check the oil.")
+    (given / "b.txt").symlink_to("a.txt")
+    (given / "sub" / "up.txt").symlink_to("../a.txt")
+    (given / "out.txt").symlink_to("../secret.txt")
+    (given / "far").symlink_to("../elsewhere")
+    return given
+
+
+@pytest.mark.parametrize("source", ["{}", "{}/**/*.txt", "{}/../given"])
+def test_a_link_out_of_the_folder_is_a_row(folder, source):
+    corpus = load_corpus(source.format(folder))
+    assert sorted(d.id.removeprefix("given/") for d in corpus) == ["a.txt", "b.txt", "sub/up.txt"]
+    assert [e.reason for e in corpus.errors if e.source.endswith("out.txt")] == [
+        "it is a link to a file outside the folder; give that file by name, or follow_links=True"
+    ]
+    assert "What nobody gave." in [d.text for d in load_corpus(source.format(folder), follow_links=True)]
+
+
+def test_a_pattern_does_not_reach_through_a_link_to_a_folder(folder):
+    corpus = load_corpus(f"{folder}/*/*.txt")
+    assert [d.id for d in corpus] == ["sub/up.txt"] and [e.source for e in corpus.errors] == ["far/c.txt"]
+    assert len(load_corpus(f"{folder}/*/*.txt", follow_links=True)) == 2
+
+
+def test_a_link_that_is_given_by_name_is_read_and_a_folder_behind_a_link_too(folder):
+    assert load_corpus(folder / "out.txt")[0].text == "What nobody gave."
+    assert len(load_corpus(folder / "far")) == 1
+
+
+def test_a_data_set_cannot_name_a_folder_outside_of_it(folder):
+    (folder / "dataset.toml").write_text('documents = "../elsewhere"')
+    with pytest.raises(DataError, match="outside"):
+        load_corpus(folder)
+    assert len(load_corpus(folder, follow_links=True)) == 1

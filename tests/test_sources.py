@@ -183,8 +183,8 @@ def test_a_file_that_vanishes_between_listing_and_reading(tmp_path, monkeypatch)
     (tmp_path / "b.md").write_text("Gas.")
     real = load.find_files
 
-    def find(source):
-        found = real(source)
+    def find(source, *more):
+        found = real(source, *more)
         (tmp_path / "a.md").unlink(missing_ok=True)
         return found
 

@@ -5,10 +5,12 @@
 # %% ../../nbs/02_ingest/07_load.ipynb #056b2fb0
 from __future__ import annotations
 
+import codecs
 import heapq
 import inspect
 import logging
 import os
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +30,7 @@ from .shipped import shipped, shipped_datasets
 from .sources import dataset_info, find_files, id_of, short_names, source_list
 from .ocr import check_ocr
 from .tables import check_marks, load_table
-from .text import check_encoding, load_markdown, load_text
+from .text import check_encoding, decode, load_markdown, load_text
 from .transcripts import check_pause, is_transcript, load_transcript
 from .fetch import WEB_LIMITS
 from .web import check_visit, load_html, load_url
@@ -37,7 +39,7 @@ from .workers import RESERVE, Lost, circumstances, in_workers
 logger = logging.getLogger("ragbench.ingest")
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'check_values', 'dataset_settings',
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'check_values', 'dataset_settings',
            'load_dataset']
 
 # %% ../../nbs/02_ingest/07_load.ipynb #853ca37c
@@ -81,9 +83,10 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settin
     try:
         type = type_of(path) if type == "auto" else type
         loader = LOADERS[type]
-        found = loader(Path(path), doc_id=doc_id, **(settings or {}).get(type, {}) | _options_for(loader, options))
+        given = (settings or {}).get(type, {}) | _options_for(loader, options)
+        found = loader(Path(path), doc_id=doc_id, **given)
         for one in [found] if isinstance(found, Document) else found: out.append(one)
-        out += _doubts(doc_id, out)
+        out += _doubts(path, doc_id, [d for d in out if isinstance(d, Document)], given.get("encoding"))
     except Exception as e:
         if out_of_memory(e): raise MemoryError from e                      # not the file's fault alone: the worker says how much there was
         out.append(Refusal(doc_id, _reason(path, e)))
@@ -97,11 +100,48 @@ def _reason(path: str, error: Exception) -> str:
     logger.error("%s: the loader failed", path, exc_info=error)
     return f"the loader failed, which is a mistake of its own ({error.__class__.__name__}: {str(error)[:200]})"
 
-def _doubts(doc_id: str, loaded: list[Document | Refusal]) -> list[Doubt]:
-    "A word on a file whose encoding is a guess; the file is loaded all the same."
-    about = next((d.metadata for d in loaded if isinstance(d, Document) and d.metadata.get("encoding_alternatives")), None)
-    if about is None: return []
-    return [Doubt(doc_id, f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong")]
+# %% ../../nbs/02_ingest/07_load.ipynb #7521b44f
+HEAD = 1_000_000   # bytes of a file by which its encoding is doubted
+
+def _wide(encoding: str) -> bool: return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+def _read_as(data: bytes, encoding: str) -> str | None:
+    "The text of the beginning of a file, which may end inside a letter; None where it is not in this encoding."
+    if _wide(encoding): return data[:len(data) // 4 * 4].decode(encoding, errors="ignore")
+    try: return codecs.getincrementaldecoder(encoding)().decode(data)
+    except (UnicodeError, LookupError): return None
+
+_SEVEN_BITS = ("iso2022", "hz", "utf_7")        # encodings that write other letters in ASCII's bytes
+
+def _nonsense(data: bytes, encoding: str) -> str:
+    "Why the text that an encoding makes of these bytes may be none; empty where nothing speaks against it."
+    text, usual, encoding = _read_as(data, encoding), _read_as(data, "utf-8"), codecs.lookup(encoding).name.replace("-", "_")
+    if text is None: return ""                                             # its letters were replaced, which is said by number
+    words = usual is not None and "\x00" not in usual and (not usual.isascii() or not encoding.startswith(_SEVEN_BITS) and 20 * sum(map(str.isspace, usual)) > len(usual))
+    other = usual is not None and (len(text) != len(usual) or 2 * sum(a != b for a, b in zip(text, usual)) > len(text))
+    if words and other and text != usual.lstrip("\ufeff"): return "the file is valid UTF-8 as well, which is seldom so by chance"
+    bad = sum(unicodedata.category(c) in ("Cc", "Cn", "Co", "Cs") and c not in "\t\n\r\x0b\x0c" for c in text)
+    return "most of its characters are control, private or unassigned ones" if 2 * bad > len(text) else ""
+
+# %% ../../nbs/02_ingest/07_load.ipynb #23a4e0a8
+def _fitting(data: bytes, used: str) -> str:
+    "What to try in place of an encoding."
+    try: about = decode(data)[1]
+    except Refused: about = {}
+    better = about.get("encoding", used) if not about.get("encoding_errors") else used
+    return f"Try encoding={better!r}" if codecs.lookup(better).name != codecs.lookup(used).name else "Say encoding='…' with the one in which it was written"
+
+def _doubts(path: str, doc_id: str, documents: list[Document], forced: str | None) -> list[Doubt]:
+    "A word on a file whose encoding is a guess, or does not fit: the file is loaded all the same."
+    about = next((d.metadata for d in documents if d.metadata.get("encoding_alternatives")), None)
+    out = [] if about is None else [f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong"]
+    broken = sum(d.metadata.get("encoding_errors", 0) for d in documents)
+    if not broken and (forced is None or not documents): return [Doubt(doc_id, reason) for reason in out]
+    with open_file(Path(path), LIMITS) as f: data = f.read(HEAD)
+    used = forced or str(documents[0].metadata.get("encoding", "utf-8"))
+    if broken: out.append(f"read as {used}, and {count(broken, 'letter')} that {'is' if broken == 1 else 'are'} not in it {'was' if broken == 1 else 'were'} replaced by U+FFFD. {_fitting(data, used)}")
+    elif why := _nonsense(data, used): out.append(f"read as {used}, as was asked, but {why}. {_fitting(data, used)}")
+    return [Doubt(doc_id, reason) for reason in out]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
 @typed
@@ -111,6 +151,7 @@ def load_corpus(
     *,
     workers: int | None = None,       # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where there is enough to do
     progress: bool | None = None,     # None: where someone is looking
+    follow_links: bool = False,       # of a folder or pattern also those to files outside of it; never to folders
     **options: Any,                   # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
     """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to the source; of several
@@ -121,7 +162,7 @@ def load_corpus(
     _check_arguments(type, options, on_the_web, workers)
     for s, web in zip(sources, on_the_web):
         if web: check_visit(str(s), **_options_for(check_visit, options))
-    files, found = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1), []
+    files, found = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links), []
     done: Iterator[list[Document | Refusal]] = iter(())
     try:
         done = iter(_read(files, type, options, workers, progress))
@@ -139,9 +180,9 @@ class _File(NamedTuple):
     doc_id: str
     settings: dict[str, dict[str, Any]]
 
-def _files(sources: list[str | Path], named: bool) -> list[list[_File | Refusal]]:
+def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -> list[list[_File | Refusal]]:
     "What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in front of each id."
-    listings, out = [find_files(s) for s in sources], []
+    listings, out = [find_files(s, follow_links) for s in sources], []
     for source, listing, name in zip(sources, listings, short_names([f.root for f in listings])):
         alone, settings = listing.files == [listing.root], dataset_settings(source)
         def doc_id(own: str, alone: bool = alone, name: str = name) -> str: return own if not named else name if alone else f"{name}/{own}"

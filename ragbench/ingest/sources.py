@@ -19,7 +19,8 @@ from .base import as_path, no_file
 from .shipped import shipped_datasets
 
 # %% auto #0
-__all__ = ['entry_problem', 'id_of', 'Listing', 'walk', 'matches', 'dataset_info', 'find_files', 'source_list', 'short_names']
+__all__ = ['OUTSIDE', 'entry_problem', 'id_of', 'Listing', 'outside', 'walk', 'matches', 'dataset_info', 'find_files',
+           'source_list', 'short_names']
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #c288b178
 def entry_problem(path: Path) -> str:
@@ -52,8 +53,14 @@ def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> Listin
     found = sorted(dict(paths).items(), key=lambda pair: pair[0].relative_to(base).as_posix())
     return Listing(root, base, [p for p, problem in found if not problem], [Refusal(id_of(p, base), problem) for p, problem in found if problem])
 
-def walk(top: Path) -> Iterator[tuple[Path, str]]:
-    "All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a folder is followed."
+OUTSIDE = "it is a link to a file outside the folder; give that file by name, or follow_links=True"
+
+def outside(path: Path, top: Path) -> bool:
+    "Whether a path leads out of the folder `top`, which is one without links in it, by a link on its way or at its end."
+    return not Path(os.path.realpath(path)).is_relative_to(top)
+
+def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
+    "All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a folder is followed, and with `within` none to a file outside of that folder."
     ahead = [top]
     while ahead:
         folder = ahead.pop()
@@ -63,7 +70,7 @@ def walk(top: Path) -> Iterator[tuple[Path, str]]:
             if path.name.startswith("."): continue
             problem = entry_problem(path)
             if problem == "it is a folder, not a file": ahead.append(path)
-            else: yield path, problem
+            else: yield path, problem or (OUTSIDE if within and path.is_symlink() and outside(path, within) else "")
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #2ac4fd25
 def matches(folder: Path, parts: Sequence[str], errors: list[tuple[Path, str]]) -> Iterator[Path]:
@@ -94,7 +101,10 @@ def dataset_info(folder: str | Path) -> dict[str, Any]:
     if not isinstance(info.get("documents"), str): raise DataError("it does not say where the documents are", str(file), 'Write: documents = "files"')
     return info
 
-def find_files(source: str | Path) -> Listing:
+def find_files(
+    source: str | Path,
+    follow_links: bool = False,   # also to files outside the folder
+) -> Listing:
     "The files of a file, folder, data set or pattern; raises `DataError` where there are none."
     path = as_path(source, "load_corpus")
     try: path = path.expanduser(); kind = "folder" if path.is_dir() else "file" if os.path.lexists(path) else ""
@@ -104,11 +114,13 @@ def find_files(source: str | Path) -> Listing:
     if kind == "folder":
         base = path / dataset_info(path)["documents"] if (path / "dataset.toml").is_file() else path
         if not base.is_dir(): raise DataError("there is no such folder", str(base))
-        found = _sorted(walk(base), path, base)
+        within = None if follow_links else Path(os.path.realpath(path))
+        if within and outside(base, within): raise DataError("its folder of documents lies outside of it", str(path / "dataset.toml"), f"Give {str(base)!r} itself, or follow_links=True")
+        found = _sorted(walk(base, within), path, base)
         if [e.source for e in found.errors] == ["."]: raise DataError(found.errors[0].reason, str(base), "Look at its permissions")
     elif glob.has_magic(str(source)):
         at = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
-        found = _matched(Path(*path.parts[:at]), path.parts[at:])
+        found = _matched(Path(*path.parts[:at]), path.parts[at:], follow_links)
     else: raise DataError("there is no such file or folder", str(source)[:200], _meant(str(source)))
     if not found.files and not found.errors: raise DataError("there are no files in it", str(source), _left_out(path) if kind else "")
     return found
@@ -125,11 +137,12 @@ def _left_out(folder: Path) -> str:
     hidden = sum(p.name.startswith(".") for p in _inside(folder))
     return f"{hidden} hidden ones are left out" if hidden else ""
 
-def _matched(base: Path, parts: Sequence[str]) -> Listing:
+def _matched(base: Path, parts: Sequence[str], follow_links: bool = False) -> Listing:
     "What a pattern finds; folders are no part of it."
     errors: list[tuple[Path, str]] = []
-    found = [(path, entry_problem(path)) for path in matches(base, parts, errors)]
-    return _sorted([*(pair for pair in found if "folder" not in pair[1]), *errors], base, base)
+    within = None if follow_links else Path(os.path.realpath(base))
+    found = [(path, entry_problem(path) or (OUTSIDE if within and outside(path, within) else "")) for path in matches(base, parts, errors)]
+    return _sorted([*(pair for pair in found if pair[1] == OUTSIDE or "folder" not in pair[1]), *errors], base, base)
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #9effa5e9
 def source_list(source: Any) -> list[str | Path]:
