@@ -229,7 +229,7 @@ def test_leaderboard_fits_a_terminal(results):
     long = replace(results, systems=[replace(s, name=f"{s.name} with a name that nobody would ever want to type again") for s in results.systems], latency_ms={})
     for board in (results.leaderboard(), results.leaderboard("evidence_recall@200tok", baseline="char160 lsa"), long.leaderboard("mrr")):
         assert max(map(len, str(board).splitlines())) <= 110
-        assert "Also in .frame" in str(board)
+        assert "Also in leaderboard().frame" in str(board)
 
 
 def test_names_that_do_not_exist(results, tmp_path):

@@ -19,7 +19,7 @@ from .letters import letters
 from .results import Results
 from .tables import html_table, latex_table, markdown_table, text_table
 from ..core.errors import ConfigError, one_of
-from ..core.estimates import FEWEST_SCORES, interval_words, without_interval
+from ..core.estimates import FEWEST_SCORES, interval_words, scales, without_interval
 from ..core.gold import lost_note
 from ..core.numbers import count, interval, ms_text, number, p_text, percent, several, thousands
 from ..core.progress import note
@@ -28,7 +28,7 @@ from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
 from ..evaluate.power import FEWEST_DIFFERENT, detectable_words, minimal_detectable_difference, queries_needed
 from ..evaluate.selection import Optimism, selection_optimism
 from ..evaluate.slices import Slices, slice_by_tag
-from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair
+from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair, interval_kinds
 
 # %% auto #0
 __all__ = ['ALPHA', 'tokens_read', 'all_pairs', 'leaderboard_frame', 'Leaderboard', 'leaderboard', 'compare', 'best', 'slices']
@@ -56,6 +56,19 @@ def tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
     tokens = results.handed(int(m[1]))
     known = tokens[~np.isnan(tokens)]
     return {f"tokens@{m[1]}": tokens} if len(known) and known.max() > 1.1 * known.min() else {}
+
+# %% ../../nbs/09_bench/03a_leaderboard.ipynb #8f3a6b21
+def _equal_tokens(columns: Sequence[str]) -> str:
+    "The advice to compare at equal tokens, by the middle one of the budgets that were asked for; nothing where none was."
+    budgets = sorted(int(m[1]) for c in columns if (m := re.fullmatch(r"evidence_recall@(\d+)tok", c)))
+    return f"; evidence_recall@{budgets[len(budgets) // 2]}tok compares at equal tokens" if budgets else ""
+
+def _intervals(x: np.ndarray, reference: int, clusters: np.ndarray | None) -> str:
+    "What the intervals of a table are called: those of the means `(n, s)` and of the differences to one of them; empty where there is none."
+    d, shares = np.delete(x - x[:, [reference]], reference, axis=1), np.tile([-1.0, 1.0], (x.shape[1] - 1, 1))
+    kinds = {*interval_kinds(x, clusters, scales(x)), *interval_kinds(d, clusters, shares)} - {""}
+    names = {"bootstrap": "bootstrap intervals", "edge": "Gaffke's intervals"}
+    return "bootstrap intervals (Gaffke's near the ends of the scale)" if len(kinds) > 1 else names[kinds.pop()] if kinds else ""
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #66655b92
 def all_pairs(results: Results, metric: str, baseline: str | None = None, correction: str | None = None) -> np.ndarray:
@@ -110,13 +123,14 @@ def _notes(board: Leaderboard) -> list[str]:
     n, pairs = int(f["n"].iloc[0]), s * (s - 1) // 2
     said = CORRECTIONS.get(board.correction, (None, "corrected for all {} pairs"))[1]
     test = f"paired sign-flip test, {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}" if pairs > 1 else "paired sign-flip test"
-    out = [f"Means over {n} questions on {board.documents} documents, bootstrap intervals and tests {board.drawn}, each interval by itself."]
+    drawn = " and ".join([*([board.intervals] if board.intervals else []), *(["tests"] if s > 1 else [])])
+    out = [f"Means over {count(n, 'question')} on {count(board.documents, 'document')}{f', {drawn} {board.drawn}' if drawn else ''}{', each interval by itself' if board.intervals else ''}."]
     if f["low"].isna().any(): out.append(f"A mean without brackets has {without_interval(n)}.")
     if board.winner: out.append(f"★ {board.winner} beats every other system ({test}).")
     elif s > 1: out.append(f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is no winner.")
     if board.baseline: out.append(f"Differences and p are against {board.baseline}, {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}.")
     out += board.remarks
-    if any(c.startswith("tokens@") for c in f.columns): out.append("Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system that hands over more has more chances; evidence_recall@1000tok compares at equal tokens.")
+    if any(c.startswith("tokens@") for c in f.columns): out.append(f"Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system that hands over more has more chances{_equal_tokens(f.columns)}.")
     if (o := board.optimism) is not None:
         size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
         out.append(f"Choosing the best of {s} on the questions that score it flatters it by {size}: {number(o.in_sample)} in sample, {number(o.held_out)} "
@@ -155,6 +169,7 @@ class Leaderboard:
     correction: str | None = None    # None: Holm against a baseline, max-T for all pairs
     pairs: np.ndarray | None = None  # (s, s) p of every pair, in the order of the frame
     remarks: Sequence[str] = ()      # further notes
+    intervals: str = "bootstrap intervals"   # how they came about; empty where there is none
 
     def __len__(self) -> int: return len(self.frame)
     def __str__(self) -> str: return text_table(self)
@@ -219,7 +234,7 @@ def leaderboard(
     optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups >= FEWEST_SCORES else None
     pairs, order = all_pairs(results, metric, baseline, correction), _order(results.scores(metric).mean(axis=0))
     frame = leaderboard_frame(results, metric, pairs, baseline, correction)
-    return Leaderboard(frame, metric, len(results.corpus), baseline, optimism, drawn.note, correction, pairs[np.ix_(order, order)], _remarks(results))
+    return Leaderboard(frame, metric, len(results.corpus), baseline, optimism, drawn.note, correction, pairs[np.ix_(order, order)], _remarks(results), _intervals(results.scores(metric), order[0] if baseline is None else results.names.index(baseline), drawn.labels))
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #33eb1a3f
 def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
@@ -247,10 +262,10 @@ def compare(
     p = c.p if every is None else float(every[i, j])
     A, B = results.names[i], results.names[j]
     size = "" if math.isnan(c.effect.value) else f", {number(c.effect.value, '+.2f')} standard deviations ({number(c.effect.low, '+.2f')} to {number(c.effect.high, '+.2f')})"
-    means = (f"{metric} over {c.n} questions: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
+    means = (f"{metric} over {count(c.n, 'question')}: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
              f"({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
     rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
-    holds = f"This holds for questions like these on these {len(results.corpus)} documents." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
+    holds = f"This holds for questions like these on {'this document' if len(results.corpus) == 1 else f'these {len(results.corpus):,} documents'}." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
     return " ".join([_verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn), means, *rest, holds])
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #94718ef2
@@ -262,7 +277,7 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
     if not d.any(): return f"Nothing tells {better} and {other} apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
     if drawn.groups < 2: return f"Nothing tells {better} and {other} apart."
     least, needed = detectable_words(d, ALPHA / pairs, drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {thousands(needed - len(d))} more questions"
+    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {count(needed - len(d), 'more question')}"
     return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). {least[:1].upper()}{least[1:]}{more}."
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:

@@ -48,7 +48,7 @@ def fitting(
         dropped.insert(0, column[0])
     return kept, dropped
 
-def _also(dropped: Sequence[str]) -> list[str]: return [f"Also in .frame: {', '.join(dropped)}."] if dropped else []
+def _also(dropped: Sequence[str]) -> list[str]: return [f"Also in leaderboard().frame: {', '.join(dropped)}."] if dropped else []
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #01875a94
 def text_table(board: Any, width: int = ROOM) -> str:

@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import re
+import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +34,9 @@ from .processes import abandoned
 log = logging.getLogger("ragbench.store")
 
 # %% auto #0
-__all__ = ['log', 'MARK', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'Store',
-           'versions', 'libraries', 'as_store', 'kinds_of', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
+__all__ = ['log', 'MARK', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'script_line',
+           'Store', 'versions', 'libraries', 'as_store', 'kinds_of', 'artifacts', 'verify', 'in_use', 'Usage', 'usage',
+           'clear']
 
 # %% ../../nbs/00_core/10_store.ipynb #5e3de65a
 @dataclass(frozen=True)
@@ -147,6 +150,14 @@ def _marked(root: Path) -> None:
     "Say in the root of a store that it is one."
     if not (root / MARK).is_file(): write_atomic(root / MARK, '{"what": "what ragbench has worked out: see ragbench cache --help"}\n')
 
+_held = threading.local()   # `paths`: the locks that this thread holds; it would wait for itself forever
+
+def script_line() -> str:
+    "File and line of the innermost script or module that is being run: what asked for the work at hand."
+    frame = sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_name != "<module>": frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+
 @dataclass(frozen=True)
 class Store:
     "A directory of content-addressed artifacts."
@@ -177,12 +188,15 @@ class Store:
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[None]:
         "Hold the lock of one key; the operating system frees it if the process dies."
-        path = self.root / "locks" / f"{kind}-{key}.lock"
-        with disk_errors(self.root):
-            make_folder(path.parent)
-            (lock := FileLock(path)).acquire()
+        path, mine = self.root / "locks" / f"{kind}-{key}.lock", _held.__dict__.setdefault("paths", set())
+        with disk_errors(self.root): make_folder(path.parent)
+        if (real := path.resolve()) in mine: raise StoreError(f"the step {kind!r} needs itself: it was asked for again while it was being made", script_line(), "A component, or a file that an import runs (rename it if it has the name of a library's module, such as six.py), started the same run again")
+        with disk_errors(self.root): (lock := FileLock(path)).acquire()
+        mine.add(real)
         try: yield
-        finally: lock.release()
+        finally:
+            mine.discard(real)
+            lock.release()
 
     def make(self, kind: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]) -> Artifact:
         "The artifact of this recipe: found, or made by `build()` and kept."

@@ -12,6 +12,7 @@ import numpy as np
 from ..core.arguments import typed
 from ..core.errors import DataError
 from ..core.gold import Gold
+from ..core.numbers import count
 
 # %% auto #0
 __all__ = ['FEWEST', 'FEWEST_EQUAL', 'document_clusters', 'Grouping', 'grouping']
@@ -55,9 +56,9 @@ def grouping(gold: Gold) -> Grouping:
     sizes, own = np.bincount(labels), np.bincount(first)
     documents = len({e.doc_id for e in (*gold.evidence_list, *gold.lost)})
     linked = "" if len(sizes) == documents else f" ({documents} documents, joined where a question has evidence in several)"
-    for found, count, what in ((labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
+    for found, sizes_of, what in ((labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
                                (first, own, f"over {len(own)} documents, each question with that of its first evidence (questions across documents would leave {len(sizes)} groups)")):
-        if _enough(count): return Grouping(found, len(count), what) if count.max() > 1 else Grouping(None, len(found), "over questions, each about a document of its own")
-    if len(own) < FEWEST: why = f"{len(own)} documents with a question of their own are too few to draw from"
+        if _enough(sizes_of): return Grouping(found, len(sizes_of), what) if sizes_of.max() > 1 else Grouping(None, len(found), "over questions, each about a document of its own")
+    if len(own) < FEWEST: why = f"{count(len(own), 'document')} with a question of {'its' if len(own) == 1 else 'their'} own {'is' if len(own) == 1 else 'are'} too few to draw from"
     else: why = f"the questions are too unequally spread over {len(own)} documents to draw from, {own.max()} of {len(first)} are about one"
     return Grouping(None, len(labels), f"over questions ({why})")

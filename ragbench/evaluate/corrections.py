@@ -5,13 +5,13 @@
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #ad0d54fb
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from ..core.arguments import typed
 from ..core.errors import ConfigError, DataError
-from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, compare_columns, grouped, seeded, sign_flip_p, untailed
+from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, apart, compare_columns, grouped, seeded, sign_flip_p, untailed
 
 # %% auto #0
 __all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to',
@@ -110,11 +110,12 @@ def compare_family(
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
     correction: str = "holm",            # or bh, none
+    limits: np.ndarray | None = None,    # (m, 2) what each difference cannot leave; −1 to 1 where no question's does, unless given
 ) -> list[Comparison]:
     "A comparison for each column of differences, `p` adjusted for all of them."
     d = _table(d, "compare_family")
     d = np.where(np.abs(d) < TIE, 0.0, d)
-    found = compare_columns(d, level, resamples, seed, clusters)
+    found = compare_columns(d, level, resamples, seed, clusters, limits)
     p = correct([c.p for c in found], correction)
     if correction == "holm": p = doubted(p, grouped(d, clusters).sums, seed)
     return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(found, p)]
@@ -136,28 +137,45 @@ def compare_to(
         raise ConfigError(f"baseline_index is {baseline_index!r}", "compare_to", f"Give a column from 0 to {x.shape[1] - 1}")
     d = x - x[:, [baseline_index]]
     itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
-    others = np.delete(d, baseline_index, axis=1)
-    found = compare_family(others, level, resamples, seed, clusters, correction) if others.size else []
+    others, limits = np.delete(d, baseline_index, axis=1), np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0)
+    found = compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
     return found[:baseline_index] + itself + found[baseline_index:]
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #85732887
+def _patterns(groups: int, seed: int, rows: int) -> Iterator[np.ndarray]:
+    "Signs `(at most rows, groups)` in blocks: of up to `EXACT` groups every pattern (the first half; the others mirror it), of more `FLIPS` random ones."
+    rng, half = seeded(seed, 3), 2 ** max(groups - 1, 0)
+    for start in range(0, half if groups <= EXACT else FLIPS, rows):
+        if groups > EXACT: yield 2.0 * rng.integers(2, size=(min(rows, FLIPS - start), groups)) - 1
+        else: yield 1.0 - 2 * (np.arange(start, min(start + rows, half))[:, None] >> np.arange(groups) & 1)
+
 def _reached(groups: int, largest: Callable[[np.ndarray], np.ndarray], observed: np.ndarray, seed: int, width: int) -> np.ndarray:
-    "The share of `FLIPS` sign flips, the observed one included, whose largest statistic is as large as each observed one."
-    rng, rows, seen = seeded(seed, 3), max(1, 4_000_000 // max(1, width)), []
-    for start in range(0, FLIPS, rows): seen.append(largest(2.0 * rng.integers(2, size=(min(rows, FLIPS - start), groups)) - 1))
-    return (1 + FLIPS - np.searchsorted(np.sort(np.concatenate(seen)), observed * (1 - 1e-9))) / (1 + FLIPS)   # what differs in the last bits is equal
+    "The share of sign flips, the observed one included, whose largest statistic is as large as each observed one; exact for up to `EXACT` groups."
+    seen = np.sort(np.concatenate([largest(signs) for signs in _patterns(groups, seed, max(1, 4_000_000 // max(1, width)))]))
+    beyond = len(seen) - np.searchsorted(seen, observed * (1 - 1e-9))                     # what differs in the last bits is equal
+    return beyond / len(seen) if groups <= EXACT else (1 + beyond) / (1 + FLIPS)
+
+def _telling(u: np.ndarray) -> np.ndarray:
+    "The groups whose signs are flipped, `(g,)` bool: where at most `EXACT` say anything these, else all."
+    some = (u != 0).any(axis=1)
+    if not some.any(): some[:1] = True
+    return some if some.sum() <= EXACT else np.ones(len(u), bool)
+
+def _own_p(u: np.ndarray, seed: int) -> np.ndarray:
+    "The p of each column by itself `(m,)`, a block of columns at a time, to bound the memory: no corrected p is below it."
+    return np.concatenate([sign_flip_p(u[:, i:i + 400], seed) for i in range(0, u.shape[1], 400)] or [np.empty(0)])
 
 @typed
 def max_t_p(
     u: np.ndarray,   # (g, m) what each group adds to each of m sums that are 0 on average if there is nothing
     seed: int = 0,
 ) -> np.ndarray:
-    "Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over `FLIPS` random sign flips: `(m,)`."
+    "Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over every sign flip of up to `EXACT` groups, over `FLIPS` random ones of more: `(m,)`."
     u, _ = _table(u, "max_t_p"), seeded(seed)
-    size = np.sqrt((u**2).sum(axis=0))
-    scaled = np.divide(u, size, out=np.zeros_like(u), where=size > 0)
-    p = _reached(len(u), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
-    return doubted(p, scaled, seed)
+    size, telling = np.sqrt((u**2).sum(axis=0)), _telling(u)
+    scaled = np.divide(u, size, out=np.zeros_like(u), where=size > 0)[telling]
+    p = _reached(len(scaled), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
+    return np.maximum(doubted(p, scaled, seed), _own_p(u, seed))
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #e7b65576
 def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -186,9 +204,11 @@ def all_pairs_p(
     if correction != "tukey": p[a, b] = p[b, a] = correct(sign_flip_p(d, seed, clusters), correction)
     else:
         sample, sums = grouped(d, clusters), (s := grouped(x - x.mean(axis=1, keepdims=True), clusters)).sums * s.quantum
-        u = sample.sums * sample.quantum
+        telling = _telling(sample.sums)
+        u, sums = sample.sums[telling] * sample.quantum, sums[telling]
         size, weight = np.sqrt((u**2).sum(axis=0)), np.zeros(p.shape)
         weight[a, b] = np.divide(1, size, out=np.zeros(len(size)), where=size > 0)
         observed = np.abs(u.sum(axis=0)) * weight[a, b] * untailed(u)
-        p[a, b] = p[b, a] = doubted(_reached(len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1]), u, seed)
+        corrected = doubted(_reached(len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1]), u, seed)
+        p[a, b] = p[b, a] = np.maximum(corrected, _own_p(sample.sums, seed))
     return p

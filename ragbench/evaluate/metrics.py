@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import threading
 import warnings
@@ -22,6 +23,7 @@ from ..core.errors import ConfigError, whole_number
 from ..core.gold import Gold
 from ..core.progress import note
 from ..core.runs import Run
+from ..core.store import script_line
 from .units import Judged, check_judged, judge
 
 # %% auto #0
@@ -116,7 +118,24 @@ def about_metric(text: str) -> str:
     return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {cut}; judges {unit}."
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c32c2215
-_one_at_a_time = threading.Lock()
+_one_at_a_time, _importing = threading.RLock(), threading.local()
+
+def _renewed() -> None:
+    "In a forked child nobody holds the lock, whatever the parent's threads did."
+    global _one_at_a_time
+    _one_at_a_time = threading.RLock()
+
+os.register_at_fork(after_in_child=_renewed)
+
+def _ranx():
+    "ranx, imported before any lock is taken; raises `ConfigError` that names the file where the import itself led here."
+    if getattr(_importing, "now", False):
+        raise ConfigError("rank metrics were asked for while ranx, which computes them, was being imported", script_line(),
+                          "An import of a library ran this file: rename it if it has the name of a library's module, such as six.py, or put its calls under if __name__ == '__main__'")
+    _importing.now = True
+    try: import ranx
+    finally: _importing.now = False
+    return ranx
 
 def _typed(arrays: Iterable[np.ndarray]):
     "Arrays `(m, 2)` float64 of (id, score) as the typed list that ranx works on."
@@ -136,9 +155,9 @@ def ranx_scores(
     check_judged(units, lists, "ranx_scores")
     if not len(names): raise ConfigError("there are no metrics", "ranx_scores", "Give at least one, such as ['mrr']")
     note("computing rank metrics with ranx: its first use in a process takes seconds, on a new machine it compiles for up to a minute", once="ranx")
+    ranx = _ranx()
+    from numba import NumbaTypeSafetyWarning
     with _one_at_a_time, warnings.catch_warnings():
-        import ranx
-        from numba import NumbaTypeSafetyWarning
         warnings.simplefilter("ignore", NumbaTypeSafetyWarning)   # its loop counters, said once when they are compiled
         qrels = _typed(u[np.argsort(-u[:, 1], kind="stable")] for u in units)
         run = _typed(np.c_[ids, np.arange(len(ids), 0, -1)] for ids in lists)

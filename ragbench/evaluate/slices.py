@@ -15,9 +15,9 @@ import numpy as np
 from ..core.arguments import typed
 from ..core.errors import DataError, whole_number
 from ..core.estimates import without_interval
-from ..core.numbers import number, p_text, p_words, thousands
+from ..core.numbers import count, number, p_text, p_words, thousands
 from .corrections import correct, max_t_p
-from .statistics import TIE, Comparison, _table, compare_columns, grouped, groups_of
+from .statistics import TIE, Comparison, _table, apart, compare_columns, grouped, groups_of
 
 # %% auto #0
 __all__ = ['interaction_p', 'Slice', 'Slices', 'slice_by_tag']
@@ -84,9 +84,9 @@ def _verdict(found: Slices) -> str:
     depends = [s for s in tested if s.interaction < 0.05]
     if not tested: return f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b} differ by kind of question."
     if not depends:
-        return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({len(tested)} tags, least corrected p {p_text(min(s.interaction for s in tested))})."
-    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {s.comparison.n} questions, {p_words(s.interaction)})" for s in depends)
-    return f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for {len(tested)} tags: {say}."
+        return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({count(len(tested), 'tag')}, least corrected p {p_text(min(s.interaction for s in tested))})."
+    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {count(s.comparison.n, 'question')}, {p_words(s.interaction)})" for s in depends)
+    return f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for {count(len(tested), 'tag')}: {say}."
 
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #45f1b849
 @typed
@@ -111,7 +111,7 @@ def slice_by_tag(
     if enough.any(): inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
     for j, t in enumerate(known):
         at = tagged[:, j]
-        c = compare_columns((x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at])[0]
+        c = compare_columns((x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at], apart(x, y))[0]
         rows.append(Slice(t, float(x[at].mean()), float(y[at].mean()), c, float(inner[j])))
     adjusted = correct([s.comparison.p for s in rows], "holm")
     return Slices(*names, tuple(Slice(s.tag, s.a, s.b, Comparison(**{**vars(s.comparison), "p": float(p)}), s.interaction) for s, p in zip(rows, adjusted)))

@@ -18,8 +18,8 @@ from ..core.numbers import number, p_words, percent
 
 # %% auto #0
 __all__ = ['EXACT', 'FLIPS', 'TIE', 'seeded', 'Sample', 'groups_of', 'grouped', 'resampled_means', 'freedom', 'standard_error',
-           'mean_interval', 'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size', 'Comparison',
-           'all_ties', 'compare_columns', 'compare_pair']
+           'mean_interval', 'interval_kinds', 'bootstrap_interval', 'untailed', 'sign_flip_p', 'Effect', 'effect_size',
+           'Comparison', 'all_ties', 'apart', 'compare_columns', 'compare_pair']
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #0f7f7d1f
 def _table(scores, owner: str) -> np.ndarray:
@@ -154,6 +154,7 @@ def _ends(bounds: np.ndarray, s: int) -> np.ndarray:
     if scale.shape != (s, 2): raise DataError(f"bounds have shape {scale.shape} for {s} systems", "mean_interval", "Give the least and the most of each, as (s, 2) numbers")
     return scale
 
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #5d0e71ac
 @typed
 def mean_interval(
     x: np.ndarray,        # (n, s)
@@ -162,6 +163,7 @@ def mean_interval(
     seed: int,
     clusters: np.ndarray | None = None,
     bounds: np.ndarray | None = None,   # (s, 2) the scale of each column, NaN for none; as the scores look unless given
+    limits: np.ndarray | None = None,   # (s, 2) what the mean cannot leave, NaN for nothing; the scale unless given
 ) -> np.ndarray:
     "Interval of the mean of each column, `(s, 2)`; at the edge of a scale Gaffke's; NaN where there are too few questions, or nothing to tell from."
     x = _table(x, "mean_interval")
@@ -175,7 +177,19 @@ def mean_interval(
     for low, high in np.unique(scale[edge & ~np.isnan(scale[:, 0])], axis=0):
         at = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
         ends[at] = bounded_interval(sums[:, at], sample.sizes, (low, high), level, seed=seed)
-    return ends
+    low, high = (scale if limits is None else limits).T
+    return np.clip(ends, np.where(np.isnan(low), -np.inf, low)[:, None], np.where(np.isnan(high), np.inf, high)[:, None])
+
+# %% ../../nbs/08_evaluate/04_statistics.ipynb #a41e90c7
+def interval_kinds(
+    x: np.ndarray,        # (n, s)
+    clusters: np.ndarray | None,
+    scale: np.ndarray,    # (s, 2) of each column, NaN for none
+) -> list[str]:
+    "How `mean_interval` makes the interval of each column, `(s,)`: `bootstrap`, `edge` (Gaffke's), or nothing where there is none."
+    sample, known = grouped(x, clusters), ~np.isnan(scale[:, 0])
+    if len(sample.sizes) < FEWEST_SCORES: return [""] * x.shape[1]
+    return np.where(~at_edge(sample.sums * sample.quantum, sample.sizes, scale), "bootstrap", np.where(known, "edge", "")).tolist()
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #fb0d3c6c
 def _scale(bounds: tuple[float, float], x: np.ndarray) -> np.ndarray:
@@ -200,7 +214,6 @@ def bootstrap_interval(
     x = _table(scores, "bootstrap_interval")
     scale = scales(x) if bounds is None else np.tile(_scale(bounds, x), (x.shape[1], 1))
     ends = mean_interval(x, _level(level), whole_number("resamples", resamples, 100, "bootstrap_interval"), seed, clusters, scale)
-    ends = np.clip(ends, np.where(np.isnan(scale[:, :1]), -np.inf, scale[:, :1]), np.where(np.isnan(scale[:, 1:]), np.inf, scale[:, 1:]))
     return ends[0] if np.ndim(scores) == 1 else ends
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #8771cd52
@@ -310,17 +323,21 @@ def all_ties(n: int, groups: int = 0, what: str = "they score the same") -> str:
     "What may be said where no question tells two systems apart: the share that might (the rule of three, exactly)."
     units, name = groups or n, "groups of questions" if groups else "questions"
     sure = f"; with 95 % confidence at most {percent(1 - 0.05 ** (1 / units))} of such {name} would tell them apart" if units >= FEWEST_SCORES else f"; {units} {name} are too few to say more" if units > 1 else "; one is too few to say more"
-    return f"{what} on all {n} questions{sure}"
+    return f"{what} on {'the one question' if n == 1 else f'all {n} questions'}{sure}"
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #117f4e14
+def apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    "What the difference of two columns of scores cannot leave, `(s, 2)`: −1 to 1 for shares, NaN where a scale is not known."
+    return scales(x) - scales(y)[:, ::-1]
+
 @typed
-def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None) -> list[Comparison]:
-    "A comparison for each column of differences `(n, s)`, p not corrected."
+def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None, limits: np.ndarray | None = None) -> list[Comparison]:
+    "A comparison for each column of differences `(n, s)`, p not corrected; no interval leaves `limits` `(s, 2)`."
     d = _table(d, "compare_columns")
     d = np.where(np.abs(d) < TIE, 0.0, d)
     beyond = np.abs(d).max(axis=0, initial=0) > 1               # scores from 0 to 1 differ by at most 1
     scale = np.where(beyond[:, None], np.nan, np.array([-1.0, 1.0]))
-    ends, p, sample = mean_interval(d, _level(level), resamples, seed, clusters, scale), sign_flip_p(d, seed, clusters), grouped(d, clusters)
+    ends, p, sample = mean_interval(d, _level(level), resamples, seed, clusters, scale, limits), sign_flip_p(d, seed, clusters), grouped(d, clusters)
     mean, error, _ = (v * sample.quantum for v in standard_error(sample))
     sd = np.sqrt(_sum((d - mean) ** 2) / max(len(d) - 1, 1))
     wins, losses = (d > 0).sum(axis=0), (d < 0).sum(axis=0)
@@ -341,4 +358,4 @@ def compare_pair(
     x, y = _table(a, "compare_pair"), _table(b, "compare_pair")
     if x.shape != y.shape or x.shape[1] != 1:
         raise DataError(f"scores of shapes {np.shape(a)} and {np.shape(b)}", "compare_pair", "Give two (n,) arrays")
-    return compare_columns(x - y, level, resamples, seed, clusters)[0]
+    return compare_columns(x - y, level, resamples, seed, clusters, apart(x, y))[0]
