@@ -89,7 +89,7 @@ def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequ
         scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth)
         return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": sum(p.value("nbytes") for p in parts)}
     ranker = steps.context.ranker(retriever, chunks)
-    scores, rows = ask(ranker, texts, depth, steps.context, role=role)
+    scores, rows = ask(ranker, texts, depth, steps.context, role=role, size=len(chunks))
     return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": int(ranker.nbytes)}
 
 # %% ../../nbs/09_bench/06_runner.ipynb #eadb0ab2

@@ -15,6 +15,7 @@ import numpy as np
 
 from .documents import Corpus, Document, pages_of, section_path
 from .errors import ConfigError, DataError
+from .returned import what_came
 from .fingerprint import fingerprint, hash64, text_hash
 from .numbers import thousands
 from .starts import token_tables
@@ -97,13 +98,23 @@ def _check(c: Chunks) -> None:
         raise DataError(f"chunk {i} is [{c.start[i]}, {c.end[i]}) of a text of {lengths[i]} characters",
                         c.made_by or c.corpus[int(c.doc_row[i])].id, "A chunk is a non-empty span inside its document")
     back = (c.doc_row[1:] < c.doc_row[:-1]) | ((c.start[1:] < c.start[:-1]) & (c.doc_row[1:] == c.doc_row[:-1]))
-    if back.any(): raise DataError("chunks are not in corpus order", c.made_by)
+    if back.any(): raise DataError(f"chunks are not in corpus order: chunk {int(np.flatnonzero(back)[0]) + 1} begins before the one in front of it", c.made_by, "Sort them first by document, then by start")
 
 # %% ../../nbs/00_core/06_chunks.ipynb #4e00bdf6
 class Labelled(NamedTuple):
     "Spans `(n, 2)` and a section path for each."
     spans: np.ndarray
     sections: Sequence[str]
+
+def _pairs(given: Any, doc: Document, made_by: str) -> np.ndarray:
+    "The spans of one document as `(n, 2)` int64; raises `DataError`."
+    try: a = np.asarray(given)
+    except (TypeError, ValueError): a = np.empty(0, object)
+    if not a.size and a.dtype.kind in "iuf": return np.empty((0, 2), np.int64)
+    whole = a.dtype.kind in "iu" or a.dtype.kind == "f" and bool((a == np.floor(a)).all() and np.isfinite(a).all())
+    if a.ndim != 2 or a.shape[1] != 2 or not whole:
+        raise DataError(f"the spans of {doc.id!r} are {what_came(given)}", made_by or "chunk_corpus", "Give (start, end), two whole numbers, for each chunk; of a function that gives strings, from_function makes a chunker")
+    return a.astype(np.int64, copy=False)
 
 def chunk_corpus(
     source: Corpus | Document,
@@ -118,7 +129,8 @@ def chunk_corpus(
     for doc in corpus:
         got = spans_of(doc)
         spans, names = (got.spans, list(got.sections)) if isinstance(got, Labelled) else (got, None)
-        spans, text = np.asarray(spans, dtype=np.int64).reshape(-1, 2), doc.text
+        spans, text = _pairs(spans, doc, made_by), doc.text
+        if names is not None and len(names) != len(spans): raise DataError(f"{len(spans)} spans and {len(names)} sections of {doc.id!r}", made_by, "Give a section path for each span")
         blank = [i for i, (s, e) in enumerate(spans.tolist()) if text[s:s + 1].isspace() and text[s:e].isspace()]
         parts.append(np.delete(spans, blank, axis=0) if blank else spans)
         labels.append(names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist())

@@ -15,7 +15,8 @@ from .documents import Corpus, Document
 from .vectors import Space, Vectors
 
 # %% auto #0
-__all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDatabase', 'Fusion']
+__all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDatabase', 'Fusion', 'Reranker', 'Rewriter',
+           'Expansion']
 
 # %% ../../nbs/00_core/11_protocols.ipynb #bbd67f6a
 @runtime_checkable
@@ -67,3 +68,19 @@ class VectorDatabase(Searcher, Protocol):
 class Fusion(Protocol):
     "Fuses the candidates of one query: a list of (scores, rows), best first, into one (scores, rows), in any order."
     def fuse(self, runs: Sequence[tuple[np.ndarray, np.ndarray]], kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]: ...
+
+# %% ../../nbs/00_core/11_protocols.ipynb #df0c850b
+@runtime_checkable
+class Reranker(Protocol):
+    "Orders the candidates of one query anew: scores `(m,)` and rows `(m,)`, best first, rows among those it was given, each once."
+    def rerank(self, query: str, rows: np.ndarray, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]: ...
+
+@runtime_checkable
+class Rewriter(Protocol):
+    "Makes of a question what is searched for: at least one `Query(text, role)`, the role `'query'` or `'passage'`, as many for each question."
+    def rewrite(self, question: str) -> Sequence[tuple[str, str]]: ...
+
+@runtime_checkable
+class Expansion(Protocol):
+    "Grows a chunk to the passage that is handed over: the span (start, end) in its document."
+    def span(self, chunks: Chunks, row: int) -> tuple[int, int]: ...

@@ -18,17 +18,18 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from ..core.errors import ConfigError, DataError, StoreError
+from ..core.errors import ConfigError, DataError, StoreError, VectorSpaceError
 from ..core.files import disk_error, disk_errors, make_folder, whole_file
 from ..core.fingerprint import own_fingerprint, text_hash
 from ..core.numbers import thousands
 from ..core.processes import tag
+from ..core.returned import who
 from ..core.store import DamagedArtifact
 from ..core.vectors import Vectors, as_vectors
 
 # %% auto #0
-__all__ = ['VERSION', 'TABLE', 'row_crc', 'EmbeddingCache', 'rescue', 'read_vectors', 'write_vectors', 'verify_cache', 'parts_of',
-           'embed_cached']
+__all__ = ['VERSION', 'TABLE', 'row_crc', 'EmbeddingCache', 'rescue', 'read_vectors', 'write_vectors', 'verify_cache', 'embedded',
+           'parts_of', 'embed_cached']
 
 # %% ../../nbs/04_embed/02_cache.ipynb #1ea8a819
 VERSION = 1   # of the file: 0 had checksums of the vectors alone
@@ -171,6 +172,19 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
         if wrong: bad.append(f"{path}: {thousands(wrong)} vectors are damaged")
     return bad
 
+# %% ../../nbs/04_embed/02_cache.ipynb #c4cb5aed
+def embedded(embedder: Any, given: Any, n: int) -> Vectors:
+    "What an embedder gave for `n` texts, as vectors of its space; raises `DataError` for anything else, `VectorSpaceError` for another space."
+    owner, fix = who("embedder", embedder), f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}"
+    if given is None: raise DataError("it gave None", owner, fix)
+    try:
+        vectors = as_vectors(given)
+        embedder.space.check(vectors.space, "new")
+        if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
+    except (DataError, VectorSpaceError) as e: raise type(e)(e.what, owner, e.fix or fix) from e
+    if len(vectors) != n: raise DataError(f"{n} texts gave {len(vectors)} vectors", owner, fix)
+    return vectors
+
 # %% ../../nbs/04_embed/02_cache.ipynb #3ff2e45f
 def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:
     "Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of `batch` texts."
@@ -180,11 +194,7 @@ def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iter
         parts = ((range(i, min(i + batch, len(texts))), embed(texts[i:i + batch])) for i in range(0, len(texts), batch))
     try:
         for positions, vectors in parts:
-            vectors = as_vectors(vectors)
-            embedder.space.check(vectors.space, "new")
-            if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
-            if len(vectors) != len(positions): raise DataError(f"{len(positions)} texts gave {len(vectors)} vectors", repr(embedder))
-            yield positions, vectors.array
+            yield positions, embedded(embedder, vectors, len(positions)).array
     finally: getattr(parts, "close", lambda: None)()
 
 # %% ../../nbs/04_embed/02_cache.ipynb #7413cfec

@@ -96,7 +96,7 @@ def parse_metric(
     text: Any,  # such as "recall@5", "nDCG@10", "doc:mrr"
 ) -> Metric:
     "The metric of that name, however it is spelled; `ConfigError` names what is wrong and what is near."
-    if not isinstance(text, str) or not text.strip(): raise ConfigError(f"a metric is {text!r}", "metrics", "Name one, such as 'recall@5'")
+    if not isinstance(text, str) or not text.strip(): raise ConfigError(f"a metric is {text!r}", "metrics", "Name one, such as 'recall@5', or give one of your own: something with a `name` that is called as metric(gold, corpus, chunks, run)")
     m = PATTERN.match(TREC.sub(r"\1@", text.strip().lower().replace(" ", "_")))
     doc, typed, persistence, k, level = m.groups() if m else (None, text.lower(), None, None, None)
     name = ALIASES.get(typed)

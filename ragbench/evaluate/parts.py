@@ -72,7 +72,7 @@ def _context(store: str | Path | Store | None) -> Context:
 
 def _searched(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Run:
     "What a retriever finds for every question, as the benchmark asks it."
-    scores, rows = ask(retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context)
+    scores, rows = ask(retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context, size=len(chunks))
     return Run(tuple(q.query_id for q in gold.query_list), rows, scores)
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #ce2b442c

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
 from ..core.gold import Gold
+from ..core.returned import what_came
 from ..core.runs import Run
 from ..core.spans import union
 from .evidence import MEASURES, evidence_at_budgets, evidence_at_chunks, precision_omega, token_counts
@@ -24,7 +26,7 @@ from .metrics import ALIASES, Metric, parse_metric, rank_metrics
 from .units import answer_places, answer_rows
 
 # %% auto #0
-__all__ = ['EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
+__all__ = ['OWN', 'EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #d4d8fc2d
 class EvidenceMetric(NamedTuple):
@@ -46,6 +48,8 @@ class OwnMetric(Protocol):
     name: str
     def __call__(self, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray: ...
 
+OWN = "It has a `name` and is called as metric(gold, corpus, chunks, run), which returns one number for each query of gold.answerable; a function gets a name by f.name = 'mine'"
+
 def _own(metric: OwnMetric) -> OwnMetric:
     "The metric, if its name is free; raises `ConfigError`."
     if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name): raise ConfigError(f"the name of a metric is {metric.name!r}", "metrics", "Begin with a letter; use letters, digits, spaces, _ . and -")
@@ -61,7 +65,10 @@ def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
 @typed
 def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     "The metric that `text` names, or a metric of one's own as it is; raises `ConfigError`."
-    if not isinstance(text, str) and callable(text) and isinstance(getattr(text, "name", None), str): return _own(text)
+    if not isinstance(text, str) and callable(text):
+        if isinstance(text, type): raise ConfigError(f"a metric is the class {text.__name__}", "metrics", f"Give an instance of it: {text.__name__}(…)")
+        if not isinstance(getattr(text, "name", None), str): raise ConfigError(f"a metric of your own, {text!r:.60}, has no name", "metrics", OWN)
+        return _own(text)
     if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())): return EvidenceMetric("tokens", int(m[1]), False)
     if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")): return parse_metric(text)
     if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()): return EvidenceMetric("precision_omega", 0, omega[1] is not None)
@@ -152,7 +159,12 @@ def score_run(
 
 def _called(metric: OwnMetric, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray:
     "The scores of a metric of one's own; raises `DataError` unless there is one finite number for each answerable query."
-    got = np.asarray(metric(gold, corpus, chunks, run), dtype=np.float64)
-    if got.shape != (len(gold.answerable),) or not np.isfinite(got).all():
-        raise DataError(f"the metric {metric.name!r} gave {f'an array of shape {got.shape}' if got.shape != (len(gold.answerable),) else 'a value that is not finite'}", "score_run", f"One finite number for each of the {len(gold.answerable)} answerable queries")
-    return got
+    n, given = len(gold.answerable), metric(gold, corpus, chunks, run)
+    owner, fix = f"the metric {metric.name!r}", f"Return one finite number for each of the {n} answerable queries, in gold order: an array of shape ({n},)"
+    try: got = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError): got = np.empty(0, object)
+    if got.dtype == object and got.size and all(isinstance(x, Real) for x in got.flat): got = got.astype(np.float64)
+    if got.dtype.kind not in "biuf": raise DataError(f"it gave {what_came(given)}", owner, fix)
+    if got.shape != (n,): raise DataError(f"it gave {'the number ' + repr(given) if not got.shape else f'an array of shape {got.shape}'}", owner, fix)
+    if (bad := np.flatnonzero(~np.isfinite(got))).size: raise DataError(f"it gave {got[bad[0]]}, a value that is not finite, for query {gold.answerable[bad[0]].query_id!r}", owner, fix)
+    return got.astype(np.float64)

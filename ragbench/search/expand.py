@@ -15,6 +15,7 @@ import numpy as np
 from ..core.chunks import Chunks, section_of
 from ..core.documents import Document, section_headings
 from ..core.errors import ConfigError, DataError, at_least, text_of
+from ..core.returned import what_came, who
 from ..core.sentences import sentence_ends
 from ..core.spans import union
 
@@ -106,6 +107,28 @@ def section_span(
     begins = doc.section_starts[doc.headings.index(top)]
     return begins, next((s for s, h in zip(doc.section_starts, doc.headings) if h.start > top.start and h.level <= top.level), len(doc.text))
 
+# %% ../../nbs/06_search/12_expand.ipynb #4b4a7b18
+def _placed(grow: Any, chunks: Chunks, place: Any, call: str, fix: str) -> tuple[int, int, int]:
+    "A span (doc_row, start, end) that stands in its document; raises `DataError`."
+    owner = who("expansion", grow)
+    if not all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in place): raise DataError(f"{call} gave {what_came(tuple(place)[1:])}", owner, fix)
+    doc, start, end = map(int, place)
+    if not 0 <= doc < len(chunks.corpus): raise DataError(f"{call} gave document {doc} of a corpus of {len(chunks.corpus)}", owner, fix)
+    if not 0 <= start < end <= len(chunks.corpus[doc]): raise DataError(f"{call} gave [{start}, {end}) of a text of {len(chunks.corpus[doc])} characters ({chunks.corpus[doc].id!r})", owner, fix)
+    return doc, start, end
+
+def _span(grow: Any, chunks: Chunks, row: int) -> tuple[int, int, int]:
+    "Where chunk `row` has grown to: (doc_row, start, end)."
+    got, fix = grow.span(chunks, row), "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document of the chunk"
+    if not isinstance(got, (tuple, list, np.ndarray)) or len(got) != 2: raise DataError(f"span gave {what_came(got)}", who("expansion", grow), fix)
+    return _placed(grow, chunks, (int(chunks.doc_row[row]), *got), "span", fix)
+
+def _related(grow: Any, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
+    "What is related to chunk `row`, each (doc_row, start, end)."
+    got, fix = grow.related(chunks, row), "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its document"
+    if not isinstance(got, (tuple, list)) or not all(isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in got): raise DataError(f"related gave {what_came(got)}", who("expansion", grow), fix)
+    return [_placed(grow, chunks, g, "related", fix) for g in got]
+
 # %% ../../nbs/06_search/12_expand.ipynb #03ea2653
 def expand(
     chunks: Chunks,
@@ -113,7 +136,7 @@ def expand(
     grow: Neighbours | SentenceWindow | ParentSection,     # or anything with span(chunks, row)
 ) -> list[Passage]:
     "The passages to hand over, best first: each row grown, and what overlaps merged."
-    return merged([Passage(int(chunks.doc_row[r]), *grow.span(chunks, int(r)), int(r)) for r in rows if r >= 0])
+    return merged([Passage(*_span(grow, chunks, int(r)), int(r)) for r in rows if r >= 0])
 
 # %% ../../nbs/06_search/12_expand.ipynb #73c2d197
 def grown(
@@ -125,8 +148,8 @@ def grown(
     "Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover wholly."
     out, covered = [], {}
     for i, r in enumerate(int(r) for r in rows if r >= 0):
-        found = [(int(chunks.doc_row[r]), *grow.span(chunks, r))]
-        if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)): found += grow.related(chunks, r)
+        found = [_span(grow, chunks, r)]
+        if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)): found += _related(grow, chunks, r)
         for doc, start, end in found:
             if documents is not None and not documents[doc]: continue
             have = covered.get(doc, np.empty((0, 2), np.int64))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import ConfigError, DataError, at_least
+from ..core.returned import what_came, who
 from ..core.runs import tie_keys
 
 Ranked = tuple[np.ndarray, np.ndarray]  # (scores, rows) of one query, best first
@@ -69,6 +70,13 @@ class ArrayFusion(ABC):
     @abstractmethod
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: "One number for each candidate, `(q, m)`, higher is better."
 
+    def checked(self, given: np.ndarray, table: Aligned) -> np.ndarray:
+        "What `fused` gave, looked at; raises `DataError`."
+        shape, fix = table.rows.shape, "fused(table, kinds) returns one number for each candidate: the shape of table.rows"
+        if np.shape(given) != shape or np.asarray(given).dtype.kind not in "iufb": raise DataError(f"it gave {what_came(given)} for candidates of shape {shape}", who("fusion", self), fix)
+        if (bad := np.isnan(given) & (table.rows >= 0)).any(): raise DataError(f"the score of row {int(table.rows[bad][0])} is not a number", who("fusion", self), fix)
+        return given
+
     def highest(self, runs: int, depth: int) -> float | None:
         "What no fused score of so many runs of this depth can exceed; `None` where there is no such number."
         return None
@@ -85,7 +93,7 @@ class ArrayFusion(ABC):
         out = []
         for b in blocks(len(rows[0]), sum(r.shape[1] for r in rows)):
             table = align([r[b] for r in rows], [s[b] for s in scores])
-            out.append((np.where(table.rows < 0, -np.inf, self.fused(table, kinds)), table.rows))
+            out.append((np.where(table.rows < 0, -np.inf, self.checked(self.fused(table, kinds), table)), table.rows))
         m = max(r.shape[1] for _, r in out)
         pad = lambda x, fill: np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
         return np.concatenate([pad(s, -np.inf) for s, _ in out]), np.concatenate([pad(r, -1) for _, r in out])

@@ -18,12 +18,13 @@ from ..remote.chat import as_reply
 from ..chunk.llm import BadAnswer
 from ..core.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..core.fingerprint import code_hash, hash64
+from ..core.returned import what_came, who
 from ..core.store import Store
 from .fusion import RRF, rank_batch
 
 # %% auto #0
-__all__ = ['WORDINGS', 'PASSAGE', 'Query', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery', 'parse_wordings', 'HyDE',
-           'rewritten', 'fuse_queries']
+__all__ = ['WORDINGS', 'PASSAGE', 'REWRITE', 'Query', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery', 'parse_wordings',
+           'HyDE', 'rewritten', 'fuse_queries']
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #8af18101
 class Query(NamedTuple):
@@ -131,12 +132,24 @@ def _passage(answer: str) -> str:
     return text
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #beb131e7
+REWRITE = "rewrite(question) returns a tuple of at least one Query, such as (Query('a text'), Query('a made-up answer', 'passage'))"
+
+def _queries(rewriter: Any, got: Any) -> tuple[Query, ...]:
+    "What a rewriter gave, as queries; raises `ConfigError`."
+    owner = who("rewriter", rewriter)
+    if not isinstance(got, (tuple, list)) or isinstance(got, Query): raise ConfigError(f"it gave {what_came(got)}", owner, REWRITE)
+    if not len(got): raise ConfigError("it made no query", owner, REWRITE)
+    for q in got:
+        if not isinstance(q, (tuple, list)) or not 1 <= len(q) <= 2 or not all(isinstance(x, str) for x in q): raise ConfigError(f"a query is {what_came(q)}", owner, REWRITE)
+        if not q[0].strip(): raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
+        if len(q) == 2 and q[1] not in ("query", "passage"): raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
+    return tuple(Query(*q) for q in got)
+
 def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewritten:
     "What `rewriter` makes of a question: found in the store, or asked for and kept there."
     def ask() -> dict[str, Any]:
         began = time.perf_counter()
-        queries = rewriter.rewrite(question)
-        if not queries: raise ConfigError("it made no query", repr(rewriter), "A rewriter gives at least one")
+        queries = _queries(rewriter, rewriter.rewrite(question))
         return {"queries": [list(q) for q in queries], "ms": 1000 * (time.perf_counter() - began)}
     if store is None: got = ask()
     else:

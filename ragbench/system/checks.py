@@ -16,8 +16,8 @@ from ..search.fts5 import FTS5
 from ..search.pgfulltext import PgFullText
 
 # %% auto #0
-__all__ = ['KINDS', 'can', 'is_chunker', 'is_engine', 'is_retriever', 'is_index', 'is_embedder', 'is_fusion', 'what_it_is',
-           'has_choices', 'check_part']
+__all__ = ['KINDS', 'METHODS', 'can', 'is_chunker', 'is_engine', 'is_retriever', 'is_index', 'is_embedder', 'is_fusion',
+           'what_it_is', 'said_of', 'lacking', 'has_choices', 'check_part']
 
 # %% ../../nbs/07_system/00b_checks.ipynb #aef62a79
 def can(value: Any, method: str, *args: str) -> bool:
@@ -42,8 +42,26 @@ KINDS = ((is_retriever, "a retriever"), (is_engine, "a lexical engine: Lexical({
 
 def what_it_is(value: Any) -> str:
     "What a part looks like, and where it belongs; empty for what looks like nothing."
+    if inspect.isroutine(value): return "This is a function. "
     said = next((said for test, said in KINDS if test(value)), "")
     return f"This is {said.format(type(value).__name__ + '(…)')}. " if said else ""
+
+# %% ../../nbs/07_system/00b_checks.ipynb #a2f69794
+METHODS = {   # place: the methods that something of one's own needs there
+    "embedder": {"embed_passages": ("texts",), "embed_queries": ("texts",)}, "index": {"build": ("vectors",)}, "fuse": {"fuse": ("runs", "kinds")}, "a retriever": {"build": ("chunks", "context")},
+    "retrieve": {"build": ("chunks", "context")}, "query": {"rewrite": ("question",)}, "boosts": {"apply": ("texts", "scores", "rows", "chunks")}, "rerank": {"rerank": ("query", "rows", "texts")},
+    "mmr": {"select": ("query", "candidates", "k", "relevance")}, "expand": {"span": ("chunks", "row")}, "chunk": {"__call__": ("corpus",)}}
+
+def said_of(value: Any, place: str) -> str:
+    "What a part that does not fit is, or else what it lacks."
+    said = what_it_is(value)
+    return said if said and not inspect.isroutine(value) else said + lacking(value, place)
+
+def lacking(value: Any, place: str) -> str:
+    "The methods that an object of one's own would need in a place and does not have; empty for plain values."
+    if isinstance(value, (str, bytes, int, float, tuple, dict, type(None))): return ""
+    missing = [f"{name}({', '.join(args)})" for name, args in METHODS.get(place, {}).items() if not can(value, name, *args)]
+    return f"It lacks {' and '.join(missing)}. " if missing else ""
 
 # %% ../../nbs/07_system/00b_checks.ipynb #67262c82
 def has_choices(value: Any) -> bool:
@@ -65,4 +83,4 @@ def check_part(
         if isinstance(v, list): check_part(v, owner, place, fits, fix, none); continue
         if v is None and none: continue
         if isinstance(v, type): raise ConfigError(f"{place} is the class {v.__name__}", owner, f"Give an instance of it: {v.__name__}(…)")
-        if not fits(v): raise ConfigError(f"{place} is {v!r:.80}", owner, what_it_is(v) + fix)
+        if not fits(v): raise ConfigError(f"{place} is {v!r:.80}", owner, said_of(v, place) + fix)

@@ -19,6 +19,7 @@ from ..core.documents import Corpus
 from ..core.errors import ConfigError, DataError
 from ..core.fingerprint import code_hash, fingerprint, hash64
 from ..core.progress import Jobs
+from ..core.returned import check_line, check_ranked, what_came, who
 from ..core.runs import pad, rank
 from ..core.store import Store, as_store, libraries
 from ..core.vectors import Vectors
@@ -26,7 +27,7 @@ from ..embed.cache import EmbeddingCache, embed_cached
 from .header import headed
 
 # %% auto #0
-__all__ = ['CELLS', 'HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
+__all__ = ['CELLS', 'SEARCH', 'RISE', 'HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/07_system/01_context.ipynb #36170a98
 CELLS = 1 << 22      # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
@@ -48,7 +49,7 @@ def search_fair(
     while len(open_):
         step, left = max(1, CELLS // fetch), []           # a tie that goes deep takes most of an index for each question
         for part in (open_[j:j + step] for j in range(0, len(open_), step)):
-            scores, rows = searcher.search(queries if len(part) == len(texts) else _take(queries, part), fetch, **filtered)
+            scores, rows = _answered(searcher, queries if len(part) == len(texts) else _take(queries, part), len(part), fetch, len(text_hashes), filtered)
             kth = scores[:, min(k, fetch) - 1].astype(np.float64)
             short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
             margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
@@ -73,15 +74,34 @@ def _take(queries: Any, which: np.ndarray) -> Any:
 def _decide(searcher: Any, query: Any, text: str, text_hashes: np.ndarray, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     "The candidates of one query in their final order; exact indexes rescore theirs first."
     scores, rows = scores[rows >= 0], rows[rows >= 0]
-    if hasattr(searcher, "exact_scores") and len(rows): scores = searcher.exact_scores(searcher.prepare(query)[0], rows)
+    if hasattr(searcher, "exact_scores") and len(rows): scores = check_line((searcher.exact_scores(searcher.prepare(query)[0], rows), rows), ("index", searcher), "exact_scores(query, rows) returns one number for each row", best_first=False)[0]
     return rank(scores, rows, hash64([text])[0], text_hashes, k)
+
+# %% ../../nbs/07_system/01_context.ipynb #c6314b42
+SEARCH = "search(queries, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and −1 where there are fewer"
+RISE = 1e-3      # engines that answer in single precision may swap what is as good as equal; the order is made afresh
+
+def _answered(searcher: Any, queries: Any, q: int, k: int, n: int, filtered: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    "The answers of a built index to `q` questions, looked at; raises `DataError`."
+    scores, rows = check_ranked(searcher.search(queries, k, **filtered), ("index", searcher), SEARCH, q, size=n, rise=RISE)
+    if rows.shape[1] != k: raise DataError(f"it gave {rows.shape[1]} rows a question, and {k} were asked for", who("index", searcher), SEARCH)
+    if filtered and (bad := (rows >= 0) & ~np.isin(rows, filtered["where"])).any(): raise DataError(f"row {int(rows[bad][0])} is none of those that `where` allows", who("index", searcher), "search(queries, k, where) returns rows of `where` alone")
+    return scores, rows
 
 # %% ../../nbs/07_system/01_context.ipynb #25081cfa
 def cut(chunker: Any, corpus: Corpus) -> Chunks:
     "The corpus cut by `chunker`; raises `DataError` where it gives something else."
-    made = chunker(corpus)
-    if not isinstance(made, Chunks): raise DataError(f"the chunker gave a {type(made).__name__}", repr(chunker), "A chunker gives Chunks; of a function that gives strings, from_function makes one")
+    try: made = chunker(corpus)
+    except (AttributeError, TypeError) as e:
+        if "'Corpus'" not in str(e) and "not Corpus" not in str(e): raise
+        raise DataError(f"it cannot cut a Corpus ({e})", who("chunker", chunker), f"A chunker takes a Corpus and gives Chunks; of a function of a text {_adapter(chunker)} makes one") from e
+    if not isinstance(made, Chunks): raise DataError(f"the chunker gave {what_came(made)}", who("chunker", chunker), f"A chunker gives Chunks; of a function of a text that gives strings, {_adapter(chunker)} makes one")
+    if made.corpus is not corpus and made.corpus.fingerprint != corpus.fingerprint: raise DataError("its chunks are of another corpus", who("chunker", chunker), "Return Chunks(source, …) of the corpus that it was given")
     return made
+
+def _adapter(chunker: Any) -> str:
+    "The call that makes a chunker of a function."
+    return f"from_function({getattr(chunker, '__name__', 'f').replace('<lambda>', 'f')})"
 
 def kept_chunks(store: Store, chunker: Any, corpus: Corpus) -> Chunks:
     "The corpus cut by `chunker`, found in the store or made and kept there."

@@ -189,9 +189,9 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     lines, runs = [], []
     for q in made[0].queries if made else ():
         lines += [Line("query", q.text, math.nan, 0, q.role), *retrieval_lines(built.ranker, q.text, row, most, allowed, q.role)]
-        runs.append(ask(built.ranker, [q.text], depth, where=allowed, role=q.role))
+        runs.append(ask(built.ranker, [q.text], depth, where=allowed, role=q.role, size=len(built.chunks)))
     if not made: lines = retrieval_lines(built.ranker, query, row, most, allowed)
-    retrieve = lambda texts, role: ask(built.ranker, texts, depth, where=allowed, role=role)
+    retrieve = lambda texts, role: ask(built.ranker, texts, depth, where=allowed, role=role, size=len(built.chunks))
     answers = searched(s, [query], built.chunks.text_hashes, depth, made, retrieve)
     if len(runs) > 1: lines += query_lines(s.query, runs, answers, row)
     candidate = place(answers, row)[1]

@@ -16,7 +16,9 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.errors import ConfigError, at_least
 from ..core.fingerprint import hash64
+from ..core.returned import check_line, check_ranked
 from ..core.runs import pad, rank
+from ..embed.cache import embedded
 from ..index.flat import FaissFlat
 from ..search.fts5 import FTS5
 from ..search.fusion import RRF, ArrayFusion, rank_batch
@@ -27,10 +29,12 @@ from .labels import label
 from .named import named_embedder
 
 # %% auto #0
-__all__ = ['ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker', 'dense_parts',
-           'with_header']
+__all__ = ['RANK', 'FUSE', 'ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker',
+           'dense_parts', 'with_header']
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #1d17f443
+class _Checked: "A ranker of ours: what its parts hand back was looked at."
+
 def ask(
     ranker: Any,
     texts: Sequence[str],
@@ -38,11 +42,16 @@ def ask(
     context: Context | None = None,
     where: np.ndarray | None = None,  # (m,) rows that may be found
     role: str = "query",              # or "passage"
+    size: int | None = None,          # rows that there are
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does not take."
+    "Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does not take, `DataError` for an answer that is none."
     extra = {} if where is None else {"where": takes(ranker.rank, "where", where)}
     if role != "query" and "role" in inspect.signature(ranker.rank).parameters: extra["role"] = role
-    return ranker.rank(texts, k, *([] if context is None else [context]), **extra)
+    got = ranker.rank(texts, k, *([] if context is None else [context]), **extra)
+    if isinstance(ranker, _Checked): return got
+    return check_ranked(got, ("retriever", ranker), RANK, len(texts), size=size, among=None if where is None else np.tile(where, (len(texts), 1)), call="rank", texts=texts)
+
+RANK = "rank(texts, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and −1 where there are fewer"
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #d6de6d2f
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class Dense:
         return DenseRanker(embedder, context.indexed(embedder, self.index, chunks, self.header), chunks, self)
 
 @dataclass(frozen=True, eq=False)
-class DenseRanker:
+class DenseRanker(_Checked):
     "A built dense retriever."
     embedder: Any
     searcher: Any
@@ -91,7 +100,7 @@ class DenseRanker:
     def embed(self, texts: Sequence[str], context: Context | None = None, role: str = "query") -> Any:
         "Vectors of texts, read as questions or as passages."
         if context: return context.embed(self.embedder, texts, role)
-        return self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts)
+        return embedded(self.embedder, self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts), len(texts))
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #91aff2aa
 @dataclass(frozen=True)
@@ -112,7 +121,7 @@ class Lexical:
         return LexicalRanker(self.engine.build(chunks, store=context.store) if keeps else self.engine.build(chunks), chunks)
 
 @dataclass(frozen=True, eq=False)
-class LexicalRanker:
+class LexicalRanker(_Checked):
     "A built lexical retriever."
     searcher: Any
     chunks: Chunks
@@ -166,14 +175,23 @@ def fuse_runs(
     kinds, hashes, out = [r.kind for r in hybrid.retrievers], hash64(list(texts)), []
     if hasattr(hybrid.fuse, "fuse_batch"):
         rows, scores = [r for _, r in runs], [s for s, _ in runs]
-        return rank_batch(*hybrid.fuse.fuse_batch(rows, scores, kinds), hashes, text_hashes, k)
+        got = hybrid.fuse.fuse_batch(rows, scores, kinds)
+        if not _ours(hybrid.fuse): got = check_ranked(got, ("fusion", hybrid.fuse), FUSE, len(texts), "fuse_batch", among=np.concatenate(rows, axis=1), best_first=False, texts=texts)
+        return rank_batch(*got, hashes, text_hashes, k)
     for i, h in enumerate(hashes):
         parts = [(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in runs]
-        out.append(rank(*hybrid.fuse.fuse(parts, kinds), h, text_hashes, k))
+        got = check_line(hybrid.fuse.fuse(parts, kinds), ("fusion", hybrid.fuse), FUSE, "fuse", np.concatenate([r for _, r in parts]), best_first=False)
+        out.append(rank(*got, h, text_hashes, k))
     return pad(out, k)
 
+FUSE = "Return rows of the runs: fuse(runs, kinds) returns scores and rows, two arrays of one length, in any order, each row once; of fuse_batch they have shape (q, m), −inf and −1 behind the last"
+
+def _ours(fusion: Any) -> bool:
+    "Whether the rows cannot be wrong, because we lay them side by side."
+    return isinstance(fusion, ArrayFusion) and type(fusion).fuse_batch is ArrayFusion.fuse_batch
+
 @dataclass(frozen=True, eq=False)
-class HybridRanker:
+class HybridRanker(_Checked):
     "Built parts and how to fuse them."
     parts: tuple[Any, ...]
     config: Hybrid
@@ -184,7 +202,7 @@ class HybridRanker:
 
     def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None, role: str = "query") -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first."
-        runs = [ask(p, texts, self.config.depth, context, where, role) for p in self.parts]
+        runs = [ask(p, texts, self.config.depth, context, where, role, len(self.chunks)) for p in self.parts]
         return fuse_runs(self.config, runs, texts, self.chunks.text_hashes, k)
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #fd3b4d4a

@@ -17,13 +17,15 @@ import numpy as np
 from ..core.chunks import Chunks, section_of
 from ..core.fingerprint import code_hash
 from ..core.numbers import ms_text, number
+from ..core.returned import check_line, check_ranked
 from ..core.runs import Run, pad
 from ..search.expand import grown
 from ..search.fusion import min_max
 from ..search.select import MMR, above, best_per_document
 
 # %% auto #0
-__all__ = ['Answers', 'Stage', 'Clock', 'reranked', 'diversified', 'stages_of', 'Expanded', 'expanded', 'Found']
+__all__ = ['Answers', 'RERANK', 'BOOSTED', 'SELECT', 'Stage', 'Clock', 'reranked', 'boosted', 'diversified', 'stages_of',
+           'Expanded', 'expanded', 'Found']
 
 # %% ../../nbs/07_system/02b_stages.ipynb #8bf4f381
 Answers = tuple[np.ndarray, np.ndarray]  # scores (q, k) float64 and rows (q, k) int64, best first, −inf and −1 behind the last
@@ -36,7 +38,7 @@ class Stage:
     apply: Callable[[Sequence[str], np.ndarray, np.ndarray], Answers] = field(repr=False)
 
     @property
-    def recipe(self) -> dict[str, Any]: return {"stage": self.name, "config": self.config, "code": [code_hash(Stage), code_hash(MMR)]}
+    def recipe(self) -> dict[str, Any]: return {"stage": self.name, "config": self.config, "code": [code_hash(Stage), code_hash(MMR), code_hash(check_ranked)]}
 
 class Clock:
     "Milliseconds by step, in the order in which steps first came."
@@ -49,24 +51,39 @@ class Clock:
         finally: self.ms[step] = self.ms.get(step, 0.0) + (time.perf_counter_ns() - began) / 1e6
 
 # %% ../../nbs/07_system/02b_stages.ipynb #e0bee0b3
+RERANK = "Return rows that it was given: rerank(query, rows, texts) returns scores and rows, two arrays of one length, best first, such as scores[order], rows[order] (order itself holds positions)"
+
+def _reordered(reranker: Any, query: str, rows: np.ndarray, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    "What a reranker makes of the candidates of one question, looked at; raises `DataError`."
+    return check_line(reranker.rerank(query, rows, texts), ("reranker", reranker), RERANK, "rerank", rows)
+
 def reranked(reranker: Any, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks, tail: bool = True) -> Answers:
     "Candidates in the order of `reranker.rerank(query, rows, texts)`, with its scores; what it leaves out follows, if `tail`."
     out = []
     for text, line in zip(texts, np.asarray(rows, np.int64)):
         line = line[line >= 0]
-        s, r = (np.asarray(x) for x in reranker.rerank(text, line, [chunks.text(int(i)) for i in line])) if len(line) else (np.empty(0), line)
+        s, r = _reordered(reranker, text, line, [chunks.text(int(i)) for i in line]) if len(line) else (np.empty(0), line)
         rest = line[~np.isin(line, r)] if tail else line[:0]
         last = float(s[-1]) if len(s) else 0.0
         out.append((np.r_[s.astype(np.float64), last - 1.0 - np.arange(len(rest))], np.r_[r, rest].astype(np.int64)))
     return pad(out, np.shape(rows)[1])
 
+# %% ../../nbs/07_system/02b_stages.ipynb #10fd0eaf
+BOOSTED = "Return rows that it was given: apply(texts, scores, rows, chunks) returns scores and rows (q, k), best first, of the rows that it was given, −1 behind the last"
+
+def boosted(boosts: Any, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks) -> Answers:
+    "Candidates in the order of `boosts.apply(texts, scores, rows, chunks)`; raises `DataError` where it gives something else than its candidates."
+    return check_ranked(boosts.apply(texts, scores, rows, chunks), ("boosts", boosts), BOOSTED, len(texts), "apply", among=np.asarray(rows, np.int64), texts=texts)
+
 # %% ../../nbs/07_system/02b_stages.ipynb #82606196
+SELECT = "Return positions: select(query, candidates, k, relevance) returns values and positions of candidates, two arrays of one length, each position from 0 at most once, in the order picked"
+
 def diversified(mmr: Any, vectors: np.ndarray, scores: np.ndarray, rows: np.ndarray) -> Answers:
     "Candidates in the order in which `mmr` picks them; `vectors` `(n_chunks, d)`."
     out = []
     for s, line in zip(np.asarray(scores, np.float64), np.asarray(rows, np.int64)):
         s, line = s[line >= 0], line[line >= 0]
-        values, picked = mmr.select(None, vectors[line], max(1, len(line)), relevance=min_max(s))
+        values, picked = check_line(mmr.select(None, vectors[line], max(1, len(line)), relevance=min_max(s)), ("selection", mmr), SELECT, "select", np.arange(len(line)), best_first=False)
         out.append((np.minimum.accumulate(values) if len(values) else values, line[picked]))
     return pad(out, np.shape(rows)[1])
 
@@ -80,7 +97,7 @@ def stages_of(
     "What happens to candidates, in order; empty where nothing does."
     out, tail = [], system.min_score is None
     if hasattr(system.boosts, "check"): system.boosts.check(chunks.corpus)
-    if system.boosts is not None: out.append(Stage("boosts", system.boosts, lambda t, s, r: system.boosts.apply(t, s, r, chunks)))
+    if system.boosts is not None: out.append(Stage("boosts", system.boosts, lambda t, s, r: boosted(system.boosts, t, s, r, chunks)))
     if system.rerank is not None:
         config = {"reranker": system.rerank, "revision": getattr(system.rerank, "revision", None), "tail": tail}
         out.append(Stage("rerank", config, lambda t, s, r: reranked(system.rerank, t, s, r, chunks, tail)))

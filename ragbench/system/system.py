@@ -163,7 +163,7 @@ class BuiltSystem:
         made = rewrite_all(s, texts, self.context) if s.query is not None else []
         if made: clock.ms["query"] = sum(m.ms for m in made)
         with clock("retrieve"):
-            scores, rows = searched(s, texts, self.chunks.text_hashes, depth, made, lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role))
+            scores, rows = searched(s, texts, self.chunks.text_hashes, depth, made, lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role, size=len(self.chunks)))
         for stage in self.stages:
             given = scores, rows
             with clock(stage.name): scores, rows = stage.apply(texts, *given)
