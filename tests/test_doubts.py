@@ -3,14 +3,21 @@
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import date
 
 import pytest
 
 from ragbench.apps.rules import Candidate, check_documents
 from ragbench.bench.results import Results, toy_results
+from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Doubt, Refusal, doubts, refusals
-from ragbench.core.errors import DataError
+from ragbench.core.errors import ConfigError, DataError
+from ragbench.index.chroma_index import chroma_where
+from ragbench.index.conditions import Clause
+from ragbench.index.qdrant_edge import qdrant_filter
 from ragbench.ingest.load import load_corpus
+from ragbench.search.boosts import Boost
+from ragbench.system.where import allowed_rows
 
 REFUSED, DOUBTED = Refusal("scan.pdf", "there is no text in it"), Doubt("old.txt", "loaded as cp1252, which is a guess")
 
@@ -197,3 +204,30 @@ def test_a_data_set_cannot_name_a_folder_outside_of_it(folder):
     with pytest.raises(DataError, match="outside"):
         load_corpus(folder)
     assert len(load_corpus(folder, follow_links=True)) == 1
+
+
+def dated() -> Chunks:
+    corpus = Corpus([Document(d, "Some words.", metadata={"date": d, "rev": 3, "draft": False}) for d in ("2023-12-31", "2024-01-01", "2024-06-01T10:00")] + [Document("x", "None.", metadata={"date": "soon"})])
+    return Chunks(corpus, [0, 1, 2, 3], [0, 0, 0, 0], [4, 4, 4, 4])
+
+
+@pytest.mark.parametrize("limit", ["2024-01-01", date(2024, 1, 1)])
+def test_dates_are_compared_as_dates(limit):
+    assert allowed_rows(dated(), {"date": {"$gte": limit}}).tolist() == [1, 2]
+    assert allowed_rows(dated(), {"date": {"$lt": limit}}).tolist() == [0]
+    assert Boost({"date": {"$gt": limit}}, 1.0).applies("", {"date": ["2024-02-01"]})
+    with pytest.raises(ConfigError, match="ISO dates"):
+        allowed_rows(dated(), {"date": {"$gte": "soon"}})
+
+
+@pytest.mark.parametrize("where", [{"rev": "3"}, {"draft": 0}, {"date": 2024}])
+def test_a_value_of_another_kind_is_a_warning(where, caplog):
+    assert allowed_rows(dated(), where).size == 0
+    assert "never holds" in caplog.text
+
+
+def test_a_database_that_compares_numbers_only_refuses_a_date():
+    clause = Clause("date", "$gte", "2024-01-01")
+    for asked in (lambda: chroma_where([clause]), lambda: qdrant_filter(None, [clause], None)):
+        with pytest.raises(ConfigError, match="numbers only"):
+            asked()

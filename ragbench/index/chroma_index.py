@@ -46,6 +46,7 @@ def chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
 def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
     def one(c: Clause) -> dict[str, Any]:
+        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"Chroma compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
         if c.op != "in": return {"$or": [{f: {c.op: float(c.value)}} for f in (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")]}
         groups = {name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")}
         each = [{c.field: {"$in": g}} for g in groups.values() if g]

@@ -5,7 +5,9 @@
 # %% ../../nbs/05_index/20_conditions.ipynb #70aa4b74
 from __future__ import annotations
 
+import logging
 import math
+import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
@@ -18,11 +20,12 @@ from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['NAME', 'LIMITS', 'OWN', 'scalar', 'values', 'check_metadata', 'Clause', 'clauses', 'kind', 'meets', 'matching',
-           'fields_of', 'readable', 'chunk_values', 'known_fields', 'check_fields', 'matching_rows', 'chunk_metadata',
-           'read_where']
+__all__ = ['logger', 'NAME', 'LIMITS', 'OWN', 'scalar', 'values', 'check_metadata', 'is_date', 'Clause', 'clauses', 'kind',
+           'meets', 'matching', 'fields_of', 'readable', 'chunk_values', 'known_fields', 'check_fields', 'check_kinds',
+           'matching_rows', 'chunk_metadata', 'read_where']
 
 # %% ../../nbs/05_index/20_conditions.ipynb #e7cd42ab
+logger = logging.getLogger("ragbench.index")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 def scalar(value: Any, where: str) -> str | bool | int | float:
@@ -58,10 +61,14 @@ def check_metadata(metadata: Sequence[Mapping[str, Any]] | None, n: int) -> list
     return [{f: v[0] if len(v) == 1 else v for f, v in m.items() if v} for m in read]
 
 # %% ../../nbs/05_index/20_conditions.ipynb #a3ad9737
-LIMITS = {"$gt": np.greater, "$gte": np.greater_equal, "$lt": np.less, "$lte": np.less_equal}
+LIMITS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
+
+def is_date(value: Any) -> bool:
+    "Whether a value is a text that begins as an ISO date, `2024-01-31`, alone or with a time behind it."
+    return isinstance(value, str) and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ].*)?", value) is not None
 
 class Clause(NamedTuple):
-    "One comparison: `field` is `'in'` the tuple `value`, or past a limit (`'$gt'`, `'$gte'`, `'$lt'`, `'$lte'`) with the number `value`."
+    "One comparison: `field` is `'in'` the tuple `value`, or past a limit (`'$gt'`, `'$gte'`, `'$lt'`, `'$lte'`) with the number or ISO date `value`."
     field: str
     op: str
     value: Any
@@ -78,13 +85,13 @@ def clauses(
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
     out = []
     for name, asked in condition.items():
-        at, fix = f"where[{name!r}]", f"Give a value, a list of values, or limits out of {', '.join(LIMITS)}"
+        at, fix = f"where[{name!r}]", f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO dates, such as {{'$gte': '2024-01-31'}}"
         if not isinstance(name, str) or stored and not NAME.fullmatch(name): raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")
         if not isinstance(asked, Mapping):
             out.append(Clause(name, "in", tuple(_asked(v, at, fix) for v in (asked if isinstance(asked, (list, tuple, set, frozenset, np.ndarray)) else [asked]))))
             continue
         for op, v in asked.items():
-            if op not in LIMITS or isinstance(v, (bool, np.bool_)) or not isinstance(_asked(v, at, fix), (int, float)): raise ConfigError(f"{op} {v!r} is not in the language of conditions", at, fix)
+            if op not in LIMITS or isinstance(v, (bool, np.bool_)) or not (isinstance(_asked(v, at, fix), (int, float)) or is_date(scalar(v, at))): raise ConfigError(f"{op} {v!r} is not in the language of conditions", at, fix)
             out.append(Clause(name, op, scalar(v, at)))
         if not asked: raise ConfigError("there are no limits", at, fix)
     return tuple(out)
@@ -97,7 +104,8 @@ def kind(value: Any) -> str:
 def meets(held: Sequence[Any], c: Clause) -> bool:
     "Whether one of the values of a field meets a comparison."
     if c.op == "in": return any(kind(v) == kind(h) and v == h for v in c.value for h in held)
-    return any(kind(h) == "number" and bool(LIMITS[c.op](h, c.value)) for h in held)
+    comparable = is_date if is_date(c.value) else lambda h: kind(h) == "number"
+    return any(comparable(h) and LIMITS[c.op](h, c.value) for h in held)
 
 def matching(metadata: Sequence[Mapping[str, Any]], condition: Mapping[str, Any]) -> np.ndarray:
     "Which rows of checked metadata the condition lets through, `(n,)` bool."
@@ -139,6 +147,14 @@ def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
     holder = next((d for d in corpus if unknown[0] in fields_of(d)), None)
     what = f"no document has the field {unknown[0]!r}" if holder is None else f"the field {unknown[0]!r} holds nothing that can be compared (in {holder.id!r}: {fields_of(holder)[unknown[0]]!r:.60})"
     raise ConfigError(what, where, f"There is: {', '.join(known)}")
+
+def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
+    "Warn of a condition whose values are of another kind than every value of its field: it can never hold."
+    for c in asked:
+        held = [] if c.field in OWN else [h for d in corpus for h in readable(fields_of(d).get(c.field))]
+        wanted = c.value if c.op == "in" else (c.value,)
+        if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
+            logger.warning("%s: the field %r holds %s (such as %r), and is asked for %s (%r): that never holds", where, c.field, kind(held[0]), held[0], kind(wanted[0]), wanted[0])
 
 def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."

@@ -39,6 +39,7 @@ def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, 
     parts, given = [], []
     if rows is not None: parts.append(SQL("id = ANY(%s)")); given.append(rows.tolist())
     for c in clauses:
+        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"this index compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
         if c.op == "in": parts.append(SQL("metadata -> %s @> ANY(%s)")); given += [c.field, [Jsonb(v) for v in c.value]]
         else:
             path = SQL({"$gt": "'$ ? (@ > $v)'", "$gte": "'$ ? (@ >= $v)'", "$lt": "'$ ? (@ < $v)'", "$lte": "'$ ? (@ <= $v)'"}[c.op])

@@ -31,6 +31,7 @@ def qdrant_filter(
 ) -> Any:
     "Clauses and row numbers as a filter of Qdrant, or None."
     def one(c: Clause) -> Any:
+        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"Qdrant compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
         if c.op != "in": return words.limits(c.field, **{c.op[1:]: float(c.value)})
         texts = [v for v in c.value if kind(v) == "text"]
         each = [words.limits(c.field, gte=float(v), lte=float(v)) if kind(v) == "number" else words.truth(c.field, v) for v in c.value if kind(v) != "text"]

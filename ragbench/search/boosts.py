@@ -18,7 +18,7 @@ from ..core.documents import Corpus
 from ..core.errors import ConfigError, choice_of
 from ..core.memory import lru_bytes
 from ..core.runs import pad
-from ..index.conditions import Clause, check_fields, chunk_values, clauses, known_fields, meets
+from ..index.conditions import Clause, check_fields, check_kinds, chunk_values, clauses, known_fields, meets
 from .fusion import min_max
 
 # %% auto #0
@@ -87,7 +87,7 @@ class Boosts:
 
     def check(self, corpus: Corpus) -> None:
         "Raise `ConfigError` for a rule on a field that no document has: it could never apply."
-        for r in self.rules: check_fields(corpus, r.when, f"Boost({r.label})")
+        for r in self.rules: check_fields(corpus, r.when, f"Boost({r.label})"); check_kinds(corpus, r.clauses, f"Boost({r.label})")
 
     def applied(self, question: str, chunks: Chunks, row: int) -> tuple[Boost, ...]:
         "The rules that apply to chunk `row`."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..index.conditions import check_fields, clauses, matching_rows, read_where
+from ..index.conditions import check_fields, check_kinds, clauses, matching_rows, read_where
 
 # %% auto #0
 __all__ = ['allowed_rows']
@@ -24,4 +24,5 @@ def allowed_rows(
     "The rows that may be found, `(m,)` int64, rising; `None` for all. Raises `ConfigError` for a field that no document has."
     if not isinstance(where, Mapping): return read_where(where, len(chunks))[1]
     check_fields(chunks.corpus, [c.field for c in clauses(where, stored=False)], "where")
+    check_kinds(chunks.corpus, clauses(where, stored=False), "where")
     return np.flatnonzero(matching_rows(chunks, where))
