@@ -231,3 +231,9 @@ def test_a_database_that_compares_numbers_only_refuses_a_date():
     for asked in (lambda: chroma_where([clause]), lambda: qdrant_filter(None, [clause], None)):
         with pytest.raises(ConfigError, match="numbers only"):
             asked()
+
+
+def test_a_title_in_place_of_a_section_path_is_a_warning(caplog):
+    chunks = Chunks(Corpus([Document("a", "one two")]), [0, 0], [0, 4], [3, 7], section=["Pump", "Pump/Stop"])
+    assert allowed_rows(chunks, {"section": "Stop"}).size == 0 and "'Pump/Stop'" in caplog.text
+    assert allowed_rows(chunks, {"section": "Pump/Stop"}).tolist() == [1]

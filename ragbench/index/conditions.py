@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core.chunks import Chunks, chunk_section
+from ..core.chunks import Chunks, chunk_section, chunk_sections
 from ..core.documents import Corpus, Document
 from ..core.errors import ConfigError, DataError
 
 # %% auto #0
 __all__ = ['logger', 'NAME', 'LIMITS', 'OWN', 'scalar', 'values', 'check_metadata', 'is_date', 'Clause', 'clauses', 'kind',
            'meets', 'matching', 'fields_of', 'readable', 'chunk_values', 'known_fields', 'check_fields', 'check_kinds',
-           'matching_rows', 'chunk_metadata', 'read_where']
+           'titled', 'matching_rows', 'chunk_metadata', 'read_where']
 
 # %% ../../nbs/05_index/20_conditions.ipynb #e7cd42ab
 logger = logging.getLogger("ragbench.index")
@@ -156,10 +156,16 @@ def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
         if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
             logger.warning("%s: the field %r holds %s (such as %r), and is asked for %s (%r): that never holds", where, c.field, kind(held[0]), held[0], kind(wanted[0]), wanted[0])
 
+def titled(chunks: Chunks, titles: Sequence[Any]) -> list[str]:
+    "Section paths that end in one of the titles, where none is one of them."
+    paths = list(dict.fromkeys(chunk_sections(chunks)))
+    return [] if any(t in paths for t in titles) else [p for p in paths if any(p.endswith(f"/{t}") for t in titles)]
+
 def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."
     out = np.ones(len(chunks), dtype=bool)
     for c in clauses(condition, stored=False):
+        if c.field == "section" and c.op == "in" and (paths := titled(chunks, c.value)): logger.warning("where: a section is asked for by its whole path, and %r is only its last title: give %r", c.value[0], paths[0])
         if c.field in ("section", "field"): out &= np.array([meets(chunk_values(chunks, i, c.field), c) for i in range(len(chunks))], dtype=bool); continue
         own = {"doc": lambda d: [d.id], "format": lambda d: [d.format]}.get(c.field, lambda d, name=c.field: readable(fields_of(d).get(name)))
         out &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
