@@ -119,6 +119,8 @@ def notebook_problems(nb: dict) -> Iterator[str]:
     outputs = json.dumps([cell.get("outputs", []) for cell in nb["cells"]])
     if found := re.search(r"(?:/home/|/Users/|/root/|[A-Z]:\\\\Users)[\w./-]*|[\w./-]*/site-packages/", outputs):
         yield f"has an output with a path of somebody's machine: {found[0]}"
+    if "widgets" in nb.get("metadata", {}):
+        yield "holds the state of widgets (a progress bar that was stored): run it without them, or take metadata.widgets out"
     first = nb["cells"][0] if nb["cells"] else {"cell_type": "raw", "source": ""}
     text = "".join(first["source"])
     if first["cell_type"] != "markdown" or not re.match(r"# \S.*\n\s*\n?> \S", text):
