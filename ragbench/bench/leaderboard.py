@@ -265,7 +265,7 @@ def compare(
     means = (f"{metric} over {count(c.n, 'question')}: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
              f"({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
     rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
-    holds = f"This holds for questions like these on {'this document' if len(results.corpus) == 1 else f'these {len(results.corpus):,} documents'}." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
+    holds = f"This holds for questions like these on {'this document' if len(results.corpus) == 1 else f'these {thousands(len(results.corpus))} documents'}." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
     return " ".join([_verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn), means, *rest, holds])
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #94718ef2

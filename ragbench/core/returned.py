@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .numbers import number
 from .errors import DataError
 
 # %% auto #0
@@ -38,7 +39,7 @@ def _array(value: Any, what: str, owner: tuple[str, Any], fix: str, whole: bool)
     if not whole: return a
     if a.dtype.kind == "f":
         bad = a[~(np.isfinite(a) & (a == np.floor(a)))]
-        if bad.size: raise DataError(f"row {bad.flat[0]:.6g} is no whole number", who(*owner), fix)
+        if bad.size: raise DataError(f"row {number(float(bad.flat[0]), '.6g')} is no whole number", who(*owner), fix)
     return a.astype(np.int64, copy=False)
 
 def scores_and_rows(got: Any, owner: tuple[str, Any], fix: str) -> tuple[np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..core.numbers import thousands
 from ..core.documents import Document, Heading
 from ..core.errors import ConfigError
 from .base import LIMITS, Limits, Refused, as_path, check_lists, clean, kind_of, plain, read_bytes
@@ -82,7 +83,7 @@ def _check_size(node: Any, most: int = 10_000) -> None:
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
     found = _FRONT.match(text[:MOST_FRONT])
-    if not found: return ({"front_matter_error": f"longer than {MOST_FRONT:,} characters"} if _OPENS.match(text) and _FRONT.match(text) else {}), 0
+    if not found: return ({"front_matter_error": f"longer than {thousands(MOST_FRONT)} characters"} if _OPENS.match(text) and _FRONT.match(text) else {}), 0
     import yaml
     try:
         _check_size(yaml.compose(found[1] or "{}", Loader=yaml.SafeLoader))
