@@ -251,7 +251,7 @@ FAULTS = [
     ("elsewhere", lambda s: s.files.update({"copy.md": f"So: {HALYARD}"}), ["question 'sea-1', document 'boat.md'", "'copy.md' as well", HALYARD]),
     ("no_evidence", lambda s: s.q(1, evidence=question(1, "", "", "", "", ("old.md", FILES["old.md"]))["evidence"]), ["question 'sea-1', document 'old.md'", "'old*'"]),
     ("no_evidence", lambda s: setattr(s, "toml", TOML.replace("old*", "ancient*")), ["'ancient*'"]),
-    ("copied", lambda s: s.q(4, query="Is it the youngest hand keeps watch?"), ["question 'sea-4'", "50%", "youngest hand keeps watch?"]),
+    ("copied", lambda s: s.q(4, query="Is it the youngest hand keeps watch?"), ["question 'sea-4'", "50 %", "youngest hand keeps watch?"]),
     ("paraphrases", lambda s: s.q(1, query="Which rope hoists sails?"), ["question 'sea-1', document 'boat.md'", "'sail'", HALYARD]),
     ("repeats", lambda s: s.files.update({"deck.md": f"Hear me! {AGAIN}"}), ["document 'boat.md, deck.md'", "stands in 2 documents", "the youngest hand"]),
     ("repeats", lambda s: setattr(s, "toml", TOML + f'repeats = ["{AGAIN}"]\n'), ["not in two documents", "the youngest hand"]),

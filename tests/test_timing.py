@@ -148,7 +148,7 @@ def test_a_log_file_gets_a_line_now_and_then_with_counts_and_time_left(tmp_path)
     assert done.returncode == 0, done.stderr
     lines = [x for x in done.stderr.splitlines() if x.startswith("embedding ")]
     import re
-    assert any(re.match(r"embedding \d+ passages: \d+ of \d+ texts \(\d+%, \d+:\d\d left\)", x) for x in lines), done.stderr
+    assert any(re.match(r"embedding \d+ passages: \d+ of \d+ texts \(\d+ %, \d+:\d\d left\)", x) for x in lines), done.stderr
     assert "\r" not in done.stderr and len(done.stderr.splitlines()) < 200
 
 

@@ -23,7 +23,7 @@ ROOMS = [p.stem for p in sorted(Path(units.__file__).parent.glob("[a-z]*.py"))]
 
 KERNELS = {   # inner loops: called for each query or each resample with arrays that their callers made, where a check would cost a third of the call
     "class_positions", "class_places", "evidence_list", "document_list", "in_places", "reading", "stops", "query_evidence", "evidence_counts", "evidence_tokens", "touching", "token_starts", "check_judged",
-    "best_partition", "pool_of", "handed", "best_choice", "best_first", "grouped", "groups_of", "seeded", "resampled_means", "freedom", "standard_error", "untailed", "kind_of", "alike",
+    "best_partition", "pool_of", "handed", "best_choice", "best_first", "grouped", "groups_of", "seeded", "resampled_means", "freedom", "standard_error", "untailed", "kind_of", "alike", "interval_kinds", "apart",
 }
 
 CORPUS = rb.Corpus([rb.Document(id=f"d{i}", text=f"Start pump {i} with the green switch.\n\nStop pump {i} with the red one.\n\nOil it every {i + 2} weeks.") for i in range(6)])
