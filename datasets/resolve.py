@@ -2,10 +2,13 @@
 
     python datasets/resolve.py                        all datasets beside this script
     python datasets/resolve.py datasets/procedures    one of them
-    python datasets/resolve.py --check                write nothing; exit 1 where an offset is missing or wrong
+    python datasets/resolve.py --check                write nothing; exit 1 where an offset is missing or
+    wrong
 
-A piece of evidence names its document and quotes it word for word; this script adds `start` and `end`, code-point offsets
-into the canonical text that `load_corpus` gives. It fails, and writes nothing, when a quote does not stand in its document
+A piece of evidence names its document and quotes it word for word; this script adds `start` and `end`,
+code-point offsets
+into the canonical text that `load_corpus` gives. It fails, and writes nothing, when a quote does not stand in
+its document
 or stands there more than once. Run it again whenever documents, questions or loaders have changed.
 """
 
@@ -56,7 +59,9 @@ def run(folder: Path, check: bool) -> list[str]:
     file = folder / info.get("questions", "questions.jsonl")
     corpus = load_corpus(folder, progress=False)
     meant = info.get("refused", [])
-    problems = [f"document {e.source!r} was refused: {e.reason}" for e in corpus.errors if e.source not in meant]
+    problems = [
+        f"document {e.source!r} was refused: {e.reason}" for e in corpus.errors if e.source not in meant
+    ]
     before = file.read_text(encoding="utf-8")
     lines = []
     for n, line in enumerate(before.splitlines(), 1):
@@ -80,8 +85,15 @@ def run(folder: Path, check: bool) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", type=Path, help="folders with a dataset.toml; all beside this script if none is given")
-    parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if something is missing or out of date")
+    parser.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        help="folders with a dataset.toml; all beside this script if none is given",
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing, exit 1 if something is missing or out of date"
+    )
     args = parser.parse_args(argv)
     folders = args.folders or sorted(p.parent for p in Path(__file__).resolve().parent.glob("*/dataset.toml"))
     bad = 0

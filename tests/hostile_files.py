@@ -10,7 +10,11 @@ RELATION = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/
 
 def html_of_attributes(count: int = 40_000) -> bytes:
     """One paragraph with so many attributes: each is compared with all before it."""
-    return b"<html><body><main><p " + b" ".join(b"a%d=1" % n for n in range(count)) + b">Oil.</p></main></body></html>"
+    return (
+        b"<html><body><main><p "
+        + b" ".join(b"a%d=1" % n for n in range(count))
+        + b">Oil.</p></main></body></html>"
+    )
 
 
 def html_of_paragraphs(count: int = 450_000) -> bytes:
@@ -18,7 +22,9 @@ def html_of_paragraphs(count: int = 450_000) -> bytes:
 
 
 def pdf_of_nested_forms(depth: int = 12, times: int = 10) -> bytes:
-    """Forms that show the next form so many times each; the innermost shows a word: `times ** depth` words on one page."""
+    """Forms that show the next form so many times each; the innermost shows a word: `times ** depth` words on
+    one page."""
+
     def stream(content: bytes, about: bytes = b"") -> bytes:
         return b"<<%s/Length %d>>\nstream\n%s\nendstream" % (about, len(content), content)
 
@@ -30,7 +36,10 @@ def pdf_of_nested_forms(depth: int = 12, times: int = 10) -> bytes:
         b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica>>",
     ]
     for level in range(depth):
-        about = b"/Type/XObject/Subtype/Form/BBox[0 0 600 800]/Resources<</Font<</F 5 0 R>>/XObject<</N %d 0 R>>>>" % (len(objects) + 2)
+        about = (
+            b"/Type/XObject/Subtype/Form/BBox[0 0 600 800]/Resources<</Font<</F 5 0 R>>/XObject<</N %d 0"
+            b" R>>>>" % (len(objects) + 2)
+        )
         inner = b"BT /F 10 Tf 9 9 Td (oil) Tj ET" if level == depth - 1 else b"/N Do " * times
         objects.append(stream(inner, about))
     out, places = bytearray(b"%PDF-1.4\n"), []
@@ -38,7 +47,9 @@ def pdf_of_nested_forms(depth: int = 12, times: int = 10) -> bytes:
         places.append(len(out))
         out += b"%d 0 obj\n%s\nendobj\n" % (number, content)
     table = len(out)
-    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1) + b"".join(b"%010d 00000 n \n" % at for at in places)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1) + b"".join(
+        b"%010d 00000 n \n" % at for at in places
+    )
     out += b"trailer\n<</Size %d/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, table)
     return bytes(out)
 
@@ -47,7 +58,10 @@ def docx_of(body: bytes, times: int) -> bytes:
     """A Word file whose body is `body`, repeated."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
-        z.writestr("_rels/.rels", f'<Relationships><Relationship Type="{RELATION}" Target="word/document.xml"/></Relationships>')
+        z.writestr(
+            "_rels/.rels",
+            f'<Relationships><Relationship Type="{RELATION}" Target="word/document.xml"/></Relationships>',
+        )
         with z.open("word/document.xml", "w") as part:
             part.write(f'<w:document xmlns:w="{WORD}"><w:body>'.encode())
             for _ in range(0, times, 1000):

@@ -1,6 +1,8 @@
-"""A Qdrant server on this machine: the REST calls that `QdrantIndex` makes, answered by the client's own local mode.
+"""A Qdrant server on this machine: the REST calls that `QdrantIndex` makes, answered by the client's own
+local mode.
 
-It speaks Qdrant's wire format (paths, bodies read by Qdrant's own models, envelopes, error bodies), asks for the API key, and has an
+It speaks Qdrant's wire format (paths, bodies read by Qdrant's own models, envelopes, error bodies), asks for
+the API key, and has an
 optimiser that is busy for a while. What it cannot show is a graph: local mode compares with everything.
 """
 
@@ -17,16 +19,25 @@ NAME = r"/collections/([^/]+)"
 
 
 class QdrantLoopback:
-    "`with QdrantLoopback(key) as server: QdrantIndex(server.url, 'passages', api_key=key)`; `calls` are (method, path, body)."
+    """`with QdrantLoopback(key) as server: QdrantIndex(server.url, 'passages', api_key=key)`; `calls` are
+    (method, path, body)."""
 
     def __init__(self, key=None, busy=0, broken=None):
-        self.key, self.busy, self.broken = key, busy, broken     # looks at a collection that say yellow; a path that answers 500
+        self.key, self.busy, self.broken = (
+            key,
+            busy,
+            broken,
+        )  # looks at a collection that say yellow; a path that answers 500
         self.calls, self.lock, self.local, self.indexed = [], threading.RLock(), QdrantClient(":memory:"), {}
 
     def __enter__(self):
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"qdrant": self, "protocol_version": "HTTP/1.1"}))
+        self.server = ThreadingHTTPServer(
+            ("127.0.0.1", 0), type("Handler", (_Handler,), {"qdrant": self, "protocol_version": "HTTP/1.1"})
+        )
         self.server.daemon_threads, self.server.block_on_close = True, False
-        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_):
@@ -47,8 +58,10 @@ class QdrantLoopback:
         for m, pattern, name in ROUTES:
             if m == method and (found := re.fullmatch(pattern, path)):
                 try:
-                    return 200, getattr(self, name)(*found.groups(), **({"body": body} if body is not None else {}))
-                except ValueError as e:          # local mode's way of saying so
+                    return 200, getattr(self, name)(
+                        *found.groups(), **({"body": body} if body is not None else {})
+                    )
+                except ValueError as e:  # local mode's way of saying so
                     return 404 if "not found" in str(e) else 400, str(e)
         return 404, f"there is no {method} {path}"
 
@@ -86,7 +99,9 @@ class QdrantLoopback:
 
     def get(self, name, body):
         asked = models.PointRequest(**body)
-        return self.local.retrieve(name, asked.ids, with_payload=asked.with_payload, with_vectors=bool(asked.with_vector))
+        return self.local.retrieve(
+            name, asked.ids, with_payload=asked.with_payload, with_vectors=bool(asked.with_vector)
+        )
 
     def delete(self, name, body):
         return self.local.delete(name, models.PointIdsList(**body))
@@ -105,9 +120,19 @@ class QdrantLoopback:
 
 
 ROUTES = [
-    ("GET", "/collections", "collections"), ("GET", "/aliases", "aliases"), ("POST", "/collections/aliases", "alias"),
-    ("GET", f"{NAME}/exists", "exists"), ("PUT", NAME, "create"), ("PATCH", NAME, "change"), ("DELETE", NAME, "remove"), ("GET", NAME, "info"), ("PUT", f"{NAME}/index", "index"),
-    ("PUT", f"{NAME}/points", "put"), ("POST", f"{NAME}/points", "get"), ("POST", f"{NAME}/points/delete", "delete"), ("POST", f"{NAME}/points/count", "count"),
+    ("GET", "/collections", "collections"),
+    ("GET", "/aliases", "aliases"),
+    ("POST", "/collections/aliases", "alias"),
+    ("GET", f"{NAME}/exists", "exists"),
+    ("PUT", NAME, "create"),
+    ("PATCH", NAME, "change"),
+    ("DELETE", NAME, "remove"),
+    ("GET", NAME, "info"),
+    ("PUT", f"{NAME}/index", "index"),
+    ("PUT", f"{NAME}/points", "put"),
+    ("POST", f"{NAME}/points", "get"),
+    ("POST", f"{NAME}/points/delete", "delete"),
+    ("POST", f"{NAME}/points/count", "count"),
     ("POST", f"{NAME}/points/query/batch", "query"),
 ]
 
@@ -118,14 +143,21 @@ class _Handler(BaseHTTPRequestHandler):
         body, path = json.loads(self.rfile.read(size)) if size else None, self.path.split("?")[0]
         q.calls.append((self.command, path, body))
         with q.lock, warnings.catch_warnings():
-            warnings.simplefilter("ignore")           # local mode has no payload indexes, and says so
+            warnings.simplefilter("ignore")  # local mode has no payload indexes, and says so
             if q.key is not None and self.headers.get("api-key") != q.key:
                 status, result = 401, "Must provide an API key or an Authorization bearer token"
             elif q.broken and re.fullmatch(q.broken, path):
                 status, result = 500, "Service internal error"
             else:
                 status, result = q.answer(self.command, path, body)
-        said = TypeAdapter(object).dump_json({"result": result, "status": "ok", "time": 0.0} if status == 200 else {"status": {"error": result}, "time": 0.0}, exclude_none=True)
+        said = TypeAdapter(object).dump_json(
+            (
+                {"result": result, "status": "ok", "time": 0.0}
+                if status == 200
+                else {"status": {"error": result}, "time": 0.0}
+            ),
+            exclude_none=True,
+        )
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(said)))

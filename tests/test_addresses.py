@@ -1,4 +1,5 @@
-"""Nothing inside is asked: whatever an address is wrapped in, and whatever a name server says the second time. On loopback, with name servers and networks of our own."""
+"""Nothing inside is asked: whatever an address is wrapped in, and whatever a name server says the second
+time. On loopback, with name servers and networks of our own."""
 
 import ipaddress
 import random
@@ -21,20 +22,25 @@ pytest.importorskip("trafilatura")
 PUBLIC = "93.184.215.14"
 
 INSIDE = [
-    "[64:ff9b::7f00:1]", "[64:ff9b::10.0.0.1]", "[64:ff9b:1::1]", "[64:ff9b:1::8.8.8.8]",                        # NAT64, and its local prefix
-    "[2002:7f00:1::]", "[2002:a9fe:a9fe::1]",                                                                   # 6to4
-    "[2001:0:7f00:1::]", "[2001:0:808:808:0:0:80ff:fffe]",                                                      # Teredo, of the server and of the client
-    "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::ffff:0:127.0.0.1]", "[2606:2800::5efe:10.0.0.1]", "[2606:2800::200:5efe:7f00:1]",   # compatible, mapped, translated, ISATAP
-    "[fec0::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[ff02::1]", "[::]", "[::1]", "[100::1]", "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[4000::1]",
-    "127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200", "0.0.0.0", "0.1.2.3",
-    "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16",
-    "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.1", "0", "localhost", "localhost.", "１２７.0.0.1", "①②⑦.0.0.1",
+    # NAT64, and its local prefix
+    "[64:ff9b::7f00:1]", "[64:ff9b::10.0.0.1]", "[64:ff9b:1::1]", "[64:ff9b:1::8.8.8.8]",
+    # 6to4
+    "[2002:7f00:1::]", "[2002:a9fe:a9fe::1]",
+    # Teredo, of the server and of the client
+    "[2001:0:7f00:1::]", "[2001:0:808:808:0:0:80ff:fffe]",
+    # compatible, mapped, translated, ISATAP
+    "[::127.0.0.1]", "[::ffff:127.0.0.1]", "[::ffff:0:127.0.0.1]", "[2606:2800::5efe:10.0.0.1]", "[2606:2800::200:5efe:7f00:1]",  # noqa: E501
+    "[fec0::1]", "[fc00::1]", "[fd00:ec2::254]", "[fe80::1]", "[ff02::1]", "[::]", "[::1]", "[100::1]", "[2001:db8::1]", "[3fff::1]", "[5f00::1]", "[4000::1]",  # noqa: E501
+    "127.0.0.1", "127.255.255.254", "10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "100.100.100.200", "0.0.0.0", "0.1.2.3",  # noqa: E501
+    "192.0.0.1", "192.0.0.192", "192.0.2.1", "192.88.99.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "168.63.129.16",  # noqa: E501
+    "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.1", "0", "localhost", "localhost.", "１２７.0.0.1", "①②⑦.0.0.1",  # noqa: E501
 ]  # fmt: skip
 
 
 @pytest.fixture
 def dialled(monkeypatch):
-    """Every connection that is tried, as (address, port); none is made but to a site of this test, under the public address that stands for it."""
+    """Every connection that is tried, as (address, port); none is made but to a site of this test, under the
+    public address that stands for it."""
     tried, sites = [], {}
     real = httpcore.SyncBackend.connect_tcp
 
@@ -65,25 +71,36 @@ def test_no_address_leads_inside(dialled, host):
         reason = error.reason
     except ConfigError as e:  # not even a URL
         reason = e.what
-    assert any(words in reason for words in ("not on the public internet", "there is no such host", "it is not a URL")), reason
+    assert any(
+        words in reason
+        for words in ("not on the public internet", "there is no such host", "it is not a URL")
+    ), reason
     assert dialled.tried == []
 
 
 def test_no_private_network_is_public_in_any_wrapping():
     rng = random.Random(1)
-    networks = [ipaddress.ip_network(n) for n in ("10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16", "100.64.0.0/10")]
+    networks = [
+        ipaddress.ip_network(n)
+        for n in ("10.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "192.168.0.0/16", "100.64.0.0/10")
+    ]
     for _ in range(300):
         inside = int(rng.choice(networks)[0]) + rng.randrange(1 << 16)
-        wrapped = [inside, 0xFFFF << 32 | inside, 0x64FF9B << 96 | inside, 0x2002 << 112 | inside << 80 | rng.getrandbits(80), (0x20010000 << 96) | rng.getrandbits(64) << 32 | (inside ^ 0xFFFFFFFF),
+        wrapped = [inside, 0xFFFF << 32 | inside, 0x64FF9B << 96 | inside, 0x2002 << 112 | inside << 80 | rng.getrandbits(80), (0x20010000 << 96) | rng.getrandbits(64) << 32 | (inside ^ 0xFFFFFFFF),  # noqa: E501
                    0x26062800 << 96 | 0x5EFE << 32 | inside]  # fmt: skip
         for address in [ipaddress.IPv4Address(inside), *map(ipaddress.IPv6Address, wrapped)]:
             assert not is_public(str(address)), address
-    assert all(is_public(a) for a in (PUBLIC, "8.8.8.8", "2606:2800:220:1::1", "64:ff9b::8.8.8.8", "2002:808:808::1"))
+    assert all(
+        is_public(a) for a in (PUBLIC, "8.8.8.8", "2606:2800:220:1::1", "64:ff9b::8.8.8.8", "2002:808:808::1")
+    )
 
 
-@pytest.mark.parametrize("answers", [[[PUBLIC], ["127.0.0.1"]], [[PUBLIC, "127.0.0.1"]], [["127.0.0.1"], [PUBLIC]]])
+@pytest.mark.parametrize(
+    "answers", [[[PUBLIC], ["127.0.0.1"]], [[PUBLIC, "127.0.0.1"]], [["127.0.0.1"], [PUBLIC]]]
+)
 def test_a_name_that_changes_its_address_leads_nowhere(site, dialled, monkeypatch, answers):
-    """The first question is answered, and that address is the one that is dialled; the name server's second answer is never asked for, or is checked too."""
+    """The first question is answered, and that address is the one that is dialled; the name server's second
+    answer is never asked for, or is checked too."""
     site.pages["/"] = html("Secret")
     asked = []
 
@@ -104,8 +121,14 @@ def test_a_public_page_cannot_send_us_inside(site, dialled, monkeypatch):
     inside.pages["/"] = html("Secret")
     port = site.server.server_port
     dialled.sites[PUBLIC] = True
-    monkeypatch.setattr(fetch, "_addresses", lambda host: [PUBLIC] if host == "docs.example" else ["127.0.0.1"])
-    for target in (inside.url.replace("127.0.0.1", "localhost") + "/", f"http://intranet.example:{inside.server.server_port}/", "http://[::ffff:127.0.0.1]/"):
+    monkeypatch.setattr(
+        fetch, "_addresses", lambda host: [PUBLIC] if host == "docs.example" else ["127.0.0.1"]
+    )
+    for target in (
+        inside.url.replace("127.0.0.1", "localhost") + "/",
+        f"http://intranet.example:{inside.server.server_port}/",
+        "http://[::ffff:127.0.0.1]/",
+    ):
         site.pages["/"] = (302, {"Location": target}, b"")
         corpus = load_url(f"http://docs.example:{port}/", delay=0)
         assert len(corpus) == 0
@@ -143,8 +166,31 @@ def test_the_certificate_is_asked_for_and_checked_by_name(tmp_path, dialled, mon
     if shutil.which("openssl") is None:
         pytest.skip("makes its certificates with openssl")
     key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=docs.example",
-                    "-addext", "subjectAltName=DNS:docs.example", "-keyout", key, "-out", cert], check=True, capture_output=True)  # fmt: skip
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=docs.example",
+            # fmt: skip
+            "-addext",
+            "subjectAltName=DNS:docs.example",
+            "-keyout",
+            key,
+            "-out",
+            cert,
+        ],
+        check=True,
+        capture_output=True,
+    )
     server_context, names = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), []
     server_context.load_cert_chain(cert, key)
     server_context.sni_callback = lambda sock, name, context: names.append(name)
@@ -155,7 +201,10 @@ def test_the_certificate_is_asked_for_and_checked_by_name(tmp_path, dialled, mon
     monkeypatch.setattr(fetch.httpx_module(), "create_ssl_context", lambda **options: trusted)
     dialled.sites[PUBLIC] = True
     monkeypatch.setattr(fetch, "_addresses", lambda host: [PUBLIC])
-    good, other = (load_url(f"https://{name}:{site.server.server_port}/", delay=0) for name in ("docs.example", "other.example"))
+    good, other = (
+        load_url(f"https://{name}:{site.server.server_port}/", delay=0)
+        for name in ("docs.example", "other.example")
+    )
     site.server.shutdown()
     site.server.server_close()
     assert [d.metadata["title"] for d in good] == ["Docs"]

@@ -24,6 +24,7 @@ from ragbench.core.documents import Corpus, Document
 @dataclass(frozen=True)
 class Windows:
     """Windows of characters, with one thing wrong."""
+
     wrong: str = ""
     size: int = 50
     overlap: int = 10
@@ -35,15 +36,23 @@ class Windows:
         if wrong == "no exception" and "\r" in doc.text:
             raise ValueError("cannot read \\r")
         size = self.size + 1 if wrong == "size bound" else self.size
-        step = self.size - self.overlap + (wrong == "overlap bound") * -5 + (wrong == "coverage") * (self.overlap + 1) + (wrong == "size bound")
+        step = (
+            self.size
+            - self.overlap
+            + (wrong == "overlap bound") * -5
+            + (wrong == "coverage") * (self.overlap + 1)
+            + (wrong == "size bound")
+        )
         shift = next(self.calls) % 3 if wrong == "deterministic" else 0
         starts = [0, *range(step + shift, max(n - self.overlap, 1), step + shift)]
         return np.array([(s, min(s + size, n)) for s in starts if s < n] or np.empty((0, 2)), dtype=np.int64)
 
-    def __call__(self, source): return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source):
+        return chunk_corpus(source, self.spans, repr(self))
 
 
-def failed(certificate): return {r.property for r in certificate.failed}
+def failed(certificate):
+    return {r.property for r in certificate.failed}
 
 
 def test_a_right_one_passes():
@@ -62,43 +71,93 @@ def test_every_law_can_be_broken(law):
 
 def claim(change):
     """Windows of ten characters that do not overlap, and what `change` makes of the claims."""
-    return Claims(lambda t: change(t, [(i, min(i + 10, len(t)), t[i:i + 10]) for i in range(0, len(t), 10) if t[i:i + 10].strip()]), change.__name__)
+    return Claims(
+        lambda t: change(
+            t,
+            [(i, min(i + 10, len(t)), t[i : i + 10]) for i in range(0, len(t), 10) if t[i : i + 10].strip()],
+        ),
+        change.__name__,
+    )
 
 
-def as_bytes(text, claims): return [(len(text[:s].encode()), None, t) for s, _, t in claims]
-def first_match(text, claims): return [(text.find(t), None, t) for _, _, t in claims]
-def none_at_all(text, claims): return [(None, None, t) for _, _, t in claims]
-def not_found(text, claims): return [(-1, None, t) for _, _, t in claims]
-def off_the_end(text, claims): return [(s, s + 10, t) for s, _, t in claims]
-def backwards(text, claims): return claims[::-1]
-def universal_newlines(text, claims): return [(s, e, t.replace("\r\n", "\n").replace("\r", "\n")) for s, e, t in claims]
+def as_bytes(text, claims):
+    return [(len(text[:s].encode()), None, t) for s, _, t in claims]
+
+
+def first_match(text, claims):
+    return [(text.find(t), None, t) for _, _, t in claims]
+
+
+def none_at_all(text, claims):
+    return [(None, None, t) for _, _, t in claims]
+
+
+def not_found(text, claims):
+    return [(-1, None, t) for _, _, t in claims]
+
+
+def off_the_end(text, claims):
+    return [(s, s + 10, t) for s, _, t in claims]
+
+
+def backwards(text, claims):
+    return claims[::-1]
+
+
+def universal_newlines(text, claims):
+    return [(s, e, t.replace("\r\n", "\n").replace("\r", "\n")) for s, e, t in claims]
+
+
 def composed(text, claims):
     import unicodedata
+
     return [(s, e, unicodedata.normalize("NFC", t)) for s, e, t in claims]
+
+
 def special(text, claims):
-    if "<|endoftext|>" in text: raise ValueError("disallowed special token")
+    if "<|endoftext|>" in text:
+        raise ValueError("disallowed special token")
     return claims
-def blanks_too(text, claims): return claims if text.strip() else [(0, len(text), text)]
-def no_hebrew(text, claims): return [c for c in claims if not re.search("[\u0590-\u06ff]", c[2])]
-def no_thai(text, claims): return [c for c in claims if not re.search("[\u0e00-\u0e7f]", c[2])]
-def no_chinese(text, claims): return [c for c in claims if not re.search("[\u4e00-\u9fff]", c[2])]
 
 
-@pytest.mark.parametrize(("change", "laws", "kinds"), [
-    (as_bytes, {"offsets exact"}, {"emoji", "combining characters", "right-to-left", "Thai, no spaces", "Chinese, no spaces"}),
-    (first_match, {"order"}, {"repeated text"}),
-    (none_at_all, {"offsets exact"}, {"plain prose"}),
-    (not_found, {"offsets exact"}, {"plain prose"}),
-    (off_the_end, {"offsets exact"}, set()),
-    (backwards, {"order"}, {"plain prose"}),
-    (universal_newlines, {"offsets exact"}, {"CRLF"}),
-    (composed, {"offsets exact"}, {"combining characters"}),
-    (special, {"no exception"}, {"special-token text"}),
-    (blanks_too, set(), {"empty and blank"}),
-    (no_hebrew, {"coverage"}, {"right-to-left"}),
-    (no_thai, {"coverage"}, {"Thai, no spaces"}),
-    (no_chinese, {"coverage"}, {"Chinese, no spaces"}),
-])
+def blanks_too(text, claims):
+    return claims if text.strip() else [(0, len(text), text)]
+
+
+def no_hebrew(text, claims):
+    return [c for c in claims if not re.search("[\u0590-\u06ff]", c[2])]
+
+
+def no_thai(text, claims):
+    return [c for c in claims if not re.search("[\u0e00-\u0e7f]", c[2])]
+
+
+def no_chinese(text, claims):
+    return [c for c in claims if not re.search("[\u4e00-\u9fff]", c[2])]
+
+
+@pytest.mark.parametrize(
+    ("change", "laws", "kinds"),
+    [
+        (
+            as_bytes,
+            {"offsets exact"},
+            {"emoji", "combining characters", "right-to-left", "Thai, no spaces", "Chinese, no spaces"},
+        ),
+        (first_match, {"order"}, {"repeated text"}),
+        (none_at_all, {"offsets exact"}, {"plain prose"}),
+        (not_found, {"offsets exact"}, {"plain prose"}),
+        (off_the_end, {"offsets exact"}, set()),
+        (backwards, {"order"}, {"plain prose"}),
+        (universal_newlines, {"offsets exact"}, {"CRLF"}),
+        (composed, {"offsets exact"}, {"combining characters"}),
+        (special, {"no exception"}, {"special-token text"}),
+        (blanks_too, set(), {"empty and blank"}),
+        (no_hebrew, {"coverage"}, {"right-to-left"}),
+        (no_thai, {"coverage"}, {"Thai, no spaces"}),
+        (no_chinese, {"coverage"}, {"Chinese, no spaces"}),
+    ],
+)
 def test_every_kind_of_text_can_fail(change, laws, kinds):
     found = failed(certify(claim(change), large=0))
     assert laws <= found
@@ -117,10 +176,12 @@ def test_one_long_line_can_fail():
     loses = from_function(lambda t: [t[:50_000]])
     assert failed(certify(loses, large=100_000)) == {"0.1 MB of one line"}
     calls = []
+
     class Slow(Windows):
         def __call__(self, source):
             calls.append(1)
             return super().__call__(source)
+
     slow = certify(Slow(size=1000, overlap=0), large=1_000_000, seconds=1e-9)
     assert failed(slow) == {"1 MB of one line"}
     assert "ten times as many would take" in slow["1 MB of one line"].example
@@ -137,9 +198,15 @@ def test_examples_are_small():
 
 
 def test_a_panic_is_a_finding_and_an_interrupt_is_not():
-    class PanicException(BaseException): "What a Rust library raises; no `Exception`."
-    def panics(text): raise PanicException("byte index 1 is not a char boundary")
-    def stops(text): raise KeyboardInterrupt
+    class PanicException(BaseException):
+        "What a Rust library raises; no `Exception`."
+
+    def panics(text):
+        raise PanicException("byte index 1 is not a char boundary")
+
+    def stops(text):
+        raise KeyboardInterrupt
+
     doc = Document("d", "text")
     assert "char boundary" in examine(Claims(panics, "panics"), doc, Promise())["no exception"]
     with pytest.raises(KeyboardInterrupt):
@@ -147,10 +214,17 @@ def test_a_panic_is_a_finding_and_an_interrupt_is_not():
 
 
 def test_what_is_not_promised_is_not_judged():
-    certificate = certify(from_function(lambda t: [t[i:i + 40] for i in range(0, len(t), 40)]), large=0)
+    certificate = certify(from_function(lambda t: [t[i : i + 40] for i in range(0, len(t), 40)]), large=0)
     assert certificate
     assert [certificate[law].passed for law in ("size bound", "overlap bound")] == [None, None]
-    assert failed(certify(from_function(lambda t: [t[i:i + 40] for i in range(0, len(t), 40)]), size=39, tokenizer="characters", large=0)) == {"size bound"}
+    assert failed(
+        certify(
+            from_function(lambda t: [t[i : i + 40] for i in range(0, len(t), 40)]),
+            size=39,
+            tokenizer="characters",
+            large=0,
+        )
+    ) == {"size bound"}
     assert Promise.of(Windows(), overlap=3) == Promise(50, 3, "characters")
 
 
@@ -177,18 +251,39 @@ def test_the_stress_corpus_is_what_it_says():
     assert len(set(sentences)) < len(sentences) / 10
 
 
-OURS = [TokenChunker(512, 64), TokenChunker(64, 16, snap="sentence"), TokenChunker(64, 16, "all-MiniLM-L6-v2", "word"),
-        ByType({"pdf": SectionChunker(100, min_size=50), "csv": FieldChunker(), "default": TokenChunker(64, 16)}), RecursiveChunker(40, 10), CharacterChunker(50, 10), SentenceChunker(64, 16), ParagraphChunker(100, 10, 50), SectionChunker(100, min_size=50), FieldChunker()]
+OURS = [
+    TokenChunker(512, 64),
+    TokenChunker(64, 16, snap="sentence"),
+    TokenChunker(64, 16, "all-MiniLM-L6-v2", "word"),
+    ByType({"pdf": SectionChunker(100, min_size=50), "csv": FieldChunker(), "default": TokenChunker(64, 16)}),
+    RecursiveChunker(40, 10),
+    CharacterChunker(50, 10),
+    SentenceChunker(64, 16),
+    ParagraphChunker(100, 10, 50),
+    SectionChunker(100, min_size=50),
+    FieldChunker(),
+]
 
 
-@pytest.mark.parametrize("chunker", [TokenChunker(1), TokenChunker(16, 15), RecursiveChunker(5), RecursiveChunker(40, 10, "characters"), *OURS], ids=repr)
+@pytest.mark.parametrize(
+    "chunker",
+    [
+        TokenChunker(1),
+        TokenChunker(16, 15),
+        RecursiveChunker(5),
+        RecursiveChunker(40, 10, "characters"),
+        *OURS,
+    ],
+    ids=repr,
+)
 def test_ours_are_certified(chunker):
     certificate = certify(chunker, large=100_000)
     assert certificate, certificate
 
 
 def test_each_type_is_certified_for_itself():
-    """A chunker by type is held to the promise of each of its chunkers, on documents of that type; a failure says of which."""
+    """A chunker by type is held to the promise of each of its chunkers, on documents of that type; a failure
+    says of which."""
     good = Windows(size=50, overlap=10)
     for wrong in ("size bound", "overlap bound", "coverage"):
         certificate = certify(ByType({"pdf": good, "csv": Windows(wrong, 50, 10)}), large=0)
@@ -209,11 +304,13 @@ def test_a_largest_size_is_a_promise(chunker):
 
 def test_snapped_windows_cannot_hide_what_they_share():
     """The start that moves back beyond the overlap, as it once did, fails."""
+
     class Back(TokenChunker):
         def _cut(self, doc, table):
             spans = super()._cut(doc, table)
             spans[1:, 0] = np.maximum(spans[1:, 0] - 40, spans[:-1, 0])
             return spans
+
     assert failed(certify(Back(64, 16, snap="sentence"), large=0)) >= {"size bound", "overlap bound"}
 
 

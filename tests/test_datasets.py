@@ -29,7 +29,8 @@ def checked() -> dict[str, Checked]:
     return {name: check_dataset(name) for name in SHIPPED}
 
 
-# --- what ships -----------------------------------------------------------------------------------------------------
+# --- what ships ---------------------------------------------------------------------------------------------
+
 
 def test_the_five_corpora_ship():
     assert {"procedures", "speakers", "textbook", "materials", "coaching"} <= set(SHIPPED)
@@ -48,7 +49,9 @@ def test_a_set_that_ships_has_no_problem(name, checked):
 def test_the_promises_of_each_set_are_what_it_has(checked):
     """A promise far below the facts would let questions vanish unseen."""
     for name, one in checked.items():
-        promised = tomllib.loads((shipped_datasets()[name] / "dataset.toml").read_text(encoding="utf-8"))["promises"]
+        promised = tomllib.loads((shipped_datasets()[name] / "dataset.toml").read_text(encoding="utf-8"))[
+            "promises"
+        ]
         for what in ("documents", "questions", "answers"):
             assert promised[what] == one.counts[what], (name, what)
         assert 0.9 * one.counts["words"] <= promised["words"] <= one.counts["words"], name
@@ -56,16 +59,23 @@ def test_the_promises_of_each_set_are_what_it_has(checked):
 
 
 def test_together_they_are_large_enough(checked):
-    total = {what: sum(c.counts[what] for c in checked.values()) for what in ("words", "questions", "answers")}
+    total = {
+        what: sum(c.counts[what] for c in checked.values()) for what in ("words", "questions", "answers")
+    }
     assert total["words"] >= 40_000
     assert total["questions"] >= 300
     assert total["answers"] >= 100
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "speakers" else n for n in BUILT])  # it encodes 126 texts
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "speakers" else n for n in BUILT]
+)  # it encodes 126 texts
 def test_files_are_what_their_sources_build(name):
-    """Byte for byte, except that parts of a DOCX are compared unpacked and inline vectors to their last digit."""
-    done = subprocess.run([sys.executable, ROOT / "datasets" / name / "build.py", "--check"], capture_output=True, text=True)
+    """Byte for byte, except that parts of a DOCX are compared unpacked and inline vectors to their last
+    digit."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "datasets" / name / "build.py", "--check"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -73,7 +83,8 @@ def test_the_legacy_file_of_the_speakers_has_their_rows():
     """The quick half of what its build checks: texts word for word, vectors of the right length."""
     folder = ROOT / "datasets/speakers"
     about = tomllib.loads((folder / "dataset.toml").read_text(encoding="utf-8"))["legacy"]
-    with (folder / "files/speakers.csv").open(encoding="utf-8", newline="") as f: rows = list(csv.DictReader(f))
+    with (folder / "files/speakers.csv").open(encoding="utf-8", newline="") as f:
+        rows = list(csv.DictReader(f))
     legacy = json.loads((folder / about["file"]).read_text(encoding="utf-8"))
     assert [{k: v for k, v in r.items() if k not in about["vectors"]} for r in legacy] == rows
     norms = [math.hypot(*r[k]) for r in legacy for k in about["vectors"] if len(r[k]) == about["dimensions"]]
@@ -82,14 +93,18 @@ def test_the_legacy_file_of_the_speakers_has_their_rows():
 
 
 def test_offsets_are_what_resolve_gives():
-    done = subprocess.run([sys.executable, ROOT / "datasets" / "resolve.py", "--check"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "datasets" / "resolve.py", "--check"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("name", [n for n in BUILT if (ROOT / "datasets" / n / "sources").is_dir()])
 def test_loaders_lose_almost_nothing_of_a_source(name):
     sources = [p for p in (ROOT / "datasets" / name / "sources").rglob("*") if p.is_file()]
-    refused = tomllib.loads((ROOT / "datasets" / name / "dataset.toml").read_text(encoding="utf-8")).get("refused", [])
+    refused = tomllib.loads((ROOT / "datasets" / name / "dataset.toml").read_text(encoding="utf-8")).get(
+        "refused", []
+    )
     losses = parser_losses(name)
     assert len(losses) == len(sources) - len(refused)  # a scan has a source, and no text to lose
     for row in losses:
@@ -100,9 +115,17 @@ def test_loaders_lose_almost_nothing_of_a_source(name):
 
 
 def test_a_loss_is_seen(tmp_path):
-    """The same comparison over a set whose built file lacks a sentence, has one too many, and has two swapped."""
-    body = [f"Sentence {word} stands at its own place in this text." for word in ("alpha", "bravo", "charlie", "delta", "echo")]
-    for name, built in (("cut", body[:-1]), ("more", [*body, "Page 3 of 9"]), ("swapped", [*body[3:], *body[:3]])):
+    """The same comparison over a set whose built file lacks a sentence, has one too many, and has two
+    swapped."""
+    body = [
+        f"Sentence {word} stands at its own place in this text."
+        for word in ("alpha", "bravo", "charlie", "delta", "echo")
+    ]
+    for name, built in (
+        ("cut", body[:-1]),
+        ("more", [*body, "Page 3 of 9"]),
+        ("swapped", [*body[3:], *body[:3]]),
+    ):
         folder = tmp_path / name
         (folder / "files").mkdir(parents=True)
         (folder / "sources").mkdir()
@@ -116,7 +139,7 @@ def test_a_loss_is_seen(tmp_path):
     assert (swapped.lost, swapped.extra, swapped.moved) == (0, 0, 0.4)
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- what is refused ----------------------------------------------------------------------------------------
 
 TOML = """name = "sea"
 title = "The sea"
@@ -127,24 +150,68 @@ tags = ["table"]
 no_evidence = ["old*"]
 """
 FILES = {
-    "boat.md": "A halyard lifts the sail up the mast.\n\nOn every passage the youngest hand keeps watch until the bell.\n\nLoosen the sheet first.",
-    "wind.md": "Beaufort counted from zero to twelve.\n\n| force | name |\n|---|---|\n| 4 | moderate breeze |\n",
+    "boat.md": (
+        "A halyard lifts the sail up the mast.\n\nOn every passage the youngest hand keeps watch until the"
+        " bell.\n\nLoosen the sheet first."
+    ),
+    "wind.md": (
+        "Beaufort counted from zero to twelve.\n\n| force | name |\n|---|---|\n| 4 | moderate breeze |\n"
+    ),
     "old.md": "Our grandfathers steered with an oar.",
 }
 
 
-def question(n: int, query: str, answer: str | None, tag: str, split: str, *quotes: tuple[str, str], more: tuple[str, ...] = ()) -> dict:
-    evidence = [{"doc_id": d, "quote": q, "start": (at := FILES[d].index(q)), "end": at + len(q)} for d, q in quotes]
-    return {"query_id": f"sea-{n}", "query": query, "answer": answer, "tags": [tag, *more], "split": split, "evidence": evidence}
+def question(
+    n: int,
+    query: str,
+    answer: str | None,
+    tag: str,
+    split: str,
+    *quotes: tuple[str, str],
+    more: tuple[str, ...] = (),
+) -> dict:
+    evidence = [
+        {"doc_id": d, "quote": q, "start": (at := FILES[d].index(q)), "end": at + len(q)} for d, q in quotes
+    ]
+    return {
+        "query_id": f"sea-{n}",
+        "query": query,
+        "answer": answer,
+        "tags": [tag, *more],
+        "split": split,
+        "evidence": evidence,
+    }
 
 
 def questions() -> list[dict]:
     return [
-        question(1, "Which rope hoists canvas?", "A halyard", "paraphrase", "dev", ("boat.md", "A halyard lifts the sail up the mast.")),
-        question(2, "What is force 4 called?", "Moderate breeze", "identifier", "test", ("wind.md", "| 4 | moderate breeze |"), more=("table",)),
+        question(
+            1,
+            "Which rope hoists canvas?",
+            "A halyard",
+            "paraphrase",
+            "dev",
+            ("boat.md", "A halyard lifts the sail up the mast."),
+        ),
+        question(
+            2,
+            "What is force 4 called?",
+            "Moderate breeze",
+            "identifier",
+            "test",
+            ("wind.md", "| 4 | moderate breeze |"),
+            more=("table",),
+        ),
         question(3, "How salty is it?", None, "unanswerable", "test"),
-        question(4, "Who stays awake, and how far does the scale go?", "The youngest; to twelve", "multi", "test",
-                 ("boat.md", "the youngest hand keeps watch"), ("wind.md", "Beaufort counted from zero to twelve.")),
+        question(
+            4,
+            "Who stays awake, and how far does the scale go?",
+            "The youngest; to twelve",
+            "multi",
+            "test",
+            ("boat.md", "the youngest hand keeps watch"),
+            ("wind.md", "Beaufort counted from zero to twelve."),
+        ),
     ]
 
 
@@ -167,8 +234,11 @@ class Sea:
         for name, text in self.files.items():
             (self.folder / "files" / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         (self.folder / "dataset.toml").write_text(self.toml)
-        (self.folder / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in self.asked) + "".join(self.lines))
-        if self.readme: (self.folder / "README.md").write_text("Invented. CC0.")
+        (self.folder / "questions.jsonl").write_text(
+            "".join(json.dumps(q) + "\n" for q in self.asked) + "".join(self.lines)
+        )
+        if self.readme:
+            (self.folder / "README.md").write_text("Invented. CC0.")
         return check_dataset(self.folder)
 
 
@@ -192,23 +262,67 @@ AGAIN = "On every passage the youngest hand keeps watch until the bell."
 # (rule, how to break it, what the message must hold: the fault's value, question and document)
 FAULTS = [
     ("description", lambda s: setattr(s, "toml", TOML.replace('title = "The sea"', "")), ["'title' is None"]),
-    ("description", lambda s: setattr(s, "toml", TOML.replace('license = "CC0-1.0"', 'license = " "')), ["'license' is ' '"]),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML.replace('license = "CC0-1.0"', 'license = " "')),
+        ["'license' is ' '"],
+    ),
     ("description", lambda s: setattr(s, "toml", TOML.replace('name = "sea"', "name = 3")), ["'name' is 3"]),
-    ("description", lambda s: setattr(s, "toml", TOML.replace('documents = "files"', "")), ["'documents' is None"]),
-    ("description", lambda s: setattr(s, "toml", TOML.replace('documents = "files"', 'documents = "fils"')), ["no such folder", "fils"]),
-    ("description", lambda s: setattr(s, "toml", TOML.replace('questions = "questions.jsonl"', "")), ["'questions' is None"]),
-    ("description", lambda s: setattr(s, "toml", TOML.replace("questions.jsonl", "asked.jsonl")), ["asked.jsonl"]),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML.replace('documents = "files"', "")),
+        ["'documents' is None"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML.replace('documents = "files"', 'documents = "fils"')),
+        ["no such folder", "fils"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML.replace('questions = "questions.jsonl"', "")),
+        ["'questions' is None"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML.replace("questions.jsonl", "asked.jsonl")),
+        ["asked.jsonl"],
+    ),
     ("description", lambda s: setattr(s, "toml", TOML + 'repeats = "one"\n'), ["'repeats' is 'one'"]),
     ("description", lambda s: setattr(s, "toml", TOML + "id_prefix = 7\n"), ["'id_prefix' is 7"]),
-    ("description", lambda s: setattr(s, "toml", TOML + "[bounds]\ncopid = 0.5\n"), ["[bounds] has copid = 0.5"]),
-    ("description", lambda s: setattr(s, "toml", TOML + "[bounds]\nquote = [9, 3]\n"), ["[bounds] has quote = [9, 3]"]),
-    ("description", lambda s: setattr(s, "toml", TOML + "[promises]\nword = 9\n"), ["[promises] has word = 9"]),
-    ("description", lambda s: setattr(s, "toml", TOML + '[languages]\n"*" = "xx"\n'), ["[languages] has * = 'xx'"]),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML + "[bounds]\ncopid = 0.5\n"),
+        ["[bounds] has copid = 0.5"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML + "[bounds]\nquote = [9, 3]\n"),
+        ["[bounds] has quote = [9, 3]"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML + "[promises]\nword = 9\n"),
+        ["[promises] has word = 9"],
+    ),
+    (
+        "description",
+        lambda s: setattr(s, "toml", TOML + '[languages]\n"*" = "xx"\n'),
+        ["[languages] has * = 'xx'"],
+    ),
     ("description", lambda s: setattr(s, "toml", TOML + "name = 'twice'\n"), ["dataset.toml cannot be read"]),
     ("description", lambda s: setattr(s, "toml", TOML + "[csv]\ncolumns = 1\n"), ["'csv'", "'columns'"]),
     ("description", lambda s: setattr(s, "readme", False), ["no README.md"]),
-    ("documents", lambda s: s.files.update({"scan.pdf": b"%PDF-1.4 nothing"}), ["document 'scan.pdf'", "it was refused"]),
-    ("documents", lambda s: setattr(s, "toml", TOML + 'refused = ["gone.pdf"]\n'), ["document 'gone.pdf'", "was not"]),
+    (
+        "documents",
+        lambda s: s.files.update({"scan.pdf": b"%PDF-1.4 nothing"}),
+        ["document 'scan.pdf'", "it was refused"],
+    ),
+    (
+        "documents",
+        lambda s: setattr(s, "toml", TOML + 'refused = ["gone.pdf"]\n'),
+        ["document 'gone.pdf'", "was not"],
+    ),
     ("documents", lambda s: s.files.update({"void.md": "***\n"}), ["document 'void.md'"]),
     ("shape", lambda s: s.lines.append("{not json\n"), ["line 5 is not JSON"]),
     ("shape", lambda s: s.lines.append("[1]\n"), ["line 5 is not an object but [1]"]),
@@ -223,11 +337,19 @@ FAULTS = [
     ("ids", lambda s: s.q(2, query_id="sea-1"), ["question 'sea-1'", "2 questions"]),
     ("ids", lambda s: s.q(2, query_id="lake-2"), ["question 'lake-2'", "'sea-'"]),
     ("ids", lambda s: setattr(s, "toml", TOML + 'id_prefix = "ocean-"\n'), ["question 'sea-1'", "'ocean-'"]),
-    ("queries", lambda s: s.q(3, query="what is FORCE 4 called"), ["question 'sea-3'", "question 'sea-2' asks the same"]),
+    (
+        "queries",
+        lambda s: s.q(3, query="what is FORCE 4 called"),
+        ["question 'sea-3'", "question 'sea-2' asks the same"],
+    ),
     ("tags", lambda s: s.q(1, tags=["paraphrase", "plain"]), ["question 'sea-1'", "2 main tags"]),
     ("tags", lambda s: s.q(2, tags=["table"]), ["question 'sea-2'", "0 main tags"]),
     ("tags", lambda s: s.q(1, tags=["paraphrase", "tabel"]), ["question 'sea-1'", "'tabel'"]),
-    ("tags", lambda s: setattr(s, "toml", TOML.replace('["table"]', '["table", "code"]')), ["no question has the tag 'code'"]),
+    (
+        "tags",
+        lambda s: setattr(s, "toml", TOML.replace('["table"]', '["table", "code"]')),
+        ["no question has the tag 'code'"],
+    ),
     ("splits", lambda s: s.q(2, split="train"), ["question 'sea-2'", "'train'"]),
     ("splits", lambda s: s.q(1, split="test"), ["no question is in 'dev'"]),
     ("answers", lambda s: s.q(1, answer=None), ["question 'sea-1'", "its answer is None"]),
@@ -240,30 +362,120 @@ FAULTS = [
     ("lengths", lambda s: s.q(1, query="Rope?"), ["question 'sea-1'", "5 characters", "'Rope?'"]),
     ("lengths", lambda s: s.q(1, answer="x" * 131), ["question 'sea-1'", "131 characters"]),
     ("lengths", lambda s: s.e(1, quote="A halyard", end=9), ["document 'boat.md'", "9 characters"]),
-    ("lengths", lambda s: setattr(s, "toml", TOML + "[bounds]\nquote = [20, 30]\n"), ["document 'boat.md'", f"{len(HALYARD)} characters, not 20 to 30"]),
-    ("quotes", lambda s: s.e(1, quote="A halyard lifts a sail up the mast."), ["question 'sea-1', document 'boat.md'", "does not stand there", "lifts a sail"]),
-    ("quotes", lambda s: s.files.update({"boat.md": FILES["boat.md"] + "\n\n" + HALYARD}), ["question 'sea-1', document 'boat.md'", "2 times, at [0, 128]", HALYARD]),
-    ("quotes", lambda s: s.e(1, quote="\n\n", start=37, end=39), ["question 'sea-1'", "white space", r"'\n\n'"]),
-    ("quotes", lambda s: s.e(1, doc_id="ship.md"), ["question 'sea-1', document 'ship.md'", "no such document", HALYARD]),
-    ("offsets", lambda s: s.e(1, start=1), ["question 'sea-1', document 'boat.md'", "start and end are 1, 37", "stands at 0, 37"]),
+    (
+        "lengths",
+        lambda s: setattr(s, "toml", TOML + "[bounds]\nquote = [20, 30]\n"),
+        ["document 'boat.md'", f"{len(HALYARD)} characters, not 20 to 30"],
+    ),
+    (
+        "quotes",
+        lambda s: s.e(1, quote="A halyard lifts a sail up the mast."),
+        ["question 'sea-1', document 'boat.md'", "does not stand there", "lifts a sail"],
+    ),
+    (
+        "quotes",
+        lambda s: s.files.update({"boat.md": FILES["boat.md"] + "\n\n" + HALYARD}),
+        ["question 'sea-1', document 'boat.md'", "2 times, at [0, 128]", HALYARD],
+    ),
+    (
+        "quotes",
+        lambda s: s.e(1, quote="\n\n", start=37, end=39),
+        ["question 'sea-1'", "white space", r"'\n\n'"],
+    ),
+    (
+        "quotes",
+        lambda s: s.e(1, doc_id="ship.md"),
+        ["question 'sea-1', document 'ship.md'", "no such document", HALYARD],
+    ),
+    (
+        "offsets",
+        lambda s: s.e(1, start=1),
+        ["question 'sea-1', document 'boat.md'", "start and end are 1, 37", "stands at 0, 37"],
+    ),
     ("offsets", lambda s: s.e(1, end=36), ["start and end are 0, 36"]),
     ("offsets", lambda s: s.e(1, start=None), ["start and end are None, 37"]),
-    ("elsewhere", lambda s: s.files.update({"copy.md": f"So: {HALYARD}"}), ["question 'sea-1', document 'boat.md'", "'copy.md' as well", HALYARD]),
-    ("no_evidence", lambda s: s.q(1, evidence=question(1, "", "", "", "", ("old.md", FILES["old.md"]))["evidence"]), ["question 'sea-1', document 'old.md'", "'old*'"]),
+    (
+        "elsewhere",
+        lambda s: s.files.update({"copy.md": f"So: {HALYARD}"}),
+        ["question 'sea-1', document 'boat.md'", "'copy.md' as well", HALYARD],
+    ),
+    (
+        "no_evidence",
+        lambda s: s.q(1, evidence=question(1, "", "", "", "", ("old.md", FILES["old.md"]))["evidence"]),
+        ["question 'sea-1', document 'old.md'", "'old*'"],
+    ),
     ("no_evidence", lambda s: setattr(s, "toml", TOML.replace("old*", "ancient*")), ["'ancient*'"]),
-    ("copied", lambda s: s.q(4, query="Is it the youngest hand keeps watch?"), ["question 'sea-4'", "50 %", "youngest hand keeps watch?"]),
-    ("paraphrases", lambda s: s.q(1, query="Which rope hoists sails?"), ["question 'sea-1', document 'boat.md'", "'sail'", HALYARD]),
-    ("repeats", lambda s: s.files.update({"deck.md": f"Hear me! {AGAIN}"}), ["document 'boat.md, deck.md'", "stands in 2 documents", "the youngest hand"]),
-    ("repeats", lambda s: setattr(s, "toml", TOML + f'repeats = ["{AGAIN}"]\n'), ["not in two documents", "the youngest hand"]),
-    ("tables", lambda s: s.q(1, tags=["paraphrase", "table"]), ["question 'sea-1', document 'boat.md'", "'table'"]),
-    ("languages", lambda s: (s.q(1, tags=["paraphrase", "lang:pt"]), setattr(s, "toml", TOML.replace('["table"]', '["table", "lang:pt"]'))), ["question 'sea-1'", "'pt'", "['en']"]),
-    ("languages", lambda s: (s.q(1, tags=["paraphrase", "lang:en", "cross-language"]), setattr(s, "toml", TOML.replace('["table"]', '["table", "lang:en", "cross-language"]'))), ["question 'sea-1'", "'en'"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises]\nwords = 41\n"), ["40 words", "promises 41"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises]\nquestions = 5\n"), ["4 questions", "promises 5"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises]\ndocuments = 4\n"), ["3 documents", "promises 4"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises]\nanswers = 4\n"), ["3 answers", "promises 4"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises]\nused = 3\n"), ["2 documents used", "promises 3"]),
-    ("promises", lambda s: setattr(s, "toml", TOML + "[promises.tags]\nmulti = 2\n"), ["1 questions tagged 'multi'", "promises 2"]),
+    (
+        "copied",
+        lambda s: s.q(4, query="Is it the youngest hand keeps watch?"),
+        ["question 'sea-4'", "50 %", "youngest hand keeps watch?"],
+    ),
+    (
+        "paraphrases",
+        lambda s: s.q(1, query="Which rope hoists sails?"),
+        ["question 'sea-1', document 'boat.md'", "'sail'", HALYARD],
+    ),
+    (
+        "repeats",
+        lambda s: s.files.update({"deck.md": f"Hear me! {AGAIN}"}),
+        ["document 'boat.md, deck.md'", "stands in 2 documents", "the youngest hand"],
+    ),
+    (
+        "repeats",
+        lambda s: setattr(s, "toml", TOML + f'repeats = ["{AGAIN}"]\n'),
+        ["not in two documents", "the youngest hand"],
+    ),
+    (
+        "tables",
+        lambda s: s.q(1, tags=["paraphrase", "table"]),
+        ["question 'sea-1', document 'boat.md'", "'table'"],
+    ),
+    (
+        "languages",
+        lambda s: (
+            s.q(1, tags=["paraphrase", "lang:pt"]),
+            setattr(s, "toml", TOML.replace('["table"]', '["table", "lang:pt"]')),
+        ),
+        ["question 'sea-1'", "'pt'", "['en']"],
+    ),
+    (
+        "languages",
+        lambda s: (
+            s.q(1, tags=["paraphrase", "lang:en", "cross-language"]),
+            setattr(s, "toml", TOML.replace('["table"]', '["table", "lang:en", "cross-language"]')),
+        ),
+        ["question 'sea-1'", "'en'"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises]\nwords = 41\n"),
+        ["40 words", "promises 41"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises]\nquestions = 5\n"),
+        ["4 questions", "promises 5"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises]\ndocuments = 4\n"),
+        ["3 documents", "promises 4"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises]\nanswers = 4\n"),
+        ["3 answers", "promises 4"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises]\nused = 3\n"),
+        ["2 documents used", "promises 3"],
+    ),
+    (
+        "promises",
+        lambda s: setattr(s, "toml", TOML + "[promises.tags]\nmulti = 2\n"),
+        ["1 questions tagged 'multi'", "promises 2"],
+    ),
 ]
 BROKEN = [pytest.param(*f, id=f"{f[0]}-{i}") for i, f in enumerate(FAULTS)]
 
@@ -290,7 +502,8 @@ def test_every_rule_has_a_fault_that_only_it_finds(tmp_path):
     for i, (rule, break_it, _) in enumerate(FAULTS):
         one = Sea(tmp_path / str(i) / "sea")
         break_it(one)
-        if {p.rule for p in one.check().problems} == {rule}: alone.add(rule)
+        if {p.rule for p in one.check().problems} == {rule}:
+            alone.add(rule)
     assert alone >= {"description", *rules.RULES}
 
 
@@ -301,7 +514,16 @@ def test_all_faults_are_told_at_once(sea):
     sea.e(2, start=0)
     sea.lines.append("{\n")
     found = sea.check()
-    assert [p.rule for p in found.problems] == ["description", "description", "documents", "shape", "ids", "splits", "splits", "offsets"]
+    assert [p.rule for p in found.problems] == [
+        "description",
+        "description",
+        "documents",
+        "shape",
+        "ids",
+        "splits",
+        "splits",
+        "offsets",
+    ]
     assert all(str(p) in str(found) for p in found.problems)
     assert "<table>" in found._repr_html_()
     assert "lake-1" in found._repr_html_()
@@ -314,7 +536,7 @@ def test_a_message_cannot_break_the_page(sea):
 
 def test_bounds_of_the_description_are_applied(sea):
     sea.toml = TOML + "[bounds]\nrare = 0\ncopied = 1.0\n"
-    sea.q(1, query="Which rope hoists sails?")             # rare = 0: no word is rare
+    sea.q(1, query="Which rope hoists sails?")  # rare = 0: no word is rare
     sea.q(4, query="Is it the youngest hand keeps watch?")  # copied = 1: everything may be
     assert sea.check()
 
@@ -327,7 +549,8 @@ def test_repeats_that_are_meant_pass(sea):
     assert found, str(found)
 
 
-# --- the command line -----------------------------------------------------------------------------------------------
+# --- the command line ---------------------------------------------------------------------------------------
+
 
 def test_check_on_the_command_line(sea):
     sea.q(1, split="train")
@@ -341,7 +564,9 @@ def test_check_on_the_command_line(sea):
 
 
 def test_check_of_everything_passes_in_a_process_of_its_own(tmp_path):
-    command = shutil.which("ragbench", path=Path(sys.executable).parent) or pytest.fail("ragbench is not installed")
+    command = shutil.which("ragbench", path=Path(sys.executable).parent) or pytest.fail(
+        "ragbench is not installed"
+    )
     done = subprocess.run([command, "datasets", "check"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == SHIPPED
@@ -352,4 +577,7 @@ def test_list_on_the_command_line(checked):
     assert done.exit_code == 0
     rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert rows.pop("name") == ["documents", "words", "questions", "licence"]
-    assert rows == {n: [*(f"{c.counts[k]:,}" for k in ("documents", "words", "questions")), "CC-BY-4.0"] for n, c in checked.items()}
+    assert rows == {
+        n: [*(f"{c.counts[k]:,}" for k in ("documents", "words", "questions")), "CC-BY-4.0"]
+        for n, c in checked.items()
+    }

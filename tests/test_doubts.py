@@ -1,4 +1,5 @@
-"""What is loaded and may be wrong is told apart from what is refused, and nothing that is left out is left out without a word."""
+"""What is loaded and may be wrong is told apart from what is refused, and nothing that is left out is left
+out without a word."""
 
 import subprocess
 import sys
@@ -19,7 +20,10 @@ from ragbench.ingest.load import load_corpus
 from ragbench.search.boosts import Boost
 from ragbench.system.where import allowed_rows
 
-REFUSED, DOUBTED = Refusal("scan.pdf", "there is no text in it"), Doubt("old.txt", "loaded as cp1252, which is a guess")
+REFUSED, DOUBTED = (
+    Refusal("scan.pdf", "there is no text in it"),
+    Doubt("old.txt", "loaded as cp1252, which is a guess"),
+)
 
 
 def results_with(*errors) -> Results:
@@ -46,7 +50,9 @@ def test_saved_results_remember_which_rows_are_doubts(tmp_path, texts):
 def test_a_data_set_with_a_doubt_is_not_called_refused():
     c = Candidate("x", {"refused": ["old.txt"]}, Corpus([Document("old.txt", "some words")], [DOUBTED]), ())
     found = {f.what for f in check_documents(c)}
-    assert any("may not be read right" in w for w in found) and not any(w.startswith("it was refused") for w in found)
+    assert any("may not be read right" in w for w in found) and not any(
+        w.startswith("it was refused") for w in found
+    )
     assert "it is listed under `refused`, and was not" in found
 
 
@@ -65,10 +71,15 @@ def test_the_command_runs_as_a_module(module):
         [sys.executable, "-m", module, "datasets", "check", "/nowhere/at/all"], capture_output=True, text=True
     )
     assert done.returncode != 0 and done.stderr.startswith("ragbench: ")
-    assert subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True).stdout.strip()
+    assert subprocess.run(
+        [sys.executable, "-m", module, "--version"], capture_output=True, text=True
+    ).stdout.strip()
 
 
-DEEP = "<html><body><p>Some words stand before it.</p>{}<p>Inside of all of them is a text.</p>{}<p>After it.</p></body></html>"
+DEEP = (
+    "<html><body><p>Some words stand before it.</p>{}<p>Inside of all of them is a text.</p>{}<p>After"
+    " it.</p></body></html>"
+)
 
 
 @pytest.mark.parametrize("depth", [300, 200_000])
@@ -127,7 +138,9 @@ def test_letters_that_were_replaced_without_being_asked_are_a_doubt(tmp_path):
     assert "letter" in reason and "U+FFFD" in reason
 
 
-@pytest.mark.parametrize("text", [LETTERS * 3, "Plain words without any letter beyond ASCII, and a line of them more."])
+@pytest.mark.parametrize(
+    "text", [LETTERS * 3, "Plain words without any letter beyond ASCII, and a line of them more."]
+)
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "cp037"])
 def test_an_encoding_that_makes_nonsense_of_a_file_is_a_doubt(tmp_path, encoding, text):
     (tmp_path / "a.txt").write_bytes(text.encode() + b" " * (len(text.encode()) % 2))
@@ -207,7 +220,13 @@ def test_a_data_set_cannot_name_a_folder_outside_of_it(folder):
 
 
 def dated() -> Chunks:
-    corpus = Corpus([Document(d, "Some words.", metadata={"date": d, "rev": 3, "draft": False}) for d in ("2023-12-31", "2024-01-01", "2024-06-01T10:00")] + [Document("x", "None.", metadata={"date": "soon"})])
+    corpus = Corpus(
+        [
+            Document(d, "Some words.", metadata={"date": d, "rev": 3, "draft": False})
+            for d in ("2023-12-31", "2024-01-01", "2024-06-01T10:00")
+        ]
+        + [Document("x", "None.", metadata={"date": "soon"})]
+    )
     return Chunks(corpus, [0, 1, 2, 3], [0, 0, 0, 0], [4, 4, 4, 4])
 
 

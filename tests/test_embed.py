@@ -1,4 +1,5 @@
-"""Embedders on models made here: any folder, any pooling, two backends, worker processes, and spaces that never mix."""
+"""Embedders on models made here: any folder, any pooling, two backends, worker processes, and spaces that
+never mix."""
 
 import json
 import os
@@ -25,14 +26,19 @@ from ragbench.embed.openai_embedder import OpenAIEmbedder
 from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
 from ragbench.embed.workers import close_workers, in_workers
 
-WORDS = "vent the casing before you start a pump roof of tank is inspected every five years check oil level , . ?".split()
+WORDS = "vent the casing before you start a pump roof of tank is inspected every five years check oil level , . ?".split()  # noqa: E501
 RNG = np.random.default_rng(5)
-TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 60, 150)] + ["", "Ünknown wörds 東京", "pump " * 200]
+TEXTS = [" ".join(RNG.choice(WORDS, n)) for n in RNG.integers(1, 60, 150)] + [
+    "",
+    "Ünknown wörds 東京",
+    "pump " * 200,
+]
 
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory):
-    "A random BERT of two layers with a tokenizer, saved once for each way of ending: mean, cls, no normalisation, a dense layer."
+    """A random BERT of two layers with a tokenizer, saved once for each way of ending: mean, cls, no
+    normalisation, a dense layer."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
@@ -42,17 +48,33 @@ def models(tmp_path_factory):
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     (base / "vocab.txt").write_text("\n".join(vocabulary))
     torch.manual_seed(3)
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, max_position_embeddings=64)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
     BertModel(config).save_pretrained(base)
     tokens = {f"{n}_token": f"[{n.upper()}]" for n in ("pad", "unk", "cls", "sep", "mask")}
-    BertTokenizerFast(vocab={w: i for i, w in enumerate(vocabulary)}, do_lower_case=True, model_max_length=64, **tokens).save_pretrained(base)
-    ends = {"mean": ("mean", [Normalize()]), "cls": ("cls", [Normalize()]), "raw": ("mean", []), "dense": ("max", [Dense(32, 12), Normalize()])}
+    BertTokenizerFast(
+        vocab={w: i for i, w in enumerate(vocabulary)}, do_lower_case=True, model_max_length=64, **tokens
+    ).save_pretrained(base)
+    ends = {
+        "mean": ("mean", [Normalize()]),
+        "cls": ("cls", [Normalize()]),
+        "raw": ("mean", []),
+        "dense": ("max", [Dense(32, 12), Normalize()]),
+    }
     folders = {}
     for name, (pooling, more) in ends.items():
         transformer = Transformer(str(base))
         transformer.max_seq_length = 64
         folders[name] = tmp_path_factory.mktemp(name)
-        SentenceTransformer(modules=[transformer, Pooling(32, pooling_mode=pooling), *more], device="cpu").save(str(folders[name]))
+        SentenceTransformer(
+            modules=[transformer, Pooling(32, pooling_mode=pooling), *more], device="cpu"
+        ).save(str(folders[name]))
     return folders
 
 
@@ -97,7 +119,9 @@ def test_vectors_are_of_length_one_unless_asked(models):
     np.testing.assert_allclose(a.array / np.linalg.norm(a.array, axis=1, keepdims=True), b.array, atol=1e-6)
     with pytest.raises(VectorSpaceError, match="normalized"):
         a.space.check(b.space)
-    raw_onnx = SentenceTransformerEmbedder(str(models["raw"]), normalize=False, backend="onnx").embed_passages(TEXTS[:9])
+    raw_onnx = SentenceTransformerEmbedder(
+        str(models["raw"]), normalize=False, backend="onnx"
+    ).embed_passages(TEXTS[:9])
     np.testing.assert_allclose(raw_onnx.array, a.array, atol=2e-5)
 
 
@@ -116,10 +140,21 @@ def test_cut_and_padded_vectors(models):
 
 def test_no_two_settings_share_a_space_or_a_fingerprint(models):
     folder = str(models["mean"])
-    settings = [{}, {"dim": 8}, {"dim": 8, "pad_to": 32}, {"pad_to": 64}, {"dim": 8, "pad_to": 64}, {"prompts": ("q: ", "")}, {"prompts": ("", "p: ")}, {"normalize": False}]
-    made = [SentenceTransformerEmbedder(folder, **s) for s in settings] + [SentenceTransformerEmbedder(str(models["cls"]))]
+    settings = [
+        {},
+        {"dim": 8},
+        {"dim": 8, "pad_to": 32},
+        {"pad_to": 64},
+        {"dim": 8, "pad_to": 64},
+        {"prompts": ("q: ", "")},
+        {"prompts": ("", "p: ")},
+        {"normalize": False},
+    ]
+    made = [SentenceTransformerEmbedder(folder, **s) for s in settings] + [
+        SentenceTransformerEmbedder(str(models["cls"]))
+    ]
     for i, a in enumerate(made):
-        for b in made[i + 1:]:
+        for b in made[i + 1 :]:
             assert a.fingerprint != b.fingerprint
             with pytest.raises(VectorSpaceError, match="differ") as e:
                 a.space.check(b.space)
@@ -134,13 +169,23 @@ def lsa(**fields):
 
 
 DESCRIBED = {  # an embedder, and the width of what it gives
-    "lsa": (lambda m: lsa(dim=5), 5), "torch": (lambda m: SentenceTransformerEmbedder(str(m["mean"])), 32), "torch dense": (lambda m: SentenceTransformerEmbedder(str(m["dense"])), 12),
-    "torch cut": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8), 8), "torch padded": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8, pad_to=48), 48),
+    "lsa": (lambda m: lsa(dim=5), 5),
+    "torch": (lambda m: SentenceTransformerEmbedder(str(m["mean"])), 32),
+    "torch dense": (lambda m: SentenceTransformerEmbedder(str(m["dense"])), 12),
+    "torch cut": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8), 8),
+    "torch padded": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), dim=8, pad_to=48), 48),
     "onnx": (lambda m: SentenceTransformerEmbedder(str(m["mean"]), backend="onnx"), 32),
-    "fastembed": (lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled"), 32), "fastembed cut": (lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled", dim=9), 9),
-    "openai": (lambda m: OpenAIEmbedder("text-embedding-3-small"), 1536), "openai cut": (lambda m: OpenAIEmbedder("text-embedding-3-small", dimensions=256), 256),
-    "gemini": (lambda m: GeminiEmbedder(), 3072), "gemini cut": (lambda m: GeminiEmbedder(output_dimensionality=768), 768),
-    "litellm": (lambda m: LiteLLMEmbedder("voyage/voyage-3", native_dim=1024), 1024), "litellm cut": (lambda m: LiteLLMEmbedder("cohere/embed-v4.0", dimensions=512), 512),
+    "fastembed": (lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled"), 32),
+    "fastembed cut": (
+        lambda m: FastEmbedEmbedder("tiny", path=fastembed_folder(m), pooling="disabled", dim=9),
+        9,
+    ),
+    "openai": (lambda m: OpenAIEmbedder("text-embedding-3-small"), 1536),
+    "openai cut": (lambda m: OpenAIEmbedder("text-embedding-3-small", dimensions=256), 256),
+    "gemini": (lambda m: GeminiEmbedder(), 3072),
+    "gemini cut": (lambda m: GeminiEmbedder(output_dimensionality=768), 768),
+    "litellm": (lambda m: LiteLLMEmbedder("voyage/voyage-3", native_dim=1024), 1024),
+    "litellm cut": (lambda m: LiteLLMEmbedder("cohere/embed-v4.0", dimensions=512), 512),
 }
 
 
@@ -174,8 +219,13 @@ def test_every_embedder_says_what_it_is_under_the_same_names(models, which):
 
 def test_prompts_reach_the_model(models):
     folder = str(models["mean"])
-    e, plain = SentenceTransformerEmbedder(folder, prompts=("check the ", "oil ")), SentenceTransformerEmbedder(folder)
-    np.testing.assert_array_equal(e.embed_queries(["pump"]).array, plain.embed_queries(["check the pump"]).array)
+    e, plain = (
+        SentenceTransformerEmbedder(folder, prompts=("check the ", "oil ")),
+        SentenceTransformerEmbedder(folder),
+    )
+    np.testing.assert_array_equal(
+        e.embed_queries(["pump"]).array, plain.embed_queries(["check the pump"]).array
+    )
     np.testing.assert_array_equal(e.embed_passages(["pump"]).array, plain.embed_passages(["oil pump"]).array)
 
 
@@ -227,12 +277,19 @@ def test_workers_give_the_same_bits(models):
 
 
 class InWorkers:
-    "Vectors of the lengths of texts, computed in two worker processes; one of them ends at a text that says so."
+    """Vectors of the lengths of texts, computed in two worker processes; one of them ends at a text that says
+    so."""
+
     fingerprint, space = "in workers", Space("toy", "1", 2)
 
     def embed_parts(self, texts, role):
-        code = "(__import__('os').kill(__import__('os').getpid(), 9) if {die} else [len(t) for t in {part!r}])"
-        jobs = [code.format(die="die" in texts[i:i + 4], part=list(texts[i:i + 4])) for i in range(0, len(texts), 4)]
+        code = (
+            "(__import__('os').kill(__import__('os').getpid(), 9) if {die} else [len(t) for t in {part!r}])"
+        )
+        jobs = [
+            code.format(die="die" in texts[i : i + 4], part=list(texts[i : i + 4]))
+            for i in range(0, len(texts), 4)
+        ]
         for i, lengths in in_workers(eval, jobs, 2):
             yield range(4 * i, 4 * i + len(lengths)), self.vectors(lengths)
 
@@ -252,7 +309,9 @@ def test_a_killed_worker_is_a_clear_error_and_costs_its_part(tmp_path):
     assert kept == sum(done) and len(texts) - kept >= 1
     ordered = sorted((-len(t), text_hash(t), t) for t in texts)  # as the cache hands them over
     last = next(i for i, t in enumerate(ordered) if t[2] == "die") // 4
-    assert kept >= 4 * last - 4  # every part before the fatal one was finished by the other worker, or was in its hands
+    assert (
+        kept >= 4 * last - 4
+    )  # every part before the fatal one was finished by the other worker, or was in its hands
     calls, texts = [], texts[:-1]
     array = embed_cached(InWorkers(), texts, "passage", cache, progress=calls.append).array
     assert calls[0] >= kept - 1
@@ -301,6 +360,8 @@ def test_a_damaged_vector_is_made_again(tmp_path):
         con.execute("UPDATE embeddings SET vector = ?", (np.ones(2, np.float32).tobytes(),))
     e = Counting()
     with pytest.warns(DamagedArtifact, match="2 cached vectors are damaged"):
-        assert np.array_equal(embed_cached(e, ["a", "b"], "passage", cache).array, Counting().embed_passages(["a", "b"]).array)
+        assert np.array_equal(
+            embed_cached(e, ["a", "b"], "passage", cache).array, Counting().embed_passages(["a", "b"]).array
+        )
     embed_cached(e, ["a", "b"], "passage", cache)
     assert len(e.texts) == 2

@@ -1,4 +1,5 @@
-"""What holds for every loader: one bad file costs one file, the same bytes give the same text, spans point where they say."""
+"""What holds for every loader: one bad file costs one file, the same bytes give the same text, spans point
+where they say."""
 
 import io
 import os
@@ -72,7 +73,9 @@ def plant(tmp_path: Path) -> Path:
     (tmp_path / "e.MD").write_text("Only a line.")
     (tmp_path / "bad_corrupt.pdf").write_bytes(make_pdf()[:500])
     good = pymupdf.open(stream=make_pdf(), filetype="pdf")
-    good.save(tmp_path / "bad_locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="oil", owner_pw="gas")
+    good.save(
+        tmp_path / "bad_locked.pdf", encryption=pymupdf.PDF_ENCRYPT_AES_256, user_pw="oil", owner_pw="gas"
+    )
     docx.Document().save(str(tmp_path / "bad_empty.docx"))
     pixmap = pymupdf.Pixmap(pymupdf.csRGB, pymupdf.IRect(0, 0, 8, 8), False)
     (tmp_path / "bad_png.pdf").write_bytes(pixmap.tobytes("png"))
@@ -83,9 +86,17 @@ def plant(tmp_path: Path) -> Path:
 def test_four_bad_files_cost_four_files(plant):
     corpus = load_corpus(plant)
     assert [d.id for d in corpus] == ["a.pdf", "c.md", "d.txt", "e.MD", "sub/b.docx"]
-    assert [(e.source, words in e.reason) for e, words in zip(
-        corpus.errors, ("damaged", "no text", "encrypted", "not a PDF but a PNG image"), strict=True)] == [
-        ("bad_corrupt.pdf", True), ("bad_empty.docx", True), ("bad_locked.pdf", True), ("bad_png.pdf", True)]
+    assert [
+        (e.source, words in e.reason)
+        for e, words in zip(
+            corpus.errors, ("damaged", "no text", "encrypted", "not a PDF but a PNG image"), strict=True
+        )
+    ] == [
+        ("bad_corrupt.pdf", True),
+        ("bad_empty.docx", True),
+        ("bad_locked.pdf", True),
+        ("bad_png.pdf", True),
+    ]
     assert len(load_corpus(plant, password="oil")) == 6
     assert "wrong" in load_corpus(plant / "bad_locked.pdf", password="gin").errors[0].reason
 
@@ -97,13 +108,20 @@ def test_the_same_bytes_give_the_same_corpus_here_in_workers_and_in_another_proc
     assert (in_workers.fingerprint, in_workers.errors) == (corpus.fingerprint, corpus.errors)
     code = f"from ragbench.ingest.load import load_corpus; print(load_corpus({str(plant)!r}).fingerprint)"
     env = {**os.environ, "PYTHONHASHSEED": "7"}
-    assert subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True).stdout.strip() == corpus.fingerprint
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == corpus.fingerprint
+    )
 
 
 @pytest.mark.faults
 def test_seconds_that_were_asked_for_bind_in_a_small_folder_too(tmp_path):
     (tmp_path / "good.txt").write_text("Start the pump.")
-    (tmp_path / "rows.csv").write_text("id,name\n" + "".join(f"{i},n{i}\n" for i in range(900_000)))  # half a minute of rows
+    (tmp_path / "rows.csv").write_text(
+        "id,name\n" + "".join(f"{i},n{i}\n" for i in range(900_000))
+    )  # half a minute of rows
     corpus = load_corpus(tmp_path, limits=Limits(seconds=1))
     assert [d.id for d in corpus] == ["good.txt"]
     assert corpus.errors == (("rows.csv", "it took longer than 1 seconds"),)
@@ -119,10 +137,16 @@ class Hang:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("engine", "limits", "reason"), [
-    ("Crash", Limits(), "the process that read it died (SIGSEGV)"),
-    ("Hang", Limits(seconds=3), "it took longer than 3 seconds")])
-def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(tmp_path, monkeypatch, engine, limits, reason):
+@pytest.mark.parametrize(
+    ("engine", "limits", "reason"),
+    [
+        ("Crash", Limits(), "the process that read it died (SIGSEGV)"),
+        ("Hang", Limits(seconds=3), "it took longer than 3 seconds"),
+    ],
+)
+def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(
+    tmp_path, monkeypatch, engine, limits, reason
+):
     (tmp_path / "engines_that_fail.py").write_text(ENGINES)
     monkeypatch.syspath_prepend(str(tmp_path))
     import engines_that_fail
@@ -141,9 +165,20 @@ def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(tmp_pa
 
 def test_a_pdf_is_parsed_in_another_process_alone_or_in_a_folder_and_here_only_when_told_so(tmp_path):
     (tmp_path / "a.pdf").write_bytes(make_pdf(1))
-    code = "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1], workers=eval(sys.argv[2])); print('pymupdf' in sys.modules)"
-    parsed_here = [subprocess.run([sys.executable, "-c", code, str(source), workers], capture_output=True, text=True, check=True).stdout.strip()
-                   for source, workers in ((tmp_path / "*.pdf", "None"), (tmp_path / "a.pdf", "None"), (tmp_path / "a.pdf", "0"))]
+    code = (
+        "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1],"
+        " workers=eval(sys.argv[2])); print('pymupdf' in sys.modules)"
+    )
+    parsed_here = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(source), workers], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for source, workers in (
+            (tmp_path / "*.pdf", "None"),
+            (tmp_path / "a.pdf", "None"),
+            (tmp_path / "a.pdf", "0"),
+        )
+    ]
     assert parsed_here == ["False", "False", "True"]
 
 
@@ -184,7 +219,9 @@ def test_a_header_is_found_on_turned_pages_too(tmp_path):
     pdf = pymupdf.open()
     for n in range(6):
         page = pdf.new_page()
-        page.insert_text((72, 80), f"Harrow Point  page {n + 1}", fontsize=8)  # in the outer ninth of the page's height, not of its width
+        page.insert_text(
+            (72, 80), f"Harrow Point  page {n + 1}", fontsize=8
+        )  # in the outer ninth of the page's height, not of its width
         page.insert_text((72, 200), SENTENCES[n % 5])
         page.set_rotation(90 * (n % 3))
     pdf.save(tmp_path / "turned.pdf")
@@ -192,14 +229,17 @@ def test_a_header_is_found_on_turned_pages_too(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of a process from Linux's /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads the peak of a process from Linux's /proc"
+)
 def test_memory_does_not_grow_with_what_a_page_weighs(tmp_path):
     """Three hundred pages take at most 60 MB more than thirty: pages are let go of one by one."""
     code = (
         "import sys\n"
         "from ragbench.ingest.pdf import load_pdf\n"
         "doc = load_pdf(sys.argv[1], doc_id='a')\n"
-        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"  # ru_maxrss would count the parent's memory too
+        # ru_maxrss would count the parent's memory too
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
         "print(len(doc.pages), int(peak.split()[1]) // 1024)"
     )
     peak = {}
@@ -211,15 +251,21 @@ def test_memory_does_not_grow_with_what_a_page_weighs(tmp_path):
             for i in range(60):
                 page.insert_text((72, 60 + 12 * i), f"{SENTENCES[i % 4]} {n}.{i}", fontsize=10)
         pdf.save(path)
-        said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True).stdout.split()
+        said = subprocess.run(
+            [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+        ).stdout.split()
         assert int(said[0]) == pages
         peak[pages] = int(said[1])
     assert peak[300] - peak[30] < 60, peak
 
 
 STRICT = {
-    "http://schemas.openxmlformats.org/wordprocessingml/2006/main": "http://purl.oclc.org/ooxml/wordprocessingml/main",
-    "http://schemas.openxmlformats.org/officeDocument/2006/relationships": "http://purl.oclc.org/ooxml/officeDocument/relationships",
+    "http://schemas.openxmlformats.org/wordprocessingml/2006/main": (
+        "http://purl.oclc.org/ooxml/wordprocessingml/main"
+    ),
+    "http://schemas.openxmlformats.org/officeDocument/2006/relationships": (
+        "http://purl.oclc.org/ooxml/officeDocument/relationships"
+    ),
     "http://schemas.openxmlformats.org/drawingml/2006/main": "http://purl.oclc.org/ooxml/drawingml/main",
 }
 
@@ -302,21 +348,29 @@ def test_a_zip_that_unpacks_without_end_is_refused(tmp_path):
 
     path = tmp_path / "bomb.docx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
-        z.writestr("_rels/.rels", '<Relationships><Relationship Type="x/officeDocument" Target="word/document.xml"/></Relationships>')
+        z.writestr(
+            "_rels/.rels",
+            '<Relationships><Relationship Type="x/officeDocument"'
+            ' Target="word/document.xml"/></Relationships>',
+        )
         z.writestr("word/document.xml", b"<a>" + b" " * 30_000_000 + b"</a>")
     with pytest.raises(Refused, match="unpacks to more than"):
         load_docx(path, doc_id="bomb", limits=Limits(bytes=1_000_000))
 
 
 @pytest.mark.faults
-@pytest.mark.skipif("RAGBENCH_DATA" not in os.environ, reason="RAGBENCH_DATA does not name the folder of public test data")
+@pytest.mark.skipif(
+    "RAGBENCH_DATA" not in os.environ, reason="RAGBENCH_DATA does not name the folder of public test data"
+)
 def test_odd_files_of_other_projects_load_or_are_refused():
     folder = Path(os.environ["RAGBENCH_DATA"], "ingest")
     found = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.suffix.lower() in ENDINGS]
     ours = {p.as_posix() for p in found if not any(part.startswith(".") for part in p.parts)}
     assert len(ours) > 50
     corpus = load_corpus(folder, workers=2, limits=Limits(seconds=60))
-    assert ours <= {d.id.partition("#")[0] for d in corpus} | {e.source.partition(", ")[0] for e in corpus.errors}
+    assert ours <= {d.id.partition("#")[0] for d in corpus} | {
+        e.source.partition(", ")[0] for e in corpus.errors
+    }
     assert not [e for e in corpus.errors if "died" in e.reason or "longer than" in e.reason]
     assert all(e.reason for e in corpus.errors)
 
@@ -335,14 +389,24 @@ def test_quotes_are_resolved_or_named(tmp_path, capsys):
     file = tmp_path / "questions.jsonl"
 
     def ask(*quotes: str) -> None:
-        rows = [{"query_id": f"q{n}", "query": "What?", "evidence": [{"doc_id": "oil.md", "quote": q, "grade": 1}]} for n, q in enumerate(quotes)]
+        rows = [
+            {
+                "query_id": f"q{n}",
+                "query": "What?",
+                "evidence": [{"doc_id": "oil.md", "quote": q, "grade": 1}],
+            }
+            for n, q in enumerate(quotes)
+        ]
         file.write_text("".join(json.dumps(r) + "\n" for r in rows))
 
     ask("Then start.", "Check the level.", "Stop.")
     before = file.read_text()
     assert resolve.main([str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert "question 'q1', document 'oil.md': the quote stands there 2 times, at [7, 36]: 'Check the level.'" in said
+    assert (
+        "question 'q1', document 'oil.md': the quote stands there 2 times, at [7, 36]: 'Check the level.'"
+        in said
+    )
     assert "question 'q2', document 'oil.md': the quote does not stand there: 'Stop.'" in said
     assert file.read_text() == before
     ask("Then start.")
@@ -351,4 +415,6 @@ def test_quotes_are_resolved_or_named(tmp_path, capsys):
     assert resolve.main([str(tmp_path), "--check"]) == 0
     row = json.loads(file.read_text())
     assert list(row) == ["query_id", "query", "evidence"]
-    assert row["evidence"] == [{"doc_id": "oil.md", "quote": "Then start.", "grade": 1, "start": 24, "end": 35}]
+    assert row["evidence"] == [
+        {"doc_id": "oil.md", "quote": "Then start.", "grade": 1, "start": 24, "end": 35}
+    ]

@@ -23,14 +23,46 @@ def lab(tmp_path):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    notebook = {"nbformat": 4, "nbformat_minor": 5, "cells": [{"cell_type": "code", "id": "one", "metadata": {}, "source": "", "outputs": [], "execution_count": None}],
-                "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}}
+    notebook = {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "cells": [
+            {
+                "cell_type": "code",
+                "id": "one",
+                "metadata": {},
+                "source": "",
+                "outputs": [],
+                "execution_count": None,
+            }
+        ],
+        "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
+    }
     (tmp_path / "try.ipynb").write_text(json.dumps(notebook))
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "JUPYTER_CONFIG_DIR": str(tmp_path / "config"), "JUPYTER_DATA_DIR": str(tmp_path / "data")}
+    env = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+        "JUPYTER_DATA_DIR": str(tmp_path / "data"),
+    }
     log = open(tmp_path / "lab.log", "w")
-    server = subprocess.Popen([sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--ServerApp.port={port}", "--ServerApp.ip=127.0.0.1",
-                               "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", f"--ServerApp.root_dir={tmp_path}"],
-                              cwd=tmp_path, env=env, stdout=log, stderr=log)
+    server = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--allow-root",
+            f"--ServerApp.port={port}",
+            "--ServerApp.ip=127.0.0.1",
+            "--IdentityProvider.token=",
+            "--ServerApp.disable_check_xsrf=True",
+            f"--ServerApp.root_dir={tmp_path}",
+        ],
+        cwd=tmp_path,
+        env=env,
+        stdout=log,
+        stderr=log,
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(240):
@@ -50,9 +82,19 @@ def lab(tmp_path):
 @pytest.fixture
 def browser():
     from selenium import webdriver
+
     options = webdriver.ChromeOptions()
-    for a in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-              "--disable-sync", "--window-size=1300,1000"):
+    for a in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1300,1000",
+    ):
         options.add_argument(a)
     options.binary_location = shutil.which("chromium")
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
@@ -68,14 +110,33 @@ def test_the_readme_example_in_jupyterlab(lab, browser, tmp_path):
 
     browser.get(f"{lab}/lab/tree/try.ipynb?reset")
     wait = WebDriverWait(browser, 120)
-    editor = wait.until(lambda d: next((e for e in d.find_elements(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell .cm-content") if e.is_displayed()), None))
-    wait.until(lambda d: "Idle" in d.find_element(By.CSS_SELECTOR, "#jp-main-statusbar").text)  # the kernel is up
+    editor = wait.until(
+        lambda d: next(
+            (
+                e
+                for e in d.find_elements(By.CSS_SELECTOR, ".jp-Notebook .jp-CodeCell .cm-content")
+                if e.is_displayed()
+            ),
+            None,
+        )
+    )
+    wait.until(
+        lambda d: "Idle" in d.find_element(By.CSS_SELECTOR, "#jp-main-statusbar").text
+    )  # the kernel is up
     assert not browser.find_elements(By.CSS_SELECTOR, ".jp-Dialog")  # a missing kernel would ask
     editor.click()
     browser.execute_cdp_cmd("Input.insertText", {"text": EXAMPLE + "results"})
     ActionChains(browser).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
-    output = WebDriverWait(browser, 280).until(lambda d: next(
-        (o for o in d.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output") if "recall@5" in o.text and o.find_elements(By.TAG_NAME, "table")), None))
+    output = WebDriverWait(browser, 280).until(
+        lambda d: next(
+            (
+                o
+                for o in d.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output")
+                if "recall@5" in o.text and o.find_elements(By.TAG_NAME, "table")
+            ),
+            None,
+        )
+    )
     browser.save_screenshot(str(tmp_path / "lab.png"))
     text = browser.find_element(By.CSS_SELECTOR, ".jp-Notebook").text
     assert "Error" not in text and "Traceback" not in text
@@ -93,9 +154,34 @@ def test_a_notebook_that_nobody_trusted_still_reads_well(lab, browser, tmp_path,
 
     results = toy_results(documents=2)
     chunks = TokenChunker(40, 10)(results.corpus)
-    shown = [v._repr_html_() for v in (chunks.show(mark=results.gold), chunks.describe(), results.gold, results.leaderboard(), results.budget_curve())]
-    cells = [{"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": f"{i}", "execution_count": 1,
-              "outputs": [{"output_type": "execute_result", "execution_count": 1, "metadata": {}, "data": {"text/html": page, "text/plain": ""}}]} for i, page in enumerate(shown)]
+    shown = [
+        v._repr_html_()
+        for v in (
+            chunks.show(mark=results.gold),
+            chunks.describe(),
+            results.gold,
+            results.leaderboard(),
+            results.budget_curve(),
+        )
+    ]
+    cells = [
+        {
+            "cell_type": "code",
+            "id": f"c{i}",
+            "metadata": {},
+            "source": f"{i}",
+            "execution_count": 1,
+            "outputs": [
+                {
+                    "output_type": "execute_result",
+                    "execution_count": 1,
+                    "metadata": {},
+                    "data": {"text/html": page, "text/plain": ""},
+                }
+            ],
+        }
+        for i, page in enumerate(shown)
+    ]
     notebook = json.loads((tmp_path / "try.ipynb").read_text()) | {"cells": cells}
     (tmp_path / "theirs.ipynb").write_text(json.dumps(notebook))
     settings = tmp_path / "config" / "lab" / "user-settings" / "@jupyterlab" / "apputils-extension"
@@ -103,16 +189,24 @@ def test_a_notebook_that_nobody_trusted_still_reads_well(lab, browser, tmp_path,
     (settings / "themes.jupyterlab-settings").write_text(json.dumps({"theme": theme}))
     tracker = settings.parent / "notebook-extension"
     tracker.mkdir()
-    (tracker / "tracker.jupyterlab-settings").write_text(json.dumps({"windowingMode": "none"}))  # all cells at once
+    (tracker / "tracker.jupyterlab-settings").write_text(
+        json.dumps({"windowingMode": "none"})
+    )  # all cells at once
     browser.get(f"{lab}/lab/tree/theirs.ipynb?reset")
-    WebDriverWait(browser, 120).until(lambda d: d.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output table"))
+    WebDriverWait(browser, 120).until(
+        lambda d: d.find_elements(By.CSS_SELECTOR, ".jp-OutputArea-output table")
+    )
     time.sleep(3)
     browser.save_screenshot(str(tmp_path / "untrusted.png"))
-    found = browser.execute_script("""
+    found = browser.execute_script(
+        """
       const out = [...document.querySelectorAll('.jp-OutputArea-output')], all = (q) => out.flatMap((o) => [...o.querySelectorAll(q)]);
       return {active: all('style, svg, script').length, chunks: new Set(all('span').map((e) => getComputedStyle(e).backgroundColor)).size,
               bars: all('span').filter((e) => e.title.includes('tokens') && e.getBoundingClientRect().height > 20).length, marks: all('b').filter((e) => getComputedStyle(e).textDecorationLine === 'underline').length,
-              text: out.map((o) => o.innerText).join('\\n'), wide: out.filter((o) => o.scrollWidth > o.clientWidth + 1).length};""")
+              text: out.map((o) => o.innerText).join('\\n'), wide: out.filter((o) => o.scrollWidth > o.clientWidth + 1).length};"""  # noqa: E501
+    )
     assert found["active"] == 0 and found["chunks"] >= 5 and found["bars"] >= 3 and found["marks"] >= 7
-    assert results.budget_curve().alt in found["text"] and "tokens of retrieved text" not in found["text"]  # the sentence, and no heap of axis labels
+    assert (
+        results.budget_curve().alt in found["text"] and "tokens of retrieved text" not in found["text"]
+    )  # the sentence, and no heap of axis labels
     assert found["wide"] == 0  # the leaderboard fits beside the open file list at 1,300 pixels

@@ -1,4 +1,5 @@
-"""Law 5: killed at any instant and started again, the demonstration ends with the same table, byte for byte."""
+"""Law 5: killed at any instant and started again, the demonstration ends with the same table, byte for
+byte."""
 
 import os
 import random
@@ -12,13 +13,31 @@ import pytest
 
 from ragbench.core.store import Store, verify
 
-KILLS = int(os.environ.get("RAGBENCH_KILLS", "10"))   # `make test-all` asks for 200
+KILLS = int(os.environ.get("RAGBENCH_KILLS", "10"))  # `make test-all` asks for 200
 SEED = int(os.environ.get("RAGBENCH_KILL_SEED", "20260101"))
 
 
 def start(folder: Path) -> subprocess.Popen:
-    command = [sys.executable, "-c", "from ragbench.apps.cli import app; app()", "demo", "--store", str(folder / "store"), "--out", str(folder / "report.html"), "--csv", str(folder / "quality.csv")]
-    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    command = [
+        sys.executable,
+        "-c",
+        "from ragbench.apps.cli import app; app()",
+        "demo",
+        "--store",
+        str(folder / "store"),
+        "--out",
+        str(folder / "report.html"),
+        "--csv",
+        str(folder / "quality.csv"),
+    ]
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def finish(folder: Path) -> tuple[bytes, float]:
@@ -46,7 +65,8 @@ def test_a_killed_demo_ends_with_the_same_table(tmp_path):
             killed = tmp_path / f"killed-{attempt}"
             killed.mkdir()
         process = start(killed)
-        # the first seconds are imports; work that was finished stays finished, so the kills wander through all the phases
+        # the first seconds are imports; work that was finished stays finished, so the kills wander through
+        # all the phases
         delay = rng.uniform(0.5, 8 + seconds / 6)
         try:
             process.wait(timeout=delay)
@@ -54,8 +74,12 @@ def test_a_killed_demo_ends_with_the_same_table(tmp_path):
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             hits += 1
-            print(f"killed after {delay:.1f} s; artifacts so far: {sum(1 for _ in (killed / 'store').glob('*/*/manifest.json'))}")
-            if (killed / "store").is_dir(): assert verify(Store(killed / "store")) == []  # what is there is whole
+            print(
+                f"killed after {delay:.1f} s; artifacts so far:"
+                f" {sum(1 for _ in (killed / 'store').glob('*/*/manifest.json'))}"
+            )
+            if (killed / "store").is_dir():
+                assert verify(Store(killed / "store")) == []  # what is there is whole
         process.stdout.close()
     assert hits == KILLS
 

@@ -10,9 +10,22 @@ import ragbench as rb
 from ragbench.core.fingerprint import text_hash
 from ragbench.core.vectors import Space
 
-SYSTEMS = rb.grid(rb.System([rb.TokenChunker(120, 20), rb.RecursiveChunker(150)],
-                            [rb.Dense(rb.LSAEmbedder(64)), rb.Lexical(rb.FTS5()), rb.Hybrid(rb.Dense(rb.LSAEmbedder(64)), rb.Lexical(), fuse=[rb.RRF(), rb.MinMax()])]))
-OPTIONS = {"metrics": ["recall@5", "mrr", "ndcg@10", "doc:recall@3"], "budgets": [300, 1000], "rounds": 0, "progress": False}
+SYSTEMS = rb.grid(
+    rb.System(
+        [rb.TokenChunker(120, 20), rb.RecursiveChunker(150)],
+        [
+            rb.Dense(rb.LSAEmbedder(64)),
+            rb.Lexical(rb.FTS5()),
+            rb.Hybrid(rb.Dense(rb.LSAEmbedder(64)), rb.Lexical(), fuse=[rb.RRF(), rb.MinMax()]),
+        ],
+    )
+)
+OPTIONS = {
+    "metrics": ["recall@5", "mrr", "ndcg@10", "doc:recall@3"],
+    "budgets": [300, 1000],
+    "rounds": 0,
+    "progress": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,20 +43,34 @@ def test_permuting_and_renaming_documents_changes_no_byte(data, table, tmp_path,
     corpus, gold = data
     order = np.random.default_rng(seed).permutation(len(corpus))
     name = {d.id: f"{text_hash(d.id + str(seed))[:6]}.txt" for d in corpus}
-    moved = rb.Corpus([rb.Document(name[d.id], d.text, d.pages, d.headings, metadata=d.metadata, format=d.format) for d in (corpus[int(i)] for i in order)])
+    moved = rb.Corpus(
+        [
+            rb.Document(name[d.id], d.text, d.pages, d.headings, metadata=d.metadata, format=d.format)
+            for d in (corpus[int(i)] for i in order)
+        ]
+    )
     renamed = rb.Gold(gold.query_list, tuple(e._replace(doc_id=name[e.doc_id]) for e in gold.evidence_list))
     assert rb.bench(moved, renamed, SYSTEMS, store=tmp_path, **OPTIONS).quality_csv() == table
 
 
 def test_it_does_not_matter_which_copy_the_gold_names(data, tmp_path):
-    """Every document stands there twice: naming the first, the second or both changes no byte, since any copy is the same evidence."""
+    """Every document stands there twice: naming the first, the second or both changes no byte, since any copy
+    is the same evidence."""
     corpus, gold = data
     doubled = rb.Corpus([*corpus, *(rb.Document("copy of " + d.id, d.text) for d in corpus)])
     copies = tuple(e._replace(doc_id="copy of " + e.doc_id) for e in gold.evidence_list)
-    options = OPTIONS | {"metrics": ["recall@5", "mrr", "ndcg@10", "evidence_iou@5", "qrels:recall@5"], "store": tmp_path}
+    options = OPTIONS | {
+        "metrics": ["recall@5", "mrr", "ndcg@10", "evidence_iou@5", "qrels:recall@5"],
+        "store": tmp_path,
+    }
+
     def tables(counted):
-        named = (rb.Gold(gold.query_list, evidence, copies=counted) for evidence in (gold.evidence_list, copies, gold.evidence_list + copies))
+        named = (
+            rb.Gold(gold.query_list, evidence, copies=counted)
+            for evidence in (gold.evidence_list, copies, gold.evidence_list + copies)
+        )
         return [rb.bench(doubled, g, SYSTEMS[:2], **options).quality_csv() for g in named]
+
     assert len(set(tables("all"))) == 1
     assert len(set(tables("first"))) == 3  # where only the named place counts, it does matter
 
@@ -51,6 +78,7 @@ def test_it_does_not_matter_which_copy_the_gold_names(data, tmp_path):
 @dataclass(frozen=True)
 class CountingEmbedder:
     """Counts the texts it embeds in a file, so that other processes are counted too."""
+
     log: str
     max_tokens = None
 
@@ -68,13 +96,19 @@ class CountingEmbedder:
             f.write("".join(f"{text_hash(t)}\n" for t in texts))
         x = np.array([[len(t), t.count("e"), 1.0] for t in texts])
         return rb.Vectors(x / np.linalg.norm(x, axis=1, keepdims=True), self.space)
+
     embed_queries = embed_passages
 
 
 def test_a_grid_embeds_every_distinct_text_once(data, tmp_path):
     corpus, gold = data
     e = CountingEmbedder(str(tmp_path / "log"))
-    chunkers = [rb.RecursiveChunker(100), rb.RecursiveChunker(120), rb.TokenChunker(100), rb.TokenChunker(200)]
+    chunkers = [
+        rb.RecursiveChunker(100),
+        rb.RecursiveChunker(120),
+        rb.TokenChunker(100),
+        rb.TokenChunker(200),
+    ]
     systems = rb.grid(rb.System(chunkers, [rb.Dense(e), rb.Hybrid(rb.Dense(e), rb.Lexical())]))
     rb.bench(corpus, gold, systems, store=tmp_path / "store", **OPTIONS)
     embedded = (tmp_path / "log").read_text().split()
@@ -85,7 +119,13 @@ def test_a_grid_embeds_every_distinct_text_once(data, tmp_path):
 
 
 def _run(folder: str, log: str, start, out) -> None:
-    data, systems = rb.load_dataset("procedures"), [*SYSTEMS, rb.System(rb.RecursiveChunker(100), rb.Dense(CountingEmbedder(log)))]
+    data, systems = (
+        rb.load_dataset("procedures"),
+        [
+            *SYSTEMS,
+            rb.System(rb.RecursiveChunker(100), rb.Dense(CountingEmbedder(log))),
+        ],
+    )
     start.wait(200)
     out.put(rb.bench(*data, systems, store=folder, **OPTIONS).quality_csv())
 
@@ -94,7 +134,9 @@ def test_two_processes_share_a_store(data, table, tmp_path):
     """At the same time, they give the same table as one alone, and no text is embedded by both."""
     context = multiprocessing.get_context("spawn")
     out, start, log = context.Queue(), context.Barrier(2), tmp_path / "log"
-    workers = [context.Process(target=_run, args=(str(tmp_path / "store"), str(log), start, out)) for _ in range(2)]
+    workers = [
+        context.Process(target=_run, args=(str(tmp_path / "store"), str(log), start, out)) for _ in range(2)
+    ]
     for w in workers:
         w.start()
     tables = [out.get(timeout=200) for _ in workers]
@@ -105,4 +147,6 @@ def test_two_processes_share_a_store(data, table, tmp_path):
     assert lines[0][: len(SYSTEMS) + 1] == table.splitlines()
     embedded = log.read_text().split()
     corpus, gold = data
-    assert sorted(embedded) == sorted(text_hash(t) for t in {*rb.RecursiveChunker(100)(corpus).texts} | {q.text for q in gold.query_list})
+    assert sorted(embedded) == sorted(
+        text_hash(t) for t in {*rb.RecursiveChunker(100)(corpus).texts} | {q.text for q in gold.query_list}
+    )

@@ -25,16 +25,40 @@ from ragbench.system.where import allowed_rows
 
 OFF = settings(max_examples=40, deadline=None, derandomize=True)
 RNG = np.random.default_rng(13)
-TEXTS = ["active", "Active", "pump", "valve", "2020", "True", "a, b", "a", "b; c", "c", "pdf", "A4", "it's", ""]
+TEXTS = [
+    "active",
+    "Active",
+    "pump",
+    "valve",
+    "2020",
+    "True",
+    "a, b",
+    "a",
+    "b; c",
+    "c",
+    "pdf",
+    "A4",
+    "it's",
+    "",
+]
 NUMBERS = [0, 1, -3, 2.5, 2020, 2020.0, 10**6]
 
 
 def some_value():
-    one = lambda: (TEXTS[RNG.integers(len(TEXTS))], NUMBERS[RNG.integers(len(NUMBERS))], bool(RNG.integers(2)))[RNG.integers(3)]
+    def one():
+        return (
+            TEXTS[RNG.integers(len(TEXTS))],
+            NUMBERS[RNG.integers(len(NUMBERS))],
+            bool(RNG.integers(2)),
+        )[RNG.integers(3)]
+
     kind = RNG.integers(8)
-    if kind == 0: return None
-    if kind == 1: return datetime.date(2020, 1, 1 + int(RNG.integers(3)))
-    if kind < 5: return [one() for _ in range(RNG.integers(0, 4))]
+    if kind == 0:
+        return None
+    if kind == 1:
+        return datetime.date(2020, 1, 1 + int(RNG.integers(3)))
+    if kind < 5:
+        return [one() for _ in range(RNG.integers(0, 4))]
     return one()
 
 
@@ -49,14 +73,36 @@ def table():
         text = f"Manual {i}\n\npump valve {i % 7} active\n\nSteps\n\nclose the {'pump' if i % 3 else 'valve'}"
         heads = tuple(Heading(1, t, text.index(t), text.index(t) + len(t)) for t in (f"Manual {i}", "Steps"))
         metadata = {f: some_value() for f in FIELDS if RNG.integers(5)}
-        docs.append(Document(f"d{i}.md", text, headings=heads, fields=(Field("name", 0, 8),) if i % 2 else (), metadata=metadata, format=("pdf", "markdown")[i % 2]))
-    spans = [(i, *span) for i, d in enumerate(docs) for span in ((0, 8), (d.text.index("pump"), d.text.index("Steps") - 2), (d.text.index("Steps"), len(d.text)))]
+        docs.append(
+            Document(
+                f"d{i}.md",
+                text,
+                headings=heads,
+                fields=(Field("name", 0, 8),) if i % 2 else (),
+                metadata=metadata,
+                format=("pdf", "markdown")[i % 2],
+            )
+        )
+    spans = [
+        (i, *span)
+        for i, d in enumerate(docs)
+        for span in (
+            (0, 8),
+            (d.text.index("pump"), d.text.index("Steps") - 2),
+            (d.text.index("Steps"), len(d.text)),
+        )
+    ]
     return Chunks(Corpus(docs), *np.array(spans).T)
 
 
 X = np.random.default_rng(5).normal(size=(120, 8)).astype(np.float32)
-MAKERS = {"faiss": lambda: WithMetadata(FaissFlat()), "pgvector": lambda: PgVectorIndex(index=None), "chroma": ChromaIndex,
-          "qdrant": lambda: QdrantIndex(":memory:"), "qdrant-edge": QdrantIndex}
+MAKERS = {
+    "faiss": lambda: WithMetadata(FaissFlat()),
+    "pgvector": lambda: PgVectorIndex(index=None),
+    "chroma": ChromaIndex,
+    "qdrant": lambda: QdrantIndex(":memory:"),
+    "qdrant-edge": QdrantIndex,
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,34 +112,59 @@ def databases():
         index = make()
         built[name] = index.build(X, chunk_metadata(table()))
     yield built
-    for db in built.values(): db.close()
+    for db in built.values():
+        db.close()
     stop_private()
 
 
-VALUES = st.sampled_from([*TEXTS, *NUMBERS, True, False, "2020-01-02", "Manual 3", "Manual 3/Steps", "name", "d3.md", "markdown"])
-LIMITS = st.dictionaries(st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), st.sampled_from(NUMBERS), min_size=1, max_size=2)
-CONDITIONS = st.dictionaries(st.sampled_from([*FIELDS, "section", "field", "meta_format", "meta_doc"]), st.one_of(VALUES, st.lists(VALUES, max_size=3), LIMITS), max_size=2)
+VALUES = st.sampled_from(
+    [*TEXTS, *NUMBERS, True, False, "2020-01-02", "Manual 3", "Manual 3/Steps", "name", "d3.md", "markdown"]
+)
+LIMITS = st.dictionaries(
+    st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), st.sampled_from(NUMBERS), min_size=1, max_size=2
+)
+CONDITIONS = st.dictionaries(
+    st.sampled_from([*FIELDS, "section", "field", "meta_format", "meta_doc"]),
+    st.one_of(VALUES, st.lists(VALUES, max_size=3), LIMITS),
+    max_size=2,
+)
 
 
 def plainly(doc, chunks, row, name):
     "The values of a field, written out once more."
-    if name == "doc": return [doc.id]
-    if name == "format": return [doc.format]
-    if name == "section": return ["Steps" if doc.text[chunks.start[row]:].startswith("Steps") else doc.headings[0].title]
-    if name == "field": return [f.name for f in doc.fields if f.start < chunks.end[row] and chunks.start[row] < f.end]
+    if name == "doc":
+        return [doc.id]
+    if name == "format":
+        return [doc.format]
+    if name == "section":
+        return ["Steps" if doc.text[chunks.start[row] :].startswith("Steps") else doc.headings[0].title]
+    if name == "field":
+        return [f.name for f in doc.fields if f.start < chunks.end[row] and chunks.start[row] < f.end]
     held = doc.metadata.get(name.removeprefix("meta_"))
-    if isinstance(held, list): return held
-    if isinstance(held, datetime.date): return [str(held)]
-    if isinstance(held, str): return [held, *(p.strip() for p in held.replace(";", ",").split(","))]
+    if isinstance(held, list):
+        return held
+    if isinstance(held, datetime.date):
+        return [str(held)]
+    if isinstance(held, str):
+        return [held, *(p.strip() for p in held.replace(";", ",").split(","))]
     return [] if held is None else [held]
 
 
 def holds(held, asked):
-    kind = lambda v: "bool" if isinstance(v, bool) else "text" if isinstance(v, str) else "number"
+    def kind(v):
+        return "bool" if isinstance(v, bool) else "text" if isinstance(v, str) else "number"
+
     if isinstance(asked, dict):
-        ops = {"$gt": lambda a, b: a > b, "$gte": lambda a, b: a >= b, "$lt": lambda a, b: a < b, "$lte": lambda a, b: a <= b}
+        ops = {
+            "$gt": lambda a, b: a > b,
+            "$gte": lambda a, b: a >= b,
+            "$lt": lambda a, b: a < b,
+            "$lte": lambda a, b: a <= b,
+        }
         return all(any(kind(h) == "number" and ops[op](h, v) for h in held) for op, v in asked.items())
-    return any(kind(h) == kind(a) and h == a for h in held for a in (asked if isinstance(asked, list) else [asked]))
+    return any(
+        kind(h) == kind(a) and h == a for h in held for a in (asked if isinstance(asked, list) else [asked])
+    )
 
 
 @OFF
@@ -101,7 +172,10 @@ def holds(held, asked):
 def test_filters_boosts_and_databases_agree(databases, condition):
     chunks = table()
     docs = [chunks.corpus[int(r)] for r in chunks.doc_row]
-    truth = np.array([all(holds(plainly(d, chunks, i, f), v) for f, v in condition.items()) for i, d in enumerate(docs)], dtype=bool)
+    truth = np.array(
+        [all(holds(plainly(d, chunks, i, f), v) for f, v in condition.items()) for i, d in enumerate(docs)],
+        dtype=bool,
+    )
     assert (matching_rows(chunks, condition) == truth).all()
     assert (matching(chunk_metadata(chunks), condition) == truth).all()
     assert allowed_rows(chunks, condition).tolist() == np.flatnonzero(truth).tolist()
@@ -113,36 +187,110 @@ def test_filters_boosts_and_databases_agree(databases, condition):
         assert sorted(rows[rows >= 0].tolist()) == np.flatnonzero(truth).tolist(), name
 
 
-@pytest.mark.parametrize("retrieve", [rb.Dense(rb.LSAEmbedder(8)), rb.Lexical(rb.FTS5()), rb.Lexical(rb.BM25S()), rb.Lexical(rb.FTS5("trigram")), rb.Hybrid(rb.Dense(rb.LSAEmbedder(8)), rb.Lexical())], ids=lambda r: r.label)
+@pytest.mark.parametrize(
+    "retrieve",
+    [
+        rb.Dense(rb.LSAEmbedder(8)),
+        rb.Lexical(rb.FTS5()),
+        rb.Lexical(rb.BM25S()),
+        rb.Lexical(rb.FTS5("trigram")),
+        rb.Hybrid(rb.Dense(rb.LSAEmbedder(8)), rb.Lexical()),
+    ],
+    ids=lambda r: r.label,
+)
 def test_every_retriever_obeys(retrieve):
     chunks = table()
-    chunker = rb.from_function(lambda text: [text[:8], text[text.index("pump"):text.index("Steps") - 2], text[text.index("Steps"):]], identity="three parts")
-    plain = lambda v: str(v) if isinstance(v, datetime.date) else v
-    corpus = Corpus([dataclasses.replace(d, metadata={f: plain(v) for f, v in d.metadata.items()}) for d in chunks.corpus])
+    chunker = rb.from_function(
+        lambda text: [
+            text[:8],
+            text[text.index("pump") : text.index("Steps") - 2],
+            text[text.index("Steps") :],
+        ],
+        identity="three parts",
+    )
+
+    def plain(v):
+        return str(v) if isinstance(v, datetime.date) else v
+
+    corpus = Corpus(
+        [dataclasses.replace(d, metadata={f: plain(v) for f, v in d.metadata.items()}) for d in chunks.corpus]
+    )
     built = rb.System(chunker, retrieve).build(corpus)
-    for condition in ({"tags": "a"}, {"format": "pdf"}, {"doc": ["d3.md", "d4.md"]}, {"year": {"$gte": 1}}, {"section": "Steps", "format": "markdown"}):
+    for condition in (
+        {"tags": "a"},
+        {"format": "pdf"},
+        {"doc": ["d3.md", "d4.md"]},
+        {"year": {"$gte": 1}},
+        {"section": "Steps", "format": "markdown"},
+    ):
         truth = matching_rows(chunks, condition)
         rows = built.search("close the pump or the valve, active manual", k=120, where=condition).rows
         assert sorted(rows[rows >= 0].tolist()) == np.flatnonzero(truth).tolist(), condition
 
 
 def test_front_matter_hides_nothing(tmp_path):
-    (tmp_path / "a.md").write_text("---\ndoc: somebody else\nformat: A4\ntags: [pump, oil]\nassets: P-1, P-2\nbuilt: {by: me}\nnothing: []\n---\n# A\n\nOpen the valve.")
+    (tmp_path / "a.md").write_text(
+        "---\ndoc: somebody else\nformat: A4\ntags: [pump, oil]\nassets: P-1, P-2\nbuilt: {by: me}\nnothing:"
+        " []\n---\n# A\n\nOpen the valve."
+    )
     (tmp_path / "b.md").write_text("# B\n\nOpen the valve, too.")
     built = rb.System(rb.TokenChunker(64, 0), rb.Lexical()).build(rb.load_corpus(tmp_path))
-    found = lambda where: [built.chunks.corpus[int(built.chunks.doc_row[r])].id for r in built.search("valve", where=where).of(0)]
+
+    def found(where):
+        return [
+            built.chunks.corpus[int(built.chunks.doc_row[r])].id
+            for r in built.search("valve", where=where).of(0)
+        ]
+
     assert sorted(found({"format": "markdown"})) == ["a.md", "b.md"] and found({"doc": "b.md"}) == ["b.md"]
-    assert found({"meta_format": "A4"}) == found({"meta_doc": "somebody else"}) == found({"tags": "oil"}) == found({"assets": "P-2"}) == found({"assets": "P-1, P-2"}) == ["a.md"]
+    assert (
+        found({"meta_format": "A4"})
+        == found({"meta_doc": "somebody else"})
+        == found({"tags": "oil"})
+        == found({"assets": "P-2"})
+        == found({"assets": "P-1, P-2"})
+        == ["a.md"]
+    )
     assert found({"format": "A4"}) == found({"tags": "Oil"}) == []
-    for field, why in (("built", "holds nothing that can be compared"), ("nothing", "holds nothing that can be compared"), ("id", "no document has the field 'id'. There is: assets, doc")):
-        with pytest.raises(ConfigError, match=why): built.search("valve", where={field: "x"})
-        with pytest.raises(ConfigError, match=why): rb.System(rb.TokenChunker(64, 0), rb.Lexical(), boosts=Boosts(Boost({field: "in query"}, 1))).build(built.chunks.corpus)
+    for field, why in (
+        ("built", "holds nothing that can be compared"),
+        ("nothing", "holds nothing that can be compared"),
+        ("id", "no document has the field 'id'. There is: assets, doc"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            built.search("valve", where={field: "x"})
+        with pytest.raises(ConfigError, match=why):
+            rb.System(
+                rb.TokenChunker(64, 0), rb.Lexical(), boosts=Boosts(Boost({field: "in query"}, 1))
+            ).build(built.chunks.corpus)
 
 
-@pytest.mark.parametrize("bad", [{"a": {"$ne": 1}}, {"a": {}}, {"a": None}, {"a": object()}, {"a": [{}]}, {"a": float("nan")}, {1: 2}, {"a": {"$gt": "x"}}, {"a": {"$gt": True}}, 3.5, "active", [1.5], object(), [[0, 1]], {"doc": {"$in": ["a"]}}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"a": {"$ne": 1}},
+        {"a": {}},
+        {"a": None},
+        {"a": object()},
+        {"a": [{}]},
+        {"a": float("nan")},
+        {1: 2},
+        {"a": {"$gt": "x"}},
+        {"a": {"$gt": True}},
+        3.5,
+        "active",
+        [1.5],
+        object(),
+        [[0, 1]],
+        {"doc": {"$in": ["a"]}},
+    ],
+)
 def test_what_is_no_condition_is_refused_by_our_errors(bad, databases):
     chunks = table()
-    with pytest.raises((ConfigError, DataError)): allowed_rows(chunks, bad)
-    with pytest.raises((ConfigError, DataError)): Boost(bad, 1.0)
+    with pytest.raises((ConfigError, DataError)):
+        allowed_rows(chunks, bad)
+    with pytest.raises((ConfigError, DataError)):
+        Boost(bad, 1.0)
     for db in databases.values():
-        with pytest.raises((ConfigError, DataError)): db.search(X[:1], 2, where=bad)
+        with pytest.raises((ConfigError, DataError)):
+            db.search(X[:1], 2, where=bad)

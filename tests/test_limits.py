@@ -1,4 +1,5 @@
-"""Files made to take all the time or all the memory there is: each is refused for that, within its limits, and costs no other file."""
+"""Files made to take all the time or all the memory there is: each is refused for that, within its limits,
+and costs no other file."""
 
 import gzip
 import json
@@ -84,7 +85,11 @@ def test_what_meets_a_limit_costs_no_other_file_and_lasts_for_no_other_load(tmp_
     assert [d.id for d in corpus] == ["a.pdf", "c.md", "d.docx"]
     assert [e.source for e in corpus.errors] == ["b.docx"]
     assert "bytes of memory" in corpus.errors[0].reason
-    for most in (800 * MB, 100 * MB, 800 * MB):  # one worker after the other's limit: neither its bound nor its peak is inherited
+    for most in (
+        800 * MB,
+        100 * MB,
+        800 * MB,
+    ):  # one worker after the other's limit: neither its bound nor its peak is inherited
         assert len(load_corpus(tmp_path / "a.pdf", limits=Limits(memory=most))) == 1
 
 
@@ -117,21 +122,19 @@ WORST = {
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORST)
 def test_what_is_read_without_a_worker_is_bounded_by_its_size(tmp_path, name):
-    """The largest file that stays in the user's process, made as bad as it can be for its loader, in a process that dies after 30 s of processor time, or with 300 MB more."""
+    """The largest file that stays in the user's process, made as bad as it can be for its loader, in a
+    process that dies after 30 s of processor time, or with 300 MB more."""
     made = WORST[name](SMALL)
     (tmp_path / name).write_bytes(made if isinstance(made, bytes) else made.encode())
     assert (tmp_path / name).stat().st_size <= SMALL
     code = (
-        "import sys, resource\n"
-        "import yaml, charset_normalizer\n"
-        "from ragbench.ingest.load import load_corpus\n"
-        "from ragbench.ingest.memory import address_space\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))\n"
-        "size = address_space()[0]\n"
-        "if size: resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\n"
-        "corpus = load_corpus(sys.argv[1])\n"
-        "import threading, ragbench.ingest.workers as w\n"
-        "print(len(corpus) + len(corpus.errors), len(w.RESERVE.kept), [e.reason for e in corpus.errors if 'mistake' in e.reason])"
+        "import sys, resource\nimport yaml, charset_normalizer\nfrom ragbench.ingest.load import"
+        " load_corpus\nfrom ragbench.ingest.memory import"
+        " address_space\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\nsize = address_space()[0]\nif"
+        " size: resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\ncorpus ="
+        " load_corpus(sys.argv[1])\nimport threading, ragbench.ingest.workers as w\nprint(len(corpus) +"
+        " len(corpus.errors), len(w.RESERVE.kept), [e.reason for e in corpus.errors if 'mistake' in"
+        " e.reason])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-500:]
@@ -142,33 +145,63 @@ def test_what_is_read_without_a_worker_is_bounded_by_its_size(tmp_path, name):
 
 @pytest.mark.faults
 def test_a_page_that_takes_its_reader_too_long_costs_that_page(site):
-    site.pages |= {"/": html("Home", "/slow", "/good"), "/slow": hostile.html_of_attributes(80_000), "/good": html("Good")}
+    site.pages |= {
+        "/": html("Home", "/slow", "/good"),
+        "/slow": hostile.html_of_attributes(80_000),
+        "/good": html("Good"),
+    }
     for load in (load_url, load_corpus):
-        corpus = load(site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(seconds=8, bytes=10 * MB))
+        corpus = load(
+            site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(seconds=8, bytes=10 * MB)
+        )
         assert [d.metadata["title"] for d in corpus] == ["Home", "Good"]
-        assert [(e.source, e.reason) for e in corpus.errors] == [(site.url + "/slow", "it took longer than 8 seconds")]
+        assert [(e.source, e.reason) for e in corpus.errors] == [
+            (site.url + "/slow", "it took longer than 8 seconds")
+        ]
 
 
 @needs_bound
 @pytest.mark.faults
 def test_pages_and_files_on_the_web_have_their_memory(site):
-    docx = (200, {"Content-Type": "application/vnd.openxmlformats-officedocument.wordprocessingml.document"}, hostile.docx_of_paragraphs(3_000_000))
-    site.pages |= {"/": html("Home", "/large", "/word", "/good"), "/large": hostile.html_of_paragraphs(), "/word": docx, "/good": html("Good")}
-    corpus = load_corpus(site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(seconds=300, bytes=50 * MB, memory=100 * MB))
+    docx = (
+        200,
+        {"Content-Type": "application/vnd.openxmlformats-officedocument.wordprocessingml.document"},
+        hostile.docx_of_paragraphs(3_000_000),
+    )
+    site.pages |= {
+        "/": html("Home", "/large", "/word", "/good"),
+        "/large": hostile.html_of_paragraphs(),
+        "/word": docx,
+        "/good": html("Good"),
+    }
+    corpus = load_corpus(
+        site.url,
+        delay=0,
+        allow_private=True,
+        max_depth=1,
+        limits=Limits(seconds=300, bytes=50 * MB, memory=100 * MB),
+    )
     assert [d.metadata["title"] for d in corpus] == ["Home", "Good"]
     assert [e.source.removeprefix(site.url) for e in corpus.errors] == ["/large", "/word"]
-    assert {e.reason for e in corpus.errors} == {"it takes more than 100,000,000 bytes of memory. Raise Limits(memory=…)"}
+    assert {e.reason for e in corpus.errors} == {
+        "it takes more than 100,000,000 bytes of memory. Raise Limits(memory=…)"
+    }
 
 
 @needs_bound
 @pytest.mark.faults
 @pytest.mark.parametrize("header", ["gzip, gzip", "gzip, deflate", "gzip,gzip,gzip"])
 def test_a_bomb_on_the_web_is_never_unpacked(site, header):
-    """However often it is wrapped, it is refused in a process that may not take 60 MB more: the spaces would take 200, several times over."""
+    """However often it is wrapped, it is refused in a process that may not take 60 MB more: the spaces would
+    take 200, several times over."""
     import zlib
 
     body = hostile.gzip_twice(200 * MB)
-    body = {"gzip, gzip": body, "gzip, deflate": zlib.compress(gzip.decompress(body)), "gzip,gzip,gzip": gzip.compress(body)}[header]
+    body = {
+        "gzip, gzip": body,
+        "gzip, deflate": zlib.compress(gzip.decompress(body)),
+        "gzip,gzip,gzip": gzip.compress(body),
+    }[header]
     assert len(body) < 2_000
     site.pages["/"] = (200, {"Content-Encoding": header}, body)
     code = (
@@ -190,10 +223,27 @@ def test_codings_of_any_kind_give_the_page_or_a_reason(site):
 
     page = html("Docs")
     raw = zlib.compressobj(wbits=-15)
-    good = {"/gzip": ("gzip", gzip.compress(page)), "/x": ("x-gzip", gzip.compress(page)), "/twice": ("gzip, gzip", gzip.compress(gzip.compress(page))), "/zlib": ("deflate", zlib.compress(page)),
-            "/raw": ("deflate", raw.compress(page) + raw.flush()), "/members": ("gzip", gzip.compress(page[:50]) + gzip.compress(page[50:])), "/charset": ("utf-8", page), "/identity": ("identity", page)}  # fmt: skip
-    bad = {"/br": ("br", page), "/zstd": ("gzip, zstd", page), "/cut": ("gzip", gzip.compress(page)[:-30]), "/wrong": ("deflate", b"\xff" + page), "/often": (", ".join(["gzip"] * 9), page)}
-    site.pages |= {path: (200, {"Content-Encoding": coding}, body) for path, (coding, body) in (good | bad).items()} | {"/": html("Home", *good, *bad)}
+    good = {
+        "/gzip": ("gzip", gzip.compress(page)),
+        "/x": ("x-gzip", gzip.compress(page)),
+        "/twice": ("gzip, gzip", gzip.compress(gzip.compress(page))),
+        "/zlib": ("deflate", zlib.compress(page)),
+        # fmt: skip
+        "/raw": ("deflate", raw.compress(page) + raw.flush()),
+        "/members": ("gzip", gzip.compress(page[:50]) + gzip.compress(page[50:])),
+        "/charset": ("utf-8", page),
+        "/identity": ("identity", page),
+    }
+    bad = {
+        "/br": ("br", page),
+        "/zstd": ("gzip, zstd", page),
+        "/cut": ("gzip", gzip.compress(page)[:-30]),
+        "/wrong": ("deflate", b"\xff" + page),
+        "/often": (", ".join(["gzip"] * 9), page),
+    }
+    site.pages |= {
+        path: (200, {"Content-Encoding": coding}, body) for path, (coding, body) in (good | bad).items()
+    } | {"/": html("Home", *good, *bad)}
     corpus = load_url(site.url, delay=0, allow_private=True, max_depth=1)
     assert [d.id.removeprefix(site.url) for d in corpus] == ["/", *good]
     assert [e.source.removeprefix(site.url) for e in corpus.errors] == list(bad)
@@ -205,13 +255,22 @@ def test_codings_of_any_kind_give_the_page_or_a_reason(site):
 @pytest.mark.parametrize("number", [9, 15])
 def test_a_worker_ends_with_its_parent_even_inside_c(tmp_path, number):
     (tmp_path / "a.html").write_bytes(hostile.html_of_attributes())
-    code = "import sys; from ragbench.ingest.load import load_corpus; print('go', flush=True); load_corpus(sys.argv[1])"
+    code = (
+        "import sys; from ragbench.ingest.load import load_corpus; print('go', flush=True);"
+        " load_corpus(sys.argv[1])"
+    )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a.html")], stdout=subprocess.PIPE)
     parent.stdout.readline()
 
     def children():
-        return [int(p) for p in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()] or [
-            int(p) for t in Path(f"/proc/{parent.pid}/task").iterdir() for p in (t / "children").read_text().split()]  # fmt: skip
+        return [
+            int(p) for p in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        ] or [
+            # fmt: skip
+            int(p)
+            for t in Path(f"/proc/{parent.pid}/task").iterdir()
+            for p in (t / "children").read_text().split()
+        ]
 
     for _ in range(200):
         if found := children():
@@ -252,7 +311,11 @@ def test_what_a_killed_visit_left_is_swept_by_the_next(site, tmp_path):
     )
     left = lambda: [p.name for p in tmp_path.iterdir() if p.name.startswith("ragbench-")]  # noqa: E731
     for way, remains in (("die", 1), ("go on", 0)):
-        subprocess.run([sys.executable, "-c", code, site.url, way], env=os.environ | {"TMPDIR": str(tmp_path)}, capture_output=True)
+        subprocess.run(
+            [sys.executable, "-c", code, site.url, way],
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+            capture_output=True,
+        )
         assert len(left()) == remains, way
 
 
@@ -265,7 +328,9 @@ def test_an_engine_of_a_notebook_is_used_here_and_that_is_said(tmp_path, caplog)
         "class Engine:\n    def read(self, page): return []\n"
         "from ragbench.ingest.load import load_corpus\nprint(len(load_corpus(sys.argv[1], ocr=Engine())))"
     )
-    said = subprocess.run([sys.executable, str(script), str(tmp_path / "a.pdf")], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "a.pdf")], capture_output=True, text=True, check=True
+    ).stdout
     assert "nothing bounds their seconds and memory" in said
     assert said.split()[-1] == "1"
 

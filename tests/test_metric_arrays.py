@@ -1,4 +1,5 @@
-"""Metrics on arrays against ranx and trec_eval: graded judgements with holes, equal scores, short runs and empty ones."""
+"""Metrics on arrays against ranx and trec_eval: graded judgements with holes, equal scores, short runs and
+empty ones."""
 
 import numpy as np
 import pytest
@@ -15,10 +16,45 @@ from ragbench.evaluate.units import judge
 
 CORPUS = Corpus([Document(f"d{i:02}", f"text number {i}") for i in range(14)])
 CHUNKS = Chunks(CORPUS, np.arange(14), np.zeros(14), np.full(14, 4))
-TREC = {"recall@5": "recall_5", "precision@10": "P_10", "mrr": "recip_rank", "map": "map", "ndcg": "ndcg", "ndcg@10": "ndcg_cut_10", "hit_rate@5": "success_5",
-        "r-precision": "Rprec", "map@10": "map_cut_10", "bpref": "bpref"}
-RANX = ["recall@3", "recall", "hit_rate@2", "hits@4", "precision", "precision@5", "f1", "f1@3", "r-precision", "mrr", "mrr@2", "map", "map@4", "dcg", "dcg@3", "dcg_burges@4", "ndcg",
-        "ndcg@3", "ndcg_burges", "ndcg_burges@5", "rbp.80", "rbp.95", "recall@3-l2", "ndcg@5-l2", "r-precision-l2"]
+TREC = {
+    "recall@5": "recall_5",
+    "precision@10": "P_10",
+    "mrr": "recip_rank",
+    "map": "map",
+    "ndcg": "ndcg",
+    "ndcg@10": "ndcg_cut_10",
+    "hit_rate@5": "success_5",
+    "r-precision": "Rprec",
+    "map@10": "map_cut_10",
+    "bpref": "bpref",
+}
+RANX = [
+    "recall@3",
+    "recall",
+    "hit_rate@2",
+    "hits@4",
+    "precision",
+    "precision@5",
+    "f1",
+    "f1@3",
+    "r-precision",
+    "mrr",
+    "mrr@2",
+    "map",
+    "map@4",
+    "dcg",
+    "dcg@3",
+    "dcg_burges@4",
+    "ndcg",
+    "ndcg@3",
+    "ndcg_burges",
+    "ndcg_burges@5",
+    "rbp.80",
+    "rbp.95",
+    "recall@3-l2",
+    "ndcg@5-l2",
+    "r-precision-l2",
+]
 
 
 @st.composite
@@ -31,11 +67,21 @@ def pools(draw):
             grades[next(iter(grades))] = 1
         evidence += [Evidence(f"q{q}", f"d{d:02}", 0, 4, g) for d, g in grades.items() if g]
         wanting += [(f"q{q}", f"d{d:02}") for d, g in grades.items() if not g]
-    gold = Gold(tuple(Query(f"q{q}", "?") for q in range(n)), tuple(evidence), "document", nonrelevant=tuple(wanting))
+    gold = Gold(
+        tuple(Query(f"q{q}", "?") for q in range(n)), tuple(evidence), "document", nonrelevant=tuple(wanting)
+    )
     lists = []
     for q in range(n):
         scores = draw(st.dictionaries(st.integers(0, 13), st.integers(0, 3), max_size=14))
-        lists.append(rank(np.array(list(scores.values()), float), np.array(list(scores), np.int64), np.uint64(q), CHUNKS.text_hashes, 14))
+        lists.append(
+            rank(
+                np.array(list(scores.values()), float),
+                np.array(list(scores), np.int64),
+                np.uint64(q),
+                CHUNKS.text_hashes,
+                14,
+            )
+        )
     scores, rows = pad(lists, 14)
     return gold, Run(tuple(f"q{q}" for q in range(n)), rows, scores)
 
@@ -47,11 +93,24 @@ def test_arrays_agree_with_trec_eval(pool):
     gold, run = pool
     ours = array_metrics(judge(gold, CORPUS, CHUNKS, run), list(TREC))
     qrels = gold.to_qrels(CHUNKS).to_dict()
-    answers = {q: {CORPUS[int(r)].id: float(-i) for i, r in enumerate(run.of(n))} for n, q in enumerate(run.query_ids) if len(run.of(n))}  # an empty one crashes it
-    theirs = pytrec_eval.RelevanceEvaluator(qrels, {"recall", "P", "recip_rank", "map", "ndcg", "ndcg_cut", "success", "Rprec", "map_cut", "bpref"}).evaluate(answers) if answers else {}
+    answers = {
+        q: {CORPUS[int(r)].id: float(-i) for i, r in enumerate(run.of(n))}
+        for n, q in enumerate(run.query_ids)
+        if len(run.of(n))
+    }  # an empty one crashes it
+    theirs = (
+        pytrec_eval.RelevanceEvaluator(
+            qrels,
+            {"recall", "P", "recip_rank", "map", "ndcg", "ndcg_cut", "success", "Rprec", "map_cut", "bpref"},
+        ).evaluate(answers)
+        if answers
+        else {}
+    )
     for name, trec in TREC.items():
         for i, q in enumerate(gold.answerable):
-            wanted = theirs.get(q.query_id, {}).get(trec, 0.0)      # trec_eval leaves out a query that found nothing; here it scores 0
+            wanted = theirs.get(q.query_id, {}).get(
+                trec, 0.0
+            )  # trec_eval leaves out a query that found nothing; here it scores 0
             assert ours[name][i] == pytest.approx(wanted, abs=1e-12), (name, q.query_id)
 
 
@@ -64,7 +123,9 @@ def test_arrays_agree_with_ranx(pool):
     for name in RANX:
         m = parse_metric(name)
         assert m.name not in HOLES
-        theirs = ranx_scores(judged.units, judged.lists(m.k), [m.ranx(judged.cut(m.k))])[m.ranx(judged.cut(m.k))]
+        theirs = ranx_scores(judged.units, judged.lists(m.k), [m.ranx(judged.cut(m.k))])[
+            m.ranx(judged.cut(m.k))
+        ]
         np.testing.assert_allclose(ours[name], theirs, rtol=0, atol=1e-12, err_msg=name)
 
 

@@ -14,7 +14,11 @@ from ragbench.ingest.layout import page_pieces
 from ragbench.ingest.ocr import ENDPOINT, KEY, AzureRead, Tesseract, azure_lines, ocr_engine, ocr_pdf_page
 
 HEADING = "3 Start-up of the pump"
-BODY = ["The lube oil pump is started before the machine turns.", "Liquid in the sight glass is a reason to stop at once.", "Spare elements of the filter are kept in the store."]
+BODY = [
+    "The lube oil pump is started before the machine turns.",
+    "Liquid in the sight glass is a reason to stop at once.",
+    "Spare elements of the filter are kept in the store.",
+]
 
 
 def scan(dpi: int = 200) -> pymupdf.Document:
@@ -93,18 +97,40 @@ def service(monkeypatch):
         s.server.server_close()
 
 
-ACCEPTED = (202, {"Operation-Location": "{home}/documentintelligence/documentModels/prebuilt-read/analyzeResults/7?api-version=2024-11-30"}, {})
+ACCEPTED = (
+    202,
+    {
+        "Operation-Location": (
+            "{home}/documentintelligence/documentModels/prebuilt-read/analyzeResults/7?api-version=2024-11-30"
+        )
+    },
+    {},
+)
 
 
 def test_the_conversation_with_azure(service):
-    lines = [{"content": text, "polygon": [1.0, y, 4.0, y, 4.0, y + 0.15, 1.0, y + 0.15]} for text, y in zip(BODY, (1.6, 1.8, 2.0), strict=True)]
-    result = {"pages": [{"pageNumber": 1, "unit": "inch", "width": 595 / 72, "height": 842 / 72, "lines": lines}]}
-    azure = service((503, {"Retry-After": "0"}, {}), ACCEPTED, (200, {}, {"status": "notStarted"}), (200, {}, {"status": "succeeded", "analyzeResult": result}))
+    lines = [
+        {"content": text, "polygon": [1.0, y, 4.0, y, 4.0, y + 0.15, 1.0, y + 0.15]}
+        for text, y in zip(BODY, (1.6, 1.8, 2.0), strict=True)
+    ]
+    result = {
+        "pages": [{"pageNumber": 1, "unit": "inch", "width": 595 / 72, "height": 842 / 72, "lines": lines}]
+    }
+    azure = service(
+        (503, {"Retry-After": "0"}, {}),
+        ACCEPTED,
+        (200, {}, {"status": "notStarted"}),
+        (200, {}, {"status": "succeeded", "analyzeResult": result}),
+    )
     found = ocr_pdf_page(scan()[0], "azure")
     assert [line.text for line in found] == BODY
     assert [round(v) for v in found[0][:4]] == [72, 115, 288, 126]
-    (first, second, poll, _) = azure.asked
-    assert first[1] == second[1] == "/documentintelligence/documentModels/prebuilt-read:analyze?api-version=2024-11-30"
+    first, second, poll, _ = azure.asked
+    assert (
+        first[1]
+        == second[1]
+        == "/documentintelligence/documentModels/prebuilt-read:analyze?api-version=2024-11-30"
+    )
     assert poll[:2] == ("GET", ACCEPTED[1]["Operation-Location"].removeprefix("{home}"))
     assert {asked[2]["Ocp-Apim-Subscription-Key"] for asked in azure.asked} == {"a-secret"}
     assert list(json.loads(first[3])) == ["base64Source"]
@@ -123,7 +149,7 @@ def test_the_key_goes_to_its_own_host_only(service):
 
 @pytest.mark.parametrize(("answers", "error", "words"), [
     ([(401, {}, {})], ConfigError, "refused the key"),
-    ([(400, {}, {"error": {"code": "InvalidContent", "message": "corrupt"}})], Refused, "InvalidContent: corrupt"),
+    ([(400, {}, {"error": {"code": "InvalidContent", "message": "corrupt"}})], Refused, "InvalidContent: corrupt"),  # noqa: E501
     ([(404, {}, {})], Refused, "status 404"),
     ([ACCEPTED, (200, {}, {"status": "running"})], Refused, "took too long"),
     ([ACCEPTED, (200, {}, {"status": "failed", "error": {"code": "Oops"}})], Refused, "Oops"),

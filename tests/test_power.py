@@ -1,4 +1,5 @@
-"""The smallest detectable difference is a promise about power: kept roughly where enough questions differ, not made where they do not."""
+"""The smallest detectable difference is a promise about power: kept roughly where enough questions differ,
+not made where they do not."""
 
 import numpy as np
 import pytest
@@ -19,15 +20,28 @@ def test_where_it_is_said_it_nearly_holds(name):
     draw, found = SHAPES[name], []
     for sample in range(12):
         d = draw(np.random.default_rng([71, sample]), 150, 0.02)
-        if (d != 0).sum() < FEWEST_DIFFERENT: continue
-        found.append(np.mean(sign_flip_p(draw(np.random.default_rng([72, sample]), (150, 60), minimal_detectable_difference(d))) <= 0.05))
+        if (d != 0).sum() < FEWEST_DIFFERENT:
+            continue
+        found.append(
+            np.mean(
+                sign_flip_p(
+                    draw(np.random.default_rng([72, sample]), (150, 60), minimal_detectable_difference(d))
+                )
+                <= 0.05
+            )
+        )
     assert 0.62 <= np.mean(found) <= 0.95, (name, found)
 
 
 def test_where_few_questions_differ_nothing_is_promised():
-    """Sixty questions, nine of which differ: the formula's difference was found in 57 % of studies, and called four times in five."""
+    """Sixty questions, nine of which differ: the formula's difference was found in 57 % of studies, and
+    called four times in five."""
     d = np.zeros(60)
     d[:9] = np.random.default_rng(73).normal(0, 0.4, 9)
-    assert detectable_words(d) == "only 9 questions tell them apart, too few to say how large a true difference would have been found"
+    assert (
+        detectable_words(d)
+        == "only 9 questions tell them apart, too few to say how large a true difference would have been"
+        " found"
+    )
     assert "about four times in five" in detectable_words(np.random.default_rng(74).normal(0, 0.4, 60))
     assert "groups tell them apart" in detectable_words(np.repeat(d, 3), clusters=np.repeat(np.arange(60), 3))

@@ -12,7 +12,7 @@ import pytest
 from ragbench.core.processes import left_behind, temporary_folder
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-STUCK = "__import__('re').match('(a+)+$', 'a' * 60 + 'b')"      # C code that holds Python's lock for hours
+STUCK = "__import__('re').match('(a+)+$', 'a' * 60 + 'b')"  # C code that holds Python's lock for hours
 
 
 def gone(pid: int, seconds: float = 20) -> bool:
@@ -28,7 +28,13 @@ def gone(pid: int, seconds: float = 20) -> bool:
 
 def started(code: str) -> tuple[subprocess.Popen, list[str]]:
     """A parent, and what it said in its first line."""
-    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
     return parent, parent.stdout.readline().split()
 
 
@@ -63,7 +69,7 @@ p = []
 t = threading.Thread(target=start); t.start(); t.join()
 p[0].stdout.readline(); time.sleep(.5)
 print(p[0].pid, flush=True); time.sleep(60)
-""")
+""")  # noqa: E501
     assert not gone(int(pid), 1)
     parent.kill(), parent.wait(), parent.stdout.close()
     assert gone(int(pid))
@@ -79,13 +85,14 @@ from ragbench.index import pgserver
 pgserver.private_database()
 folder = pgserver.private_server().pgdata.parent
 print((folder / "data" / "postmaster.pid").read_text().split()[0], pgserver._GUARDS[folder].pid, folder, flush=True); time.sleep(60)
-""")
+""")  # noqa: E501
     if kill_the_guard:
         os.kill(int(guard), signal.SIGKILL)
     parent.kill(), parent.wait(), parent.stdout.close()
-    if kill_the_guard:                                               # then the next one sweeps
+    if kill_the_guard:  # then the next one sweeps
         assert Path(folder).is_dir()
         from ragbench.index.pgserver import PREFIX, private_database, stop_private
+
         assert Path(folder) in left_behind(PREFIX)
         private_database()
         stop_private()
@@ -98,10 +105,17 @@ print((folder / "data" / "postmaster.pid").read_text().split()[0], pgserver._GUA
 
 
 def test_only_folders_of_the_dead_are_swept(tmp_path):
-    child = f"from ragbench.core.processes import temporary_folder; import os; print(temporary_folder('ragbench-x-', {str(tmp_path)!r}), flush=True);"
-    dead = Path(subprocess.run([sys.executable, "-c", child + "os.kill(os.getpid(), 9)"], capture_output=True, text=True).stdout.strip())
+    child = (
+        "from ragbench.core.processes import temporary_folder; import os;"
+        f" print(temporary_folder('ragbench-x-', {str(tmp_path)!r}), flush=True);"
+    )
+    dead = Path(
+        subprocess.run(
+            [sys.executable, "-c", child + "os.kill(os.getpid(), 9)"], capture_output=True, text=True
+        ).stdout.strip()
+    )
     living, (other,) = started(child + "import time; time.sleep(60)")
-    foreign = tmp_path / "ragbench-x-00000000-1-abcdabcd"             # of another machine
+    foreign = tmp_path / "ragbench-x-00000000-1-abcdabcd"  # of another machine
     foreign.mkdir()
     mine = temporary_folder("ragbench-x-", tmp_path)
     assert [p.exists() for p in (dead, Path(other), foreign, mine)] == [False, True, True, True]
@@ -112,5 +126,16 @@ def test_only_folders_of_the_dead_are_swept(tmp_path):
 
 
 def test_a_process_that_ends_in_the_ordinary_way_leaves_nothing(tmp_path):
-    done = subprocess.run([sys.executable, "-c", f"from ragbench.core.processes import temporary_folder; print(temporary_folder('ragbench-x-', {str(tmp_path)!r}))"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            (
+                "from ragbench.core.processes import temporary_folder; print(temporary_folder('ragbench-x-',"
+                f" {str(tmp_path)!r}))"
+            ),
+        ],
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() and not list(tmp_path.iterdir())

@@ -12,8 +12,14 @@ EXAMPLE = next(block for block in re.findall(r"```python\n(.*?)```", README, re.
 
 
 def test_the_example_runs_as_printed(tmp_path):
-    done = subprocess.run([sys.executable, "-c", EXAMPLE], cwd=tmp_path, capture_output=True, text=True, timeout=280,
-                          env=os.environ | {"HF_HUB_OFFLINE": "1"})
+    done = subprocess.run(
+        [sys.executable, "-c", EXAMPLE],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+    )
     assert done.returncode == 0, done.stderr
     assert "recall@5" in done.stdout
     assert (tmp_path / "report.html").stat().st_size > 10_000
@@ -36,7 +42,11 @@ def test_its_make_targets_exist():
 
 def test_completion_knows_the_public_names():
     import jedi
+
     names = {c.name for c in jedi.Script("from ragbench import ", path=str(ROOT / "x.py")).complete()}
     assert {"TokenChunker", "bench", "grid", "load_corpus", "Results"} <= names
-    fields = {c.name for c in jedi.Script("import ragbench\nragbench.TokenChunker(5).", path=str(ROOT / "x.py")).complete()}
+    fields = {
+        c.name
+        for c in jedi.Script("import ragbench\nragbench.TokenChunker(5).", path=str(ROOT / "x.py")).complete()
+    }
     assert {"size", "overlap", "tokenizer"} <= fields

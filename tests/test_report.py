@@ -1,4 +1,5 @@
-"""The report keeps to itself, survives hostile text, repeats its numbers, and calls nobody a winner without a test."""
+"""The report keeps to itself, survives hostile text, repeats its numbers, and calls nobody a winner without a
+test."""
 
 import html
 import json
@@ -70,14 +71,36 @@ def page(results, tmp_path_factory) -> str:
 
 def hostile(results: Results) -> Results:
     """The same results where every string that a stranger could choose is an attack."""
-    documents = [Document(f"{d.id}{EVIL}", EVIL + d.text[len(EVIL):], d.pages, tuple(h._replace(title=EVIL) for h in d.headings)) for d in results.corpus]
+    documents = [
+        Document(
+            f"{d.id}{EVIL}",
+            EVIL + d.text[len(EVIL) :],
+            d.pages,
+            tuple(h._replace(title=EVIL) for h in d.headings),
+        )
+        for d in results.corpus
+    ]
     corpus = Corpus(documents, errors=[(EVIL, EVIL)])
-    gold = replace(results.gold,
-                   query_list=tuple(q._replace(text=q.text + EVIL, tags=(EVIL,), answer=EVIL) for q in results.gold.query_list),
-                   evidence_list=tuple(e._replace(doc_id=e.doc_id + EVIL) for e in results.gold.evidence_list))
-    systems = [replace(s, name=s.name + EVIL, config=EVIL, chunks=Chunks(corpus, s.chunks.doc_row, s.chunks.start, s.chunks.end, EVIL)) for s in results.systems]
+    gold = replace(
+        results.gold,
+        query_list=tuple(
+            q._replace(text=q.text + EVIL, tags=(EVIL,), answer=EVIL) for q in results.gold.query_list
+        ),
+        evidence_list=tuple(e._replace(doc_id=e.doc_id + EVIL) for e in results.gold.evidence_list),
+    )
+    systems = [
+        replace(
+            s,
+            name=s.name + EVIL,
+            config=EVIL,
+            chunks=Chunks(corpus, s.chunks.doc_row, s.chunks.start, s.chunks.end, EVIL),
+        )
+        for s in results.systems
+    ]
     latency = {k + EVIL: v for k, v in results.latency_ms.items()}
-    return replace(results, corpus=corpus, gold=gold, systems=systems, latency_ms=latency, manifest={EVIL: {EVIL: EVIL}})
+    return replace(
+        results, corpus=corpus, gold=gold, systems=systems, latency_ms=latency, manifest={EVIL: {EVIL: EVIL}}
+    )
 
 
 def test_hostile_text_stays_text(results, tmp_path):
@@ -96,7 +119,11 @@ def test_hostile_text_stays_text(results, tmp_path):
 
 def test_hostile_text_stays_text_in_notebooks(results):
     attacked = hostile(results)
-    for shown in (attacked._repr_html_(), attacked.budget_curve()._repr_html_(), attacked.pareto()._repr_html_()):
+    for shown in (
+        attacked._repr_html_(),
+        attacked.budget_curve()._repr_html_(),
+        attacked.pareto()._repr_html_(),
+    ):
         assert "<img" not in shown
         assert "<svg onload" not in shown
 
@@ -135,7 +162,9 @@ def test_manifest_repeats_the_table(results, page):
     assert toy_results(seed=seed).quality_csv() == made["quality_csv"]  # what made them makes them again
     means = {line.split(",")[0]: float(line.split(",")[1]) for line in made["quality_csv"].splitlines()[1:]}
     board = next(t for t in found.tables if "recall@5 [95 %]" in t[0])
-    assert {row[1]: float(row[2].split()[0]) for row in board[1:]} == {k: pytest.approx(v, abs=5e-4) for k, v in means.items()}
+    assert {row[1]: float(row[2].split()[0]) for row in board[1:]} == {
+        k: pytest.approx(v, abs=5e-4) for k, v in means.items()
+    }
 
 
 def test_every_question_is_in_the_static_table(results, page):
@@ -156,16 +185,27 @@ def test_passages_are_the_chunks(results):
             system = results.systems[s]
             for hit, row in zip(hits, system.run.of(i)[:5], strict=True):
                 doc, start, end, *_ = data["chunks"][hit]
-                (a, _b), text = next((k, v) for k, v in segments[doc].items() if k[0] <= start and end <= k[1])
-                assert text[start - a:end - a] == system.chunks.text(int(row))
+                (a, _b), text = next(
+                    (k, v) for k, v in segments[doc].items() if k[0] <= start and end <= k[1]
+                )
+                assert text[start - a : end - a] == system.chunks.text(int(row))
 
 
 def test_quality_csv_does_not_depend_on_order_of_keys(results):
     rng = random.Random(0)
     for _ in range(5):
-        systems = [replace(s, scores=dict(rng.sample(list(s.scores.items()), len(s.scores))), facts=dict(reversed(s.facts.items()))) for s in results.systems]
+        systems = [
+            replace(
+                s,
+                scores=dict(rng.sample(list(s.scores.items()), len(s.scores))),
+                facts=dict(reversed(s.facts.items())),
+            )
+            for s in results.systems
+        ]
         latency = dict(rng.sample(list(results.latency_ms.items()), len(results)))
-        again = replace(results, systems=systems, latency_ms=latency, manifest=dict(reversed(results.manifest.items())))
+        again = replace(
+            results, systems=systems, latency_ms=latency, manifest=dict(reversed(results.manifest.items()))
+        )
         assert again.quality_csv().encode() == results.quality_csv().encode()
     assert "ms" not in results.quality_csv().splitlines()[0]
 
@@ -185,11 +225,32 @@ def with_scores(results: Results, columns: dict[str, np.ndarray]) -> Results:
 
 def test_a_winner_is_marked_only_if_the_test_says_so(results, tmp_path):
     rng = np.random.default_rng(11)
-    base = rng.uniform(.2, .7, results.n)
-    clear = with_scores(results, {"low": base, "middle": base + rng.normal(0, .02, results.n), "high": base + .2 + rng.normal(0, .05, results.n)})
-    noisy = with_scores(results, {"low": base, "middle": base + rng.normal(0, .2, results.n), "high": base + .01 + rng.normal(0, .2, results.n)})
+    base = rng.uniform(0.2, 0.7, results.n)
+    clear = with_scores(
+        results,
+        {
+            "low": base,
+            "middle": base + rng.normal(0, 0.02, results.n),
+            "high": base + 0.2 + rng.normal(0, 0.05, results.n),
+        },
+    )
+    noisy = with_scores(
+        results,
+        {
+            "low": base,
+            "middle": base + rng.normal(0, 0.2, results.n),
+            "high": base + 0.01 + rng.normal(0, 0.2, results.n),
+        },
+    )
     # the first beats the last by far, but not the runner-up
-    close = with_scores(results, {"low": base - .2 + rng.normal(0, .05, results.n), "middle": base, "high": base + .001 * rng.choice([-1., 1.1], results.n)})
+    close = with_scores(
+        results,
+        {
+            "low": base - 0.2 + rng.normal(0, 0.05, results.n),
+            "middle": base,
+            "high": base + 0.001 * rng.choice([-1.0, 1.1], results.n),
+        },
+    )
     for r, winner in ((clear, "high"), (noisy, None), (close, None)):
         board = r.leaderboard()
         assert board.winner == winner
@@ -199,7 +260,7 @@ def test_a_winner_is_marked_only_if_the_test_says_so(results, tmp_path):
         assert ('<tr class="first' in text) == (winner is not None)
         tests = all_pairs_p(r.scores())
         top = r.names.index(board.frame["system"].iloc[0])
-        assert (winner is not None) == bool((np.delete(tests[top], top) < .05).all())
+        assert (winner is not None) == bool((np.delete(tests[top], top) < 0.05).all())
     low = close.leaderboard().frame.set_index("system").loc["low"]
     assert not low["tied"]
 
@@ -208,10 +269,10 @@ def test_false_winners_are_rare():
     """Ten equal systems: the best of the day must not look better than anything in more than 5 % of days."""
     days, seen = 200, 0
     for day in range(days):
-        x = np.random.default_rng([5, day]).normal(.6, .25, (40, 10))
+        x = np.random.default_rng([5, day]).normal(0.6, 0.25, (40, 10))
         top = int(x.mean(axis=0).argmax())
-        seen += all_pairs_p(x, day)[top].min() < .05
-    assert seen <= .05 * days + 3 * np.sqrt(.05 * .95 * days), f"seeds [5, day]: {seen} of {days} days"
+        seen += all_pairs_p(x, day)[top].min() < 0.05
+    assert seen <= 0.05 * days + 3 * np.sqrt(0.05 * 0.95 * days), f"seeds [5, day]: {seen} of {days} days"
 
 
 def test_correction_holds_when_some_systems_differ():
@@ -219,22 +280,38 @@ def test_correction_holds_when_some_systems_differ():
     days, seen = 200, 0
     for day in range(days):
         rng = np.random.default_rng([6, day])
-        x = rng.normal(.6, .25, (40, 6))
-        x[:, 5] -= .5
-        seen += all_pairs_p(x, day)[:5, :5].min() < .05
-    assert seen <= .05 * days + 3 * np.sqrt(.05 * .95 * days), f"seeds [6, day]: {seen} of {days} days"
+        x = rng.normal(0.6, 0.25, (40, 6))
+        x[:, 5] -= 0.5
+        seen += all_pairs_p(x, day)[:5, :5].min() < 0.05
+    assert seen <= 0.05 * days + 3 * np.sqrt(0.05 * 0.95 * days), f"seeds [6, day]: {seen} of {days} days"
 
 
 def test_leaderboard_fits_a_terminal(results):
-    long = replace(results, systems=[replace(s, name=f"{s.name} with a name that nobody would ever want to type again") for s in results.systems], latency_ms={})
-    for board in (results.leaderboard(), results.leaderboard("evidence_recall@200tok", baseline="char160 lsa"), long.leaderboard("mrr")):
+    long = replace(
+        results,
+        systems=[
+            replace(s, name=f"{s.name} with a name that nobody would ever want to type again")
+            for s in results.systems
+        ],
+        latency_ms={},
+    )
+    for board in (
+        results.leaderboard(),
+        results.leaderboard("evidence_recall@200tok", baseline="char160 lsa"),
+        long.leaderboard("mrr"),
+    ):
         assert max(map(len, str(board).splitlines())) <= 110
         assert "Also in leaderboard().frame" in str(board)
 
 
 def test_names_that_do_not_exist(results, tmp_path):
-    for call in (lambda: results.leaderboard("recall@6"), lambda: results.pareto("recall@6"), lambda: results.compare("recall@6"),
-                 lambda: results.report(tmp_path / "x.html", metric="recall@6"), lambda: results.per_query("recall@6")):
+    for call in (
+        lambda: results.leaderboard("recall@6"),
+        lambda: results.pareto("recall@6"),
+        lambda: results.compare("recall@6"),
+        lambda: results.report(tmp_path / "x.html", metric="recall@6"),
+        lambda: results.per_query("recall@6"),
+    ):
         with pytest.raises(ConfigError, match="recall@5, mrr"):
             call()
     with pytest.raises(ConfigError, match="char160 bm25"):
@@ -256,21 +333,45 @@ def test_one_question_one_system(tmp_path):
     whole = toy_results(1)
     gold = replace(gold, query_list=gold.query_list[:1], evidence_list=gold.evidence_list[:1])
     s = whole.systems[0]
-    one = replace(s, scores={m: x[:1] for m, x in s.scores.items()}, curve=np.empty((1, 0)), run=replace(s.run, query_ids=("q01",), rows=s.run.rows[:1], scores=s.run.scores[:1]))
+    one = replace(
+        s,
+        scores={m: x[:1] for m, x in s.scores.items()},
+        curve=np.empty((1, 0)),
+        run=replace(s.run, query_ids=("q01",), rows=s.run.rows[:1], scores=s.run.scores[:1]),
+    )
     results = replace(whole, gold=gold, systems=[one], curve_budgets=(), latency_ms={})
     assert results.leaderboard().winner is None
     text = results.report(tmp_path / "one.html").read_text(encoding="utf-8")
-    assert "nan" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL).lower().replace("unanswerable", "")
+    assert "nan" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL).lower().replace(
+        "unanswerable", ""
+    )
 
 
 def test_questions_without_their_documents_are_not_called_unanswerable(tmp_path):
-    """One of the two questions without evidence has lost it: the page lists it under its own heading, and every system scores 0 on it."""
+    """One of the two questions without evidence has lost it: the page lists it under its own heading, and
+    every system scores 0 on it."""
     results = toy_results(2)
     questions = results.gold.query_list
-    lost = replace(results.gold, query_list=(*questions[:-1], questions[-1]._replace(tags=(MISSING,))), lost=(Lost(questions[-1].query_id, "gone.pdf"),))
-    systems = [replace(s, scores={m: np.append(x, 0.0) for m, x in s.scores.items()}, curve=np.vstack([s.curve, np.zeros((1, s.curve.shape[1]))])) for s in results.systems]
-    page = replace(results, gold=lost, systems=systems).report(tmp_path / "r.html").read_text(encoding="utf-8")
-    nothing, gone = page[page.index('id="unanswerable"'):page.index('id="lost"')], page[page.index('id="lost"'):page.index('id="reproduce"')]
+    lost = replace(
+        results.gold,
+        query_list=(*questions[:-1], questions[-1]._replace(tags=(MISSING,))),
+        lost=(Lost(questions[-1].query_id, "gone.pdf"),),
+    )
+    systems = [
+        replace(
+            s,
+            scores={m: np.append(x, 0.0) for m, x in s.scores.items()},
+            curve=np.vstack([s.curve, np.zeros((1, s.curve.shape[1]))]),
+        )
+        for s in results.systems
+    ]
+    page = (
+        replace(results, gold=lost, systems=systems).report(tmp_path / "r.html").read_text(encoding="utf-8")
+    )
+    nothing, gone = (
+        page[page.index('id="unanswerable"') : page.index('id="lost"')],
+        page[page.index('id="lost"') : page.index('id="reproduce"')],
+    )
     assert questions[-2].text in nothing
     assert questions[-1].text in gone
     assert questions[-1].text not in nothing

@@ -33,7 +33,7 @@ for (const e of document.querySelectorAll('body *')) {
   if (ratio < (large ? 3 : 4.5)) bad.push([e.tagName, e.className, e.textContent.trim().slice(0, 40), ratio.toFixed(2)]);
 }
 return [seen, bad.slice(0, 10)];
-"""
+"""  # noqa: E501
 
 
 def start(width: int = 1280, height: int = 900, scheme: str = "light", scripts: bool = True):
@@ -44,12 +44,24 @@ def start(width: int = 1280, height: int = 900, scheme: str = "light", scripts: 
 
     options = Options()
     options.binary_location = shutil.which("chromium")
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", f"--window-size={width},{height}"):
+    for flag in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--hide-scrollbars",
+        f"--window-size={width},{height}",
+    ):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    )
+    driver.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+    )
     driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
     return driver
 
@@ -70,13 +82,21 @@ def requests(driver) -> list[str]:
 @pytest.fixture(scope="module", autouse=True)
 def browser_is_there():
     if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        pytest.fail("chromium and chromedriver are not installed: make test-system installs them, or apt-get install chromium chromium-driver")
+        pytest.fail(
+            "chromium and chromedriver are not installed: make test-system installs them, or apt-get install"
+            " chromium chromium-driver"
+        )
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
     toy = toy_results()
-    gold = replace(toy.gold, query_list=tuple(q._replace(text=q.text + " 🔧 <b>&") if i == 3 else q for i, q in enumerate(toy.gold.query_list)))
+    gold = replace(
+        toy.gold,
+        query_list=tuple(
+            q._replace(text=q.text + " 🔧 <b>&") if i == 3 else q for i, q in enumerate(toy.gold.query_list)
+        ),
+    )
     return replace(toy, gold=gold)
 
 
@@ -106,7 +126,11 @@ def find(driver, selector: str):
 
 
 def visible_questions(driver) -> list[str]:
-    return [r.find_element("css selector", "small").text for r in find(driver, "#grid tbody tr") if r.is_displayed()]
+    return [
+        r.find_element("css selector", "small").text
+        for r in find(driver, "#grid tbody tr")
+        if r.is_displayed()
+    ]
 
 
 VIEWS = [{"width": w, "scheme": s} for w in (1280, 400) for s in ("light", "dark")]
@@ -134,25 +158,35 @@ def test_the_contrast_check_can_fail(opened):
 
 
 def test_theme_button(opened):
-    colour = lambda: opened.execute_script("return getComputedStyle(document.body).backgroundColor")
-    button, = find(opened, "#theme")
+    def colour():
+        return opened.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    (button,) = find(opened, "#theme")
     seen = []
     for _ in range(3):
         button.click()
         seen.append((button.text, colour()))
-    assert seen == [("Theme: light", "rgb(255, 255, 255)"), ("Theme: dark", "rgb(20, 23, 27)"), ("Theme: auto", "rgb(255, 255, 255)")]
+    assert seen == [
+        ("Theme: light", "rgb(255, 255, 255)"),
+        ("Theme: dark", "rgb(20, 23, 27)"),
+        ("Theme: auto", "rgb(255, 255, 255)"),
+    ]
 
 
 def test_filter_search_and_metric(opened, results):
     from selenium.webdriver.support.ui import Select
 
-    count, = find(opened, "#count")
+    (count,) = find(opened, "#count")
     assert count.text == f"{results.n} of {results.n} questions"
     Select(find(opened, "#tag")[0]).select_by_visible_text("identifier")
     tagged = [q.query_id for q in results.gold.answerable if "identifier" in q.tags]
     assert visible_questions(opened) == tagged
     find(opened, "#find")[0].send_keys("PUMP pressure")
-    wanted = [q.query_id for q in results.gold.answerable if q.query_id in tagged and "pump" in q.text and "pressure" in q.text]
+    wanted = [
+        q.query_id
+        for q in results.gold.answerable
+        if q.query_id in tagged and "pump" in q.text and "pressure" in q.text
+    ]
     assert visible_questions(opened) == wanted
     assert count.text == f"{len(wanted)} of {results.n} questions"
     Select(find(opened, "#metric")[0]).select_by_visible_text("mrr")
@@ -180,17 +214,21 @@ def test_a_question_by_keyboard(opened, results):
     button = find(opened, "#grid tbody button[data-open='3']")[0]
     opened.execute_script("arguments[0].focus()", button)
     button.send_keys(Keys.ENTER)
-    dialog, = find(opened, "dialog[open]")
+    (dialog,) = find(opened, "dialog[open]")
     asked = results.gold.query_list[3]
-    assert dialog.find_element("css selector", "h2").text == asked.text  # angle brackets and a wrench included
-    e, = results.gold.by_query[asked.query_id]
-    evidence = results.corpus[e.doc_id].text[e.start:e.end]
+    assert (
+        dialog.find_element("css selector", "h2").text == asked.text
+    )  # angle brackets and a wrench included
+    (e,) = results.gold.by_query[asked.query_id]
+    evidence = results.corpus[e.doc_id].text[e.start : e.end]
     assert dialog.find_element("css selector", "blockquote p").text == evidence
     system = results[results.leaderboard().frame["system"].iloc[0]]
     marks = [m.text for m in dialog.find_elements("css selector", "details[open] mark")]
     assert marks
     assert all(m in evidence for m in marks)
-    passages = opened.execute_script("return [...document.querySelectorAll('details[open] .passage p')].map((p) => p.textContent)")
+    passages = opened.execute_script(
+        "return [...document.querySelectorAll('details[open] .passage p')].map((p) => p.textContent)"
+    )
     assert passages == [system.chunks.text(int(i)) for i in system.run.of(3)[:5]]
     ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
     assert find(opened, "dialog h2")[0].text == results.gold.query_list[4].text
@@ -202,7 +240,7 @@ def test_unanswerable_questions_open_too(opened, results):
     lost = results.gold.unanswerable[0]
     button = next(b for b in find(opened, "button[data-open]") if b.text == "look")
     opened.execute_script("arguments[0].click()", button)
-    dialog, = find(opened, "dialog[open]")
+    (dialog,) = find(opened, "dialog[open]")
     assert lost.text in dialog.text
     assert "No document answers this question" in dialog.text
     assert dialog.find_elements("css selector", "mark") == []
@@ -216,7 +254,9 @@ def test_without_scripts_the_tables_stand(opened, results):
 
 
 def test_it_prints(opened, tmp_path):
-    pdf = base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "landscape": True})["data"])
+    pdf = base64.b64decode(
+        opened.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "landscape": True})["data"]
+    )
     (tmp_path / "report.pdf").write_bytes(pdf)
     import pymupdf
 
@@ -232,17 +272,26 @@ def test_it_prints(opened, tmp_path):
 def test_markup_in_documents_is_text(results, tmp_path):
     """The attack of test_report, where it would have to work: in a browser."""
     evil = "</script><img src=x onerror=\"document.title='owned'\">"
-    documents = [replace(d, text=evil + d.text[len(evil):]) for d in results.corpus]
+    documents = [replace(d, text=evil + d.text[len(evil) :]) for d in results.corpus]
     corpus = replace(results.corpus, documents=documents)
-    gold = replace(results.gold, query_list=tuple(q._replace(text=q.text + evil, tags=(evil,), answer=evil) for q in results.gold.query_list))
-    systems = [replace(s, name=s.name + evil, chunks=replace(s.chunks, corpus=corpus)) for s in results.systems]
+    gold = replace(
+        results.gold,
+        query_list=tuple(
+            q._replace(text=q.text + evil, tags=(evil,), answer=evil) for q in results.gold.query_list
+        ),
+    )
+    systems = [
+        replace(s, name=s.name + evil, chunks=replace(s.chunks, corpus=corpus)) for s in results.systems
+    ]
     attacked = replace(results, corpus=corpus, gold=gold, systems=systems, latency_ms={})
     driver = start()
     try:
         driver.get(attacked.report(tmp_path / "report.html").as_uri())
         for i in range(3):
             driver.execute_script(f"document.querySelector('button[data-open=\"{i}\"]').click()")
-            driver.execute_script("document.querySelectorAll('dialog details').forEach((d) => { d.open = true; })")
+            driver.execute_script(
+                "document.querySelectorAll('dialog details').forEach((d) => { d.open = true; })"
+            )
         assert find(driver, "dialog h2")[0].text.endswith(evil)
         assert find(driver, "img") == []
         assert driver.title == "Which system finds the evidence?"

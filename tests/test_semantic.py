@@ -1,4 +1,5 @@
-"""Semantic chunkers against brute force: the best partition is the best of all, and thresholds are those of the published search."""
+"""Semantic chunkers against brute force: the best partition is the best of all, and thresholds are those of
+the published search."""
 
 import itertools
 import re
@@ -19,22 +20,30 @@ from ragbench.core.fingerprint import fingerprint
 from ragbench.core.tokenizers import get_tokenizer
 from ragbench.core.vectors import Space, Vectors
 
-TEXTS = st.lists(st.sampled_from(["pump valve. ", "bread rises! ", "\n\n", "🙂 ", "離心泵。", "x? ", "Dr. Who ", "\r\n", "word " * 30]), max_size=30).map("".join)
+TEXTS = st.lists(
+    st.sampled_from(
+        ["pump valve. ", "bread rises! ", "\n\n", "🙂 ", "離心泵。", "x? ", "Dr. Who ", "\r\n", "word " * 30]
+    ),
+    max_size=30,
+).map("".join)
 
 
 @dataclass(frozen=True)
 class Words:
     """Counts of words, hashed into `dim` places."""
+
     dim: int = 64
     max_tokens = None
 
     @property
-    def space(self): return Space("words", "1", self.dim)
+    def space(self):
+        return Space("words", "1", self.dim)
 
     def embed_passages(self, texts):
         v = np.zeros((len(texts), self.dim))
         for row, t in zip(v, texts):
-            for w in re.findall(r"\w+", t.lower()): row[crc32(w.encode()) % self.dim] += 1
+            for w in re.findall(r"\w+", t.lower()):
+                row[crc32(w.encode()) % self.dim] += 1
         return Vectors(v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-9), self.space)
 
     embed_queries = embed_passages
@@ -43,7 +52,8 @@ class Words:
 def partitions(n):
     """Every partition of n pieces into runs, as [(first, past the last)]."""
     for k in range(n):
-        for cuts in itertools.combinations(range(1, n), k): yield list(zip((0, *cuts), (*cuts, n)))
+        for cuts in itertools.combinations(range(1, n), k):
+            yield list(zip((0, *cuts), (*cuts, n)))
 
 
 @settings(max_examples=60, deadline=None)
@@ -53,7 +63,10 @@ def test_the_partition_is_the_best_of_all(n, width, seed):
     s = v.astype(np.float64) @ v.astype(np.float64).T
     s -= s[np.triu_indices(n, 1)].mean() if n > 1 else 0
     np.fill_diagonal(s, 0)
-    value = lambda runs: sum(s[a:z, a:z].sum() for a, z in runs)
+
+    def value(runs):
+        return sum(s[a:z, a:z].sum() for a, z in runs)
+
     runs = best_partition(worth(band(v, width)), np.full(n, width))
     assert runs[0, 0] == 0
     assert runs[-1, 1] == n - 1
@@ -64,10 +77,14 @@ def test_the_partition_is_the_best_of_all(n, width, seed):
 
 
 def published_partition(s, width):
-    """Chroma's dynamic programme over the full matrix, as described in their report; the start of its table corrected (see the chapter)."""
+    """Chroma's dynamic programme over the full matrix, as described in their report; the start of its table
+    corrected (see the chapter)."""
     n, best, first = len(s), [0.0], []
     for i in range(n):
-        options = [(s[i - m + 1:i + 1, i - m + 1:i + 1].sum() + best[i - m + 1], -m) for m in range(1, min(width, i + 1) + 1)]
+        options = [
+            (s[i - m + 1 : i + 1, i - m + 1 : i + 1].sum() + best[i - m + 1], -m)
+            for m in range(1, min(width, i + 1) + 1)
+        ]
         value, m = max(options)
         best.append(value)
         first.append(i + m + 1)
@@ -99,14 +116,19 @@ def test_the_threshold_is_the_one_that_halving_finds(distances, cuts):
 
 def test_the_percentile_variant_by_hand():
     """Kamradt's recipe, step by step, on strings."""
-    text = " ".join(f"{w} {w} says {i}." for i, w in enumerate("pump pump pump bread bread bread rose rose rose rose".split()))
+    text = " ".join(
+        f"{w} {w} says {i}."
+        for i, w in enumerate("pump pump pump bread bread bread rose rose rose rose".split())
+    )
     sentences = re.split(r"(?<=[.?!])\s+", text)
-    joined = [" ".join(sentences[max(0, i - 1):i + 2]) for i in range(len(sentences))]
+    joined = [" ".join(sentences[max(0, i - 1) : i + 2]) for i in range(len(sentences))]
     v = Words().embed_passages(joined).array.astype(np.float64)
     distances = [1 - a @ b / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(v, v[1:])]
     limit, want, start = np.percentile(distances, 80), [], 0
     for i, d in enumerate(distances):
-        if d > limit: want.append(" ".join(sentences[start:i + 1])); start = i + 1
+        if d > limit:
+            want.append(" ".join(sentences[start : i + 1]))
+            start = i + 1
     want.append(" ".join(sentences[start:]))
     assert KamradtChunker(Words(), percentile=80)(Document("d", text)).texts == want
     assert len(want) > 1
@@ -116,17 +138,33 @@ def test_the_percentile_variant_by_hand():
 @given(TEXTS, st.integers(10, 80))
 def test_nothing_is_lost_and_the_size_is_kept(text, size):
     doc = Document("d", text)
-    for chunker in (KamradtChunker(Words(), 50), KamradtChunker(Words(), target=size, buffer=3), ClusterChunker(Words(), size, 10)):
+    for chunker in (
+        KamradtChunker(Words(), 50),
+        KamradtChunker(Words(), target=size, buffer=3),
+        ClusterChunker(Words(), size, 10),
+    ):
         chunks = chunker(doc)
         held = {i for s, e in chunks.spans.tolist() for i in range(s, e)}
         assert not {i for i, c in enumerate(text) if not c.isspace()} - held, chunker
         assert (chunks.start[1:] >= chunks.end[:-1]).all()
     starts = get_tokenizer("cl100k_base").spans(text)[:, 0]
-    assert all(np.searchsorted(starts, e) - np.searchsorted(starts, s) <= size or e - s == 1 for s, e in chunks.spans.tolist())
+    assert all(
+        np.searchsorted(starts, e) - np.searchsorted(starts, s) <= size or e - s == 1
+        for s, e in chunks.spans.tolist()
+    )
 
 
-@pytest.mark.parametrize("chunker", [KamradtChunker(Words()), KamradtChunker(Words(), target=60, buffer=3), ClusterChunker(Words(), 100, 25),
-                                     ClusterChunker(Words(), 64, 64), KamradtChunker(Words(), 50, pieces=RecursiveChunker(20))], ids=lambda c: repr(c)[:60])
+@pytest.mark.parametrize(
+    "chunker",
+    [
+        KamradtChunker(Words()),
+        KamradtChunker(Words(), target=60, buffer=3),
+        ClusterChunker(Words(), 100, 25),
+        ClusterChunker(Words(), 64, 64),
+        KamradtChunker(Words(), 50, pieces=RecursiveChunker(20)),
+    ],
+    ids=lambda c: repr(c)[:60],
+)
 def test_they_are_certified(chunker):
     certificate = certify(chunker, large=100_000)
     assert certificate, certificate
@@ -134,7 +172,12 @@ def test_they_are_certified(chunker):
 
 def test_the_embedder_decides():
     """Not the position: with a topic that changes in the middle of windows, the cuts follow the topic."""
-    doc = Document("d", "\n".join(["Pumps move oil and oil cools pumps."] * 5 + ["Yeast lifts bread when bread is warm."] * 3))
+    doc = Document(
+        "d",
+        "\n".join(
+            ["Pumps move oil and oil cools pumps."] * 5 + ["Yeast lifts bread when bread is warm."] * 3
+        ),
+    )
     assert ClusterChunker(Words(), 60, 10)(doc).spans.tolist() == [[0, 179], [180, 293]]
     first, second = fingerprint(ClusterChunker(Words(64))), fingerprint(ClusterChunker(Words(32)))
     assert first != second

@@ -34,7 +34,8 @@ def settings() -> configparser.SectionProxy:
     return parser["DEFAULT"]
 
 
-# --- rooms ----------------------------------------------------------------------------------------------------------
+# --- rooms --------------------------------------------------------------------------------------------------
+
 
 def room_problems(tmp_path: Path, module: str, source: str) -> list[str]:
     """What the check says of a package with this one module."""
@@ -44,35 +45,41 @@ def room_problems(tmp_path: Path, module: str, source: str) -> list[str]:
     return list(check.module_problems(tmp_path / "ragbench"))
 
 
-@pytest.mark.parametrize("source", [
-    "from ragbench.bench.runner import bench",
-    "import ragbench.bench.runner as r",
-    "from ..bench.runner import bench",
-    "from .. import bench",
-    "from ragbench import bench",
-    "def f():\n    from ..bench import runner\n    return runner",
-    "class C:\n    def m(self):\n        import ragbench.bench\n",
-    "import ragbench as rb\nx = rb.bench.runner",
-    "import importlib\nm = importlib.import_module('ragbench.bench.runner')",
-    "import importlib\nm = importlib.import_module('..bench', __package__)",
-    "try:\n    from ..bench import runner\nexcept ImportError:\n    runner = None",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ragbench.bench.runner import bench",
+        "import ragbench.bench.runner as r",
+        "from ..bench.runner import bench",
+        "from .. import bench",
+        "from ragbench import bench",
+        "def f():\n    from ..bench import runner\n    return runner",
+        "class C:\n    def m(self):\n        import ragbench.bench\n",
+        "import ragbench as rb\nx = rb.bench.runner",
+        "import importlib\nm = importlib.import_module('ragbench.bench.runner')",
+        "import importlib\nm = importlib.import_module('..bench', __package__)",
+        "try:\n    from ..bench import runner\nexcept ImportError:\n    runner = None",
+    ],
+)
 def test_import_from_a_later_room_is_found(tmp_path, source):
     [problem] = room_problems(tmp_path, "chunk/tokens.py", source)
     assert "ragbench/chunk/tokens.py" in problem
     assert "later room" in problem
 
 
-@pytest.mark.parametrize("source", [
-    "from ragbench.core.spans import union",
-    "from ..core.spans import union",
-    "from . import recursive",
-    "from .recursive import RecursiveChunker",
-    "import bench\nfrom bench import system",  # not ours
-    "from ragbench import __version__",
-    "import ragbench\nv = ragbench.__version__",
-    "text = 'from ..bench import runner'",
-])
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ragbench.core.spans import union",
+        "from ..core.spans import union",
+        "from . import recursive",
+        "from .recursive import RecursiveChunker",
+        "import bench\nfrom bench import system",  # not ours
+        "from ragbench import __version__",
+        "import ragbench\nv = ragbench.__version__",
+        "text = 'from ..bench import runner'",
+    ],
+)
 def test_import_from_an_earlier_room_passes(tmp_path, source):
     assert room_problems(tmp_path, "chunk/tokens.py", source) == []
 
@@ -83,12 +90,16 @@ def test_import_from_the_package_root_is_found(tmp_path):
 
 
 def test_knowledge_does_not_know_bench(tmp_path):
-    [problem] = room_problems(tmp_path, "knowledge/store.py", "def f():\n    from ..bench.runner import bench\n")
+    [problem] = room_problems(
+        tmp_path, "knowledge/store.py", "def f():\n    from ..bench.runner import bench\n"
+    )
     assert "must not know 'bench'" in problem
 
 
 def test_relative_import_in_a_room_init_counts_from_the_room(tmp_path):
-    assert room_problems(tmp_path / "a", "core/__init__.py", "from .bench import x") == []  # ragbench.core.bench
+    assert (
+        room_problems(tmp_path / "a", "core/__init__.py", "from .bench import x") == []
+    )  # ragbench.core.bench
     assert len(room_problems(tmp_path / "b", "core/__init__.py", "from ..bench import x")) == 1
 
 
@@ -100,10 +111,29 @@ def test_module_outside_every_room_is_found(tmp_path):
 def notebook(path: Path, *code: str, title: str = "# T\n\n> t.") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     cells = [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": title}]
-    cells += [{"cell_type": "code", "id": f"c{i}", "metadata": {}, "source": s, "outputs": [], "execution_count": None}
-              for i, s in enumerate(code)]
-    path.write_text(json.dumps({"cells": cells, "nbformat": 4, "nbformat_minor": 5, "metadata": {
-        "kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}}}))
+    cells += [
+        {
+            "cell_type": "code",
+            "id": f"c{i}",
+            "metadata": {},
+            "source": s,
+            "outputs": [],
+            "execution_count": None,
+        }
+        for i, s in enumerate(code)
+    ]
+    path.write_text(
+        json.dumps(
+            {
+                "cells": cells,
+                "nbformat": 4,
+                "nbformat_minor": 5,
+                "metadata": {
+                    "kernelspec": {"name": "python3", "display_name": "python3", "language": "python"}
+                },
+            }
+        )
+    )
 
 
 def test_folders_follow_the_rooms(tmp_path):
@@ -115,23 +145,32 @@ def test_folders_follow_the_rooms(tmp_path):
     assert any("do not follow the rooms" in p for p in check.folder_problems(tmp_path))
 
 
-@pytest.mark.parametrize(("path", "exports"), [("00_core/00_spans.ipynb", "core.other"),
-                                               ("00_core/00_spans.ipynb", "chunk.spans"),
-                                               ("tutorials/spans.ipynb", "core.spans")])
+@pytest.mark.parametrize(
+    ("path", "exports"),
+    [
+        ("00_core/00_spans.ipynb", "core.other"),
+        ("00_core/00_spans.ipynb", "chunk.spans"),
+        ("tutorials/spans.ipynb", "core.spans"),
+    ],
+)
 def test_a_notebook_exports_the_module_of_its_own_name(tmp_path, path, exports):
     notebook(tmp_path / "nbs" / path, f"#| default_exp {exports}")
     assert any(f"exports {exports}" in p for p in check.folder_problems(tmp_path))
 
 
-# --- notebooks and README -------------------------------------------------------------------------------------------
+# --- notebooks and README -----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize(("change", "says"), [
-    ({"nbformat_minor": 4}, "not 4.5"),
-    ({"metadata": {}}, "kernelspec"),
-    ({"cells": [{"cell_type": "markdown", "source": ["# T\n", "\n", "> t."]}]}, "without an id"),
-    ({"cells": [{"cell_type": "markdown", "id": "a", "source": "# T"}]}, "subtitle"),
-    ({"cells": []}, "subtitle"),
-])
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"nbformat_minor": 4}, "not 4.5"),
+        ({"metadata": {}}, "kernelspec"),
+        ({"cells": [{"cell_type": "markdown", "source": ["# T\n", "\n", "> t."]}]}, "without an id"),
+        ({"cells": [{"cell_type": "markdown", "id": "a", "source": "# T"}]}, "subtitle"),
+        ({"cells": []}, "subtitle"),
+    ],
+)
 def test_a_notebook_that_lacks_something_is_found(tmp_path, change, says):
     notebook(tmp_path / "n.ipynb", "1")
     nb = json.loads((tmp_path / "n.ipynb").read_text())
@@ -143,7 +182,11 @@ def test_a_notebook_that_lacks_something_is_found(tmp_path, change, says):
 def copy_of_skeleton(tmp_path: Path) -> Path:
     """A repository with one notebook, exported."""
     (tmp_path / "settings.ini").write_text((ROOT / "settings.ini").read_text())
-    notebook(tmp_path / "nbs/00_core/00_answer.ipynb", "#| default_exp core.answer", "#| export\ndef answer(): return 42")
+    notebook(
+        tmp_path / "nbs/00_core/00_answer.ipynb",
+        "#| default_exp core.answer",
+        "#| export\ndef answer(): return 42",
+    )
     assert check.nbdev("from nbdev.clean import nbdev_clean; nbdev_clean.__wrapped__()", tmp_path) == ""
     assert check.nbdev("from nbdev.doclinks import nbdev_export; nbdev_export.__wrapped__()", tmp_path) == ""
     assert "return 42" in (tmp_path / "ragbench/core/answer.py").read_text()
@@ -164,11 +207,29 @@ def test_modules_out_of_date_are_found(tmp_path):
     assert any("gone.py" in p and "delete" in p for p in check.check_export(root))
 
 
-@pytest.mark.parametrize("text", ["/home/ann/x.py", "/Users/ann/x.py", "/opt/env/lib/python3.11/site-packages/tqdm/auto.py:21: TqdmWarning"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/home/ann/x.py",
+        "/Users/ann/x.py",
+        "/opt/env/lib/python3.11/site-packages/tqdm/auto.py:21: TqdmWarning",
+    ],
+)
 def test_a_path_of_somebodys_machine_in_an_output_is_found(text):
-    cell = {"cell_type": "code", "id": "b", "metadata": {}, "source": "1", "execution_count": None, "outputs": [{"output_type": "stream", "name": "stderr", "text": [text]}]}
-    nb = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": {"name": "python3"}},
-          "cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# T\n\n> t."}, cell]}
+    cell = {
+        "cell_type": "code",
+        "id": "b",
+        "metadata": {},
+        "source": "1",
+        "execution_count": None,
+        "outputs": [{"output_type": "stream", "name": "stderr", "text": [text]}],
+    }
+    nb = {
+        "nbformat": 4,
+        "nbformat_minor": 5,
+        "metadata": {"kernelspec": {"name": "python3"}},
+        "cells": [{"cell_type": "markdown", "id": "a", "metadata": {}, "source": "# T\n\n> t."}, cell],
+    }
     [problem] = check.notebook_problems(nb)
     assert "path of somebody's machine" in problem
     assert list(check.notebook_problems(nb | {"cells": [nb["cells"][0], cell | {"outputs": []}]})) == []
@@ -182,17 +243,31 @@ def test_a_notebook_with_execution_counts_is_not_clean(tmp_path):
 
 
 def test_readme_from_a_notebook(tmp_path):
-    notebook(tmp_path / "nbs/index.ipynb", "#| hide\nsecret = 1", "#| eval: false\nprint('shown')",
-             title="# T\n\n> t.\n\n![p](images/p.png) [n](tutorials/first.ipynb) [l](../LICENSE) [w](https://example.org/x) "
-                   '[a](#top)\n\n<img src="images/q.png">')
+    notebook(
+        tmp_path / "nbs/index.ipynb",
+        "#| hide\nsecret = 1",
+        "#| eval: false\nprint('shown')",
+        title=(
+            "# T\n\n> t.\n\n![p](images/p.png) [n](tutorials/first.ipynb) [l](../LICENSE)"
+            ' [w](https://example.org/x) [a](#top)\n\n<img src="images/q.png">'
+        ),
+    )
     nb = json.loads((tmp_path / "nbs/index.ipynb").read_text())
     nb["cells"][-1]["outputs"] = [
         {"output_type": "stream", "name": "stdout", "text": "a\n```\n"},
-        {"output_type": "execute_result", "execution_count": None, "metadata": {},
-         "data": {"text/plain": "b", "text/html": "<style>x</style>"}}]
+        {
+            "output_type": "execute_result",
+            "execution_count": None,
+            "metadata": {},
+            "data": {"text/plain": "b", "text/html": "<style>x</style>"},
+        },
+    ]
     (tmp_path / "nbs/index.ipynb").write_text(json.dumps(nb))
     text = readme.render(tmp_path / "nbs/index.ipynb")
-    assert "![p](nbs/images/p.png) [n](nbs/tutorials/first.ipynb) [l](LICENSE) [w](https://example.org/x) [a](#top)" in text
+    assert (
+        "![p](nbs/images/p.png) [n](nbs/tutorials/first.ipynb) [l](LICENSE) [w](https://example.org/x)"
+        " [a](#top)" in text
+    )
     assert '<img src="nbs/images/q.png">' in text
     assert "secret" not in text
     assert "#|" not in text
@@ -206,10 +281,14 @@ def test_the_sidebar_lists_every_notebook_that_exists(tmp_path):
     notebook(tmp_path / "nbs/tutorials/first.ipynb")
     notebook(tmp_path / "nbs/_draft/x.ipynb")
     assert re.findall(r"- (\S+\.ipynb)", check.sidebar(tmp_path)) == [
-        "index.ipynb", "tutorials/first.ipynb", "00_core/00_spans.ipynb"]
+        "index.ipynb",
+        "tutorials/first.ipynb",
+        "00_core/00_spans.ipynb",
+    ]
 
 
-# --- packaging ------------------------------------------------------------------------------------------------------
+# --- packaging ----------------------------------------------------------------------------------------------
+
 
 def test_every_direct_dependency_is_pinned(project):
     pins = {}
@@ -226,7 +305,9 @@ def test_every_direct_dependency_is_pinned(project):
         assert name in pins, f"constraints.txt has no pin for {name}"
         [pin] = pins[name]
         assert pin.operator == "==", f"{name}{pin} is not an exact pin"
-        assert requirement.specifier.contains(pin.version), f"{name}{pin} contradicts pyproject.toml's {requirement}"
+        assert requirement.specifier.contains(pin.version), (
+            f"{name}{pin} contradicts pyproject.toml's {requirement}"
+        )
     assert str(pins["torch"]) == "==2.13.0"
 
 
@@ -246,7 +327,9 @@ def test_the_entry_point_exists(project):
 
 def build_wheel(out: Path, *command: str) -> list[str]:
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     [wheel] = out.glob("*.whl")
     with zipfile.ZipFile(wheel) as z:
@@ -256,7 +339,9 @@ def build_wheel(out: Path, *command: str) -> list[str]:
 
 def assert_complete(names: list[str], out: Path) -> None:
     """What a user needs, no more, and it works from where it was unpacked."""
-    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "ragbench").rglob("*.py*") if p.suffix in {".py", ".pyi"}}
+    modules = {
+        str(p.relative_to(ROOT)) for p in (ROOT / "ragbench").rglob("*.py*") if p.suffix in {".py", ".pyi"}
+    }
     assert modules <= set(names)
     assert "ragbench/__init__.pyi" in names
     shipped = {n.split("/")[2] for n in names if n.startswith("ragbench/_datasets/")}
@@ -265,10 +350,14 @@ def assert_complete(names: list[str], out: Path) -> None:
         assert f"ragbench/_datasets/{dataset}/dataset.toml" in names
         assert any(n.startswith(f"ragbench/_datasets/{dataset}/files/") for n in names)
     assert not [n for n in names if n.startswith(("datasets/", "tests/", "nbs/", "tools/"))]
-    assert not [n for n in names if "/_datasets/" in n and n.endswith(".py")], "build scripts stay in the repository"
+    assert not [n for n in names if "/_datasets/" in n and n.endswith(".py")], (
+        "build scripts stay in the repository"
+    )
     code = "import ragbench, pathlib; print(pathlib.Path(ragbench.__file__).parent, len(ragbench.__all__))"
     env = os.environ | {"PYTHONPATH": str(out / "content")}
-    said = subprocess.run([sys.executable, "-c", code], cwd=out, env=env, capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=out, env=env, capture_output=True, text=True, check=True
+    )
     assert said.stdout.split()[0] == str(out / "content" / "ragbench")
 
 
@@ -284,10 +373,28 @@ def test_the_wheel_of_the_sdist_is_complete(tmp_path):
     assert_complete(names, tmp_path)
 
 
-# --- import ---------------------------------------------------------------------------------------------------------
+# --- import -------------------------------------------------------------------------------------------------
 
-HEAVY = ["torch", "transformers", "sentence_transformers", "faiss", "ranx", "numba", "pandas", "pyarrow", "scipy", "sklearn",
-         "matplotlib", "openai", "pymupdf", "docx", "tiktoken", "nbdev", "fastcore", "IPython"]
+HEAVY = [
+    "torch",
+    "transformers",
+    "sentence_transformers",
+    "faiss",
+    "ranx",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "matplotlib",
+    "openai",
+    "pymupdf",
+    "docx",
+    "tiktoken",
+    "nbdev",
+    "fastcore",
+    "IPython",
+]
 
 
 def test_import_loads_nothing_heavy():
@@ -299,8 +406,11 @@ def test_import_loads_nothing_heavy():
 def test_the_package_does_not_import_its_development_tools():
     for path in (ROOT / "ragbench").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else (
-                [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else [])
+            modules = (
+                [a.name for a in node.names]
+                if isinstance(node, ast.Import)
+                else ([node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else [])
+            )
             bad = [m for m in modules if m.split(".")[0] in {"fastcore", "nbdev", "execnb", "pytest"}]
             assert not bad, f"{path.relative_to(ROOT)} imports {bad}"
 
@@ -309,7 +419,9 @@ def test_every_public_name_resolves_and_is_in_the_stub():
     import ragbench
 
     stub = ast.parse((ROOT / "ragbench/__init__.pyi").read_text())
-    imported = {a.asname or a.name for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    imported = {
+        a.asname or a.name for node in stub.body if isinstance(node, ast.ImportFrom) for a in node.names
+    }
     assert ragbench.__all__
     assert set(ragbench.__all__) <= imported | {"__version__"}
     assert [n for n in ragbench.__all__ if getattr(ragbench, n, None) is None] == []

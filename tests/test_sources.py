@@ -1,4 +1,5 @@
-"""What lies in a folder that strangers packed: each thing is a document, a row in errors, or left out by a stated rule; nothing ends the load, nothing hangs it."""
+"""What lies in a folder that strangers packed: each thing is a document, a row in errors, or left out by a
+stated rule; nothing ends the load, nothing hangs it."""
 
 import csv
 import gc
@@ -14,7 +15,16 @@ from pathlib import Path
 import pytest
 from test_ingest import make_docx, make_pdf
 
-from ragbench import Corpus, load_beir, load_chunking_eval, load_corpus, load_dataset, load_squad, load_trec, load_url
+from ragbench import (
+    Corpus,
+    load_beir,
+    load_chunking_eval,
+    load_corpus,
+    load_dataset,
+    load_squad,
+    load_trec,
+    load_url,
+)
 from ragbench.core.errors import ConfigError, DataError, RagbenchError
 from ragbench.ingest import load
 from ragbench.ingest.base import Limits
@@ -22,7 +32,6 @@ from ragbench.ingest.mupdf import mupdf
 from ragbench.ingest.sources import find_files
 
 SHIPPED = Path(__file__).parents[1] / "datasets"
-
 
 
 def plain(value):
@@ -57,8 +66,8 @@ def odd(tmp_path: Path) -> Path:
 
 
 REASONS = {
-    "device.csv": "it is a device, not a file", "itself": "it cannot be read: Too many levels of symbolic links", "nowhere.pdf": "it is a link that leads nowhere",
-    "out": "it is a link to a folder, which is not followed", "pipe.txt": "it is a pipe, not a file", "socket.json": "it is a socket, not a file", "sub/up": "it is a link to a folder, which is not followed",
+    "device.csv": "it is a device, not a file", "itself": "it cannot be read: Too many levels of symbolic links", "nowhere.pdf": "it is a link that leads nowhere",  # noqa: E501
+    "out": "it is a link to a folder, which is not followed", "pipe.txt": "it is a pipe, not a file", "socket.json": "it is a socket, not a file", "sub/up": "it is a link to a folder, which is not followed",  # noqa: E501
 }  # fmt: skip
 
 
@@ -131,7 +140,9 @@ def test_names_that_are_not_utf_8(tmp_path, workers):
 @pytest.mark.faults
 def test_two_things_with_one_id_cost_the_second(tmp_path):
     (tmp_path / "a.csv").write_text("text\nOil\nGas\n")
-    (tmp_path / "a.csv#1").write_bytes(make_pdf(1))  # without an ending that means anything: a PDF, by its first bytes
+    (tmp_path / "a.csv#1").write_bytes(
+        make_pdf(1)
+    )  # without an ending that means anything: a PDF, by its first bytes
     corpus = load_corpus(tmp_path)
     assert [d.id for d in corpus] == ["a.csv#1", "a.csv#2"]
     assert [e.source for e in corpus.errors] == ["a.csv#1"]
@@ -140,7 +151,10 @@ def test_two_things_with_one_id_cost_the_second(tmp_path):
 
 CHANGES = {
     "grow": lambda path: path.write_bytes(path.read_bytes() * 2),
-    "replace": lambda path: (path.with_name("new").write_bytes(path.read_bytes()), os.replace(path.with_name("new"), path)),
+    "replace": lambda path: (
+        path.with_name("new").write_bytes(path.read_bytes()),
+        os.replace(path.with_name("new"), path),
+    ),
     "vanish": lambda path: path.unlink(),
 }
 
@@ -150,7 +164,13 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changes_or_vanishes_while_it_is_read_is_a_row(tmp_path, monkeypatch, name, change):
     path = tmp_path / name
-    content = {".pdf": make_pdf(1), ".docx": make_docx(), ".csv": b"text\nOil\nGas\n", ".json": b'[{"text": "Oil"}]', ".md": b"# Oil\n"}[path.suffix]
+    content = {
+        ".pdf": make_pdf(1),
+        ".docx": make_docx(),
+        ".csv": b"text\nOil\nGas\n",
+        ".json": b'[{"text": "Oil"}]',
+        ".md": b"# Oil\n",
+    }[path.suffix]
     path.write_bytes(content)
     (tmp_path / "z.md").write_text("Oil.")
     loader = load.LOADERS[load.type_of(path)]
@@ -174,7 +194,9 @@ def test_a_file_that_changes_or_vanishes_while_it_is_read_is_a_row(tmp_path, mon
         monkeypatch.undo()
         reasons = dict(corpus.errors)
         assert "z.md" in corpus.rows
-        assert reasons[name] == ("it vanished while it was read" if change == "vanish" else "it changed while it was read")
+        assert reasons[name] == (
+            "it vanished while it was read" if change == "vanish" else "it changed while it was read"
+        )
         assert not [d for d in corpus if d.id.startswith(name)]
 
 
@@ -194,15 +216,37 @@ def test_a_file_that_vanishes_between_listing_and_reading(tmp_path, monkeypatch)
 
 
 def test_several_sources_make_one_corpus_with_distinct_ids(tmp_path):
-    for name in ("north/docs/oil.md", "south/docs/oil.md", "south/docs/gas.txt", "north/notes.md", "south/notes.md"):
+    for name in (
+        "north/docs/oil.md",
+        "south/docs/oil.md",
+        "south/docs/gas.txt",
+        "north/notes.md",
+        "south/notes.md",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(f"# Of {name}\n")
     (tmp_path / "south/docs/gone.md").symlink_to("nowhere")
-    sources = [tmp_path / "south/docs", f"{tmp_path}/north/docs", f"{tmp_path}/north/notes.md", tmp_path / "south/notes.md", f"{tmp_path}/*/docs/*.txt"]
+    sources = [
+        tmp_path / "south/docs",
+        f"{tmp_path}/north/docs",
+        f"{tmp_path}/north/notes.md",
+        tmp_path / "south/notes.md",
+        f"{tmp_path}/*/docs/*.txt",
+    ]
     corpus = load_corpus(sources)
-    assert [d.id for d in corpus] == ["south/docs/gas.txt", "south/docs/oil.md", "north/docs/oil.md", "north/notes.md", "south/notes.md", f"{tmp_path.name}/south/docs/gas.txt"]
+    assert [d.id for d in corpus] == [
+        "south/docs/gas.txt",
+        "south/docs/oil.md",
+        "north/docs/oil.md",
+        "north/notes.md",
+        "south/notes.md",
+        f"{tmp_path.name}/south/docs/gas.txt",
+    ]
     assert corpus.errors == (("south/docs/gone.md", "it is a link that leads nowhere"),)
-    assert [d.id for d in load_corpus((tmp_path / "south/docs",))] == ["gas.txt", "oil.md"]  # one alone keeps its ids
+    assert [d.id for d in load_corpus((tmp_path / "south/docs",))] == [
+        "gas.txt",
+        "oil.md",
+    ]  # one alone keeps its ids
     assert {d.text for d in load_corpus(sources[:2])} == {d.text for s in sources[:2] for d in load_corpus(s)}
     two = load_corpus([f"{tmp_path}/south/docs/*.md", f"{tmp_path}/south/docs/*"])
     assert [d.id for d in two] == ["docs/oil.md", "docs/gas.txt"]
@@ -231,8 +275,16 @@ def test_sources_that_are_not_there_or_empty_say_what_may_have_been_meant(tmp_pa
     (tmp_path / "hidden" / ".a.md").write_text("x")
     (tmp_path / "textbook").mkdir()
     for source, words in {
-        "empty": "there are no files in it", "hidden": "1 hidden ones are left out", "gone": "Looked for in", "procedures": "load_dataset('procedures')", "*.md": "there are no files in it",
-        "~nobody-of-this-name/docs": "there is no such file", "x" * 5000: "If this is the text itself", "Check the oil.\nThen start.": "If this is the text itself"}.items():  # fmt: skip
+        "empty": "there are no files in it",
+        "hidden": "1 hidden ones are left out",
+        "gone": "Looked for in",
+        "procedures": "load_dataset('procedures')",
+        "*.md": "there are no files in it",
+        # fmt: skip
+        "~nobody-of-this-name/docs": "there is no such file",
+        "x" * 5000: "If this is the text itself",
+        "Check the oil.\nThen start.": "If this is the text itself",
+    }.items():
         with pytest.raises(DataError, match=words.replace("(", r"\(").replace(")", r"\)")):
             load_corpus(source)
     with pytest.raises(DataError, match="a data set of this name ships"):
@@ -250,7 +302,16 @@ def whole(loader, path) -> list:
 
 @pytest.mark.parametrize("wrong", WRONG, ids=plain)
 def test_wrong_types_are_our_errors_everywhere(wrong, tmp_path):
-    for function in (load_corpus, load_url, load_dataset, load_beir, load_squad, load_chunking_eval, load_trec, find_files):
+    for function in (
+        load_corpus,
+        load_url,
+        load_dataset,
+        load_beir,
+        load_squad,
+        load_chunking_eval,
+        load_trec,
+        find_files,
+    ):
         with pytest.raises(RagbenchError):
             function(wrong)
     for loader in load.LOADERS.values():
@@ -262,19 +323,43 @@ def test_wrong_types_are_our_errors_everywhere(wrong, tmp_path):
                 Limits(**{field: wrong})
 
 
-MADE = {"a.md": b"# Oil\n", "a.txt": b"Oil.", "a.csv": b"id,text\n1,Oil\n", "a.json": b'[{"id": "a", "text": "Oil"}]', "a.vtt": b"WEBVTT\n\n00:01.000 --> 00:02.000\nOil.\n"}
+MADE = {
+    "a.md": b"# Oil\n",
+    "a.txt": b"Oil.",
+    "a.csv": b"id,text\n1,Oil\n",
+    "a.json": b'[{"id": "a", "text": "Oil"}]',
+    "a.vtt": b"WEBVTT\n\n00:01.000 --> 00:02.000\nOil.\n",
+}
 OPTIONS = {
-    "a.md": ("encoding", "drop_fences", "limits"), "a.txt": ("encoding", "limits", "workers", "type"), "a.vtt": ("encoding", "pause", "limits"),
-    "a.csv": ("text_columns", "id_column", "metadata_columns", "encoding", "delimiter", "quotechar", "limits"),
-    "a.json": ("text_field", "id_field", "metadata_fields", "array_path", "encoding", "limits"), "a.pdf": ("password", "ocr", "limits"),
+    "a.md": ("encoding", "drop_fences", "limits"), "a.txt": ("encoding", "limits", "workers", "type"), "a.vtt": ("encoding", "pause", "limits"),  # noqa: E501
+    "a.csv": ("text_columns", "id_column", "metadata_columns", "encoding", "delimiter", "quotechar", "limits"),  # noqa: E501
+    "a.json": ("text_field", "id_field", "metadata_fields", "array_path", "encoding", "limits"), "a.pdf": ("password", "ocr", "limits"),  # noqa: E501
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "option"), [(name, option) for name, options in OPTIONS.items() for option in options])
+@pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name, options in OPTIONS.items() for option in options]
+)
 def test_options_of_wrong_types_are_our_errors_or_rows(tmp_path, name, option):
     path = tmp_path / name
     path.write_bytes(MADE.get(name) or make_pdf(1))
-    for wrong in (5, 2.5, b"x", object(), {"a": 1}, [None], "", "\0", "\n", "undefined", "hex", ["a", 5], lambda: 0, float("nan"), -1):
+    for wrong in (
+        5,
+        2.5,
+        b"x",
+        object(),
+        {"a": 1},
+        [None],
+        "",
+        "\0",
+        "\n",
+        "undefined",
+        "hex",
+        ["a", 5],
+        lambda: 0,
+        float("nan"),
+        -1,
+    ):
         try:
             corpus = load_corpus(path, **{"workers": 0} | {option: wrong})
         except RagbenchError:
@@ -295,10 +380,16 @@ def process_settings() -> dict:
 
     import pymupdf
 
-    tools = ("mupdf_display_errors", "mupdf_display_warnings", "unset_quad_corrections", "set_small_glyph_heights", "set_subset_fontnames")
+    tools = (
+        "mupdf_display_errors",
+        "mupdf_display_warnings",
+        "unset_quad_corrections",
+        "set_small_glyph_heights",
+        "set_subset_fontnames",
+    )
     return {
-        "csv": csv.field_size_limit(), "recursion": sys.getrecursionlimit(), "digits": sys.get_int_max_str_digits(), "gc": gc.isenabled(), "warnings": list(warnings.filters), "environment": dict(os.environ),
-        "folder": os.getcwd(), "locale": locale.setlocale(locale.LC_ALL), "timeout": socket.getdefaulttimeout(), "root logger": (logging.root.level, list(logging.root.handlers)),
+        "csv": csv.field_size_limit(), "recursion": sys.getrecursionlimit(), "digits": sys.get_int_max_str_digits(), "gc": gc.isenabled(), "warnings": list(warnings.filters), "environment": dict(os.environ),  # noqa: E501
+        "folder": os.getcwd(), "locale": locale.setlocale(locale.LC_ALL), "timeout": socket.getdefaulttimeout(), "root logger": (logging.root.level, list(logging.root.handlers)),  # noqa: E501
     } | {name: bool(getattr(pymupdf.TOOLS, name)()) for name in tools}  # fmt: skip
 
 
@@ -312,11 +403,18 @@ def test_no_load_changes_a_setting_of_the_process(tmp_path):
     (tmp_path / "a.pdf").write_bytes(make_pdf(2))
     (tmp_path / "b.pdf").write_bytes(make_pdf()[:400])
     (tmp_path / "a.docx").write_bytes(make_docx())
-    (tmp_path / "a.html").write_text("<html><body><main><p>Check the level before each start.</p></main></body></html>")
+    (tmp_path / "a.html").write_text(
+        "<html><body><main><p>Check the level before each start.</p></main></body></html>"
+    )
     load_corpus(tmp_path, workers=0)  # imports may set something once
     before = process_settings()
-    threads = [threading.Thread(target=load_corpus, args=(tmp_path,), kwargs={"workers": 0}) for _ in range(1)]
-    threads += [threading.Thread(target=load_corpus, args=(tmp_path / name,), kwargs={"workers": 0}) for name in ("long.csv", "a.csv", "a.docx", "a.json")]
+    threads = [
+        threading.Thread(target=load_corpus, args=(tmp_path,), kwargs={"workers": 0}) for _ in range(1)
+    ]
+    threads += [
+        threading.Thread(target=load_corpus, args=(tmp_path / name,), kwargs={"workers": 0})
+        for name in ("long.csv", "a.csv", "a.docx", "a.json")
+    ]
     for t in threads:
         t.start()
     for t in threads:
@@ -331,12 +429,20 @@ def test_a_long_line_of_a_table_loads_whatever_was_read_before(tmp_path, size):
     path.write_text("id,text\n1," + "x" * size + "\n2,short\n")
     other.write_text("id,text\n1,Oil\n")
     code = (
-        "import csv, sys\nfrom ragbench.ingest.load import load_corpus\n"
-        "if sys.argv[2] == 'low': csv.field_size_limit(10)\n"
-        "if sys.argv[2] == 'after': load_corpus(sys.argv[3], workers=0)\n"
-        "c = load_corpus(sys.argv[1], workers=0)\nprint([len(d.text) for d in c], [e.reason for e in c.errors], csv.field_size_limit())"
+        "import csv, sys\nfrom ragbench.ingest.load import load_corpus\nif sys.argv[2] == 'low':"
+        " csv.field_size_limit(10)\nif sys.argv[2] == 'after': load_corpus(sys.argv[3], workers=0)\nc ="
+        " load_corpus(sys.argv[1], workers=0)\nprint([len(d.text) for d in c], [e.reason for e in c.errors],"
+        " csv.field_size_limit())"
     )
-    said = [subprocess.run([sys.executable, "-c", code, str(path), when, str(other)], capture_output=True, text=True, check=True).stdout.split() for when in ("fresh", "after", "low")]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(path), when, str(other)],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for when in ("fresh", "after", "low")
+    ]
     assert said[0] == said[1]
     assert said[0][:-1] == said[2][:-1]
     assert [s[-1] for s in said] == ["131072", "131072", "10"]
@@ -346,7 +452,8 @@ def test_a_long_line_of_a_table_loads_whatever_was_read_before(tmp_path, size):
 
 
 def test_a_pdf_reads_the_same_whatever_was_imported(tmp_path):
-    """pymupdf4llm, and the layout network that comes with PyMuPDF's wheel, turn off a correction of boxes for the whole process."""
+    """pymupdf4llm, and the layout network that comes with PyMuPDF's wheel, turn off a correction of boxes for
+    the whole process."""
     import pymupdf
 
     (tmp_path / "a.pdf").write_bytes(make_pdf(2))

@@ -1,4 +1,5 @@
-"""What the statistics promise: calibration in small, invariance, clusters, corrections against reference implementations."""
+"""What the statistics promise: calibration in small, invariance, clusters, corrections against reference
+implementations."""
 
 import numpy as np
 import pytest
@@ -24,7 +25,14 @@ from ragbench.evaluate.corrections import (
 from ragbench.evaluate.power import minimal_detectable_difference, queries_needed
 from ragbench.evaluate.selection import held_out_scores, selection_optimism
 from ragbench.evaluate.slices import interaction_p
-from ragbench.evaluate.statistics import EXACT, bootstrap_interval, compare_pair, freedom, sign_flip_p, untailed
+from ragbench.evaluate.statistics import (
+    EXACT,
+    bootstrap_interval,
+    compare_pair,
+    freedom,
+    sign_flip_p,
+    untailed,
+)
 from ragbench.evaluate.tuning import METHODS, tune_fusion
 
 NAMED = {w.name: w for w in WORLDS}
@@ -45,9 +53,12 @@ def test_intervals_cover(name, n):
 @pytest.mark.parametrize("n", [50, 200])
 @pytest.mark.parametrize("name", NAMED)
 def test_false_claims_stay_at_five_per_cent(name, n, test):
-    """In every world; plain flips make 24 % in the most skewed at fifty questions, Hall's discount alone 8 % and 11 %."""
+    """In every world; plain flips make 24 % in the most skewed at fifty questions, Hall's discount alone 8 %
+    and 11 %."""
     studies = 400 if test == "holm" else 150
-    assert false_claims(NAMED[name], n, test, studies=studies, seed=12) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / studies)
+    assert false_claims(NAMED[name], n, test, studies=studies, seed=12) <= 0.05 + 3 * np.sqrt(
+        0.05 * 0.95 / studies
+    )
 
 
 def test_skewed_families_are_held_by_the_bootstrap():
@@ -60,7 +71,9 @@ def test_skewed_families_are_held_by_the_bootstrap():
         seen["ours"] += doubted(flips, d, study).min() <= 0.05
         seen["max-T"] += max_t_p(d, study).min() <= 0.05
     assert seen["ours"] < seen["flips"], f"seeds [31, study]: {seen}"
-    assert max(seen["ours"], seen["max-T"]) <= 100 * (0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)), f"seeds [31, study]: {seen}"
+    assert max(seen["ours"], seen["max-T"]) <= 100 * (0.05 + 3 * np.sqrt(0.05 * 0.95 / 100)), (
+        f"seeds [31, study]: {seen}"
+    )
 
 
 @settings(max_examples=30, deadline=None)
@@ -69,7 +82,7 @@ def test_doubt_only_raises_and_knows_no_order(seed, n, systems):
     rng = np.random.default_rng(seed)
     d = np.exp(rng.normal(size=(n, systems))) - rng.uniform(0.5, 3, systems)
     d[:, rng.random(systems) < 0.3] *= -1
-    d[rng.permutation(n)[:n // 2], 0] = 0.0
+    d[rng.permutation(n)[: n // 2], 0] = 0.0
     p, order = rng.random(systems) * 0.1, rng.permutation(systems)
     out = doubted(p, d, seed)
     assert (out >= p).all() and (out <= 1).all()
@@ -78,11 +91,13 @@ def test_doubt_only_raises_and_knows_no_order(seed, n, systems):
     np.testing.assert_array_equal(out[towards], p[towards])
     exact = (d != 0).sum(axis=0) <= EXACT
     np.testing.assert_array_equal(out[exact], p[exact])
-    if systems == 1: np.testing.assert_array_equal(out, p)
+    if systems == 1:
+        np.testing.assert_array_equal(out, p)
 
 
 def test_a_family_keeps_its_power():
-    """Real differences on skewed scores are found as often as by flips alone: they point towards their tail."""
+    """Real differences on skewed scores are found as often as by flips alone: they point towards their
+    tail."""
     found = {"flips": 0, "ours": 0}
     for study in range(40):
         rng = np.random.default_rng([32, study])
@@ -95,7 +110,8 @@ def test_a_family_keeps_its_power():
 
 @pytest.mark.parametrize(("share", "expected"), [(1.0, 49), (0.5, 49), (0.2, 25), (0.1, 11.1)])
 def test_degrees_of_freedom_count_what_is_not_zero(share, expected):
-    """k differences of ±1 among n: 2 k / (1 - k / n), the binomial count's own relative variance, and never more than n - 1."""
+    """k differences of ±1 among n: 2 k / (1 - k / n), the binomial count's own relative variance, and never
+    more than n - 1."""
     k = int(50 * share)
     u = np.zeros((50, 1))
     u[:k, 0] = np.where(np.arange(k) % 2, 1.0, -1.0)
@@ -105,7 +121,8 @@ def test_degrees_of_freedom_count_what_is_not_zero(share, expected):
 
 
 def test_a_mostly_zero_interval_is_longer_than_the_percentiles():
-    """Ten differences among fifty questions: fails if the interval goes back to percentiles or to n - 1 degrees of freedom."""
+    """Ten differences among fifty questions: fails if the interval goes back to percentiles or to n - 1
+    degrees of freedom."""
     world = NAMED["80 % zero, else normal"]
     d = world.draw(np.random.default_rng(3), (50, 200))
     ours = np.diff(bootstrap_interval(d - 0.001, resamples=500), axis=1).mean()
@@ -128,14 +145,22 @@ def test_clusters_of_one_are_no_clusters(seed, groups, each):
     rng = np.random.default_rng(seed)
     x, y = rng.integers(0, 5, (groups * each, 3)) / 4, rng.integers(0, 5, groups * each) / 4
     one = rng.permutation(len(x))
-    np.testing.assert_allclose(bootstrap_interval(x[np.argsort(one)], resamples=100, clusters=np.arange(len(x))), bootstrap_interval(x[np.argsort(one)], resamples=100), atol=1e-12)
-    np.testing.assert_array_equal(sign_flip_p(x - y[:, None], clusters=np.arange(len(x))), sign_flip_p(x - y[:, None]))
+    np.testing.assert_allclose(
+        bootstrap_interval(x[np.argsort(one)], resamples=100, clusters=np.arange(len(x))),
+        bootstrap_interval(x[np.argsort(one)], resamples=100),
+        atol=1e-12,
+    )
+    np.testing.assert_array_equal(
+        sign_flip_p(x - y[:, None], clusters=np.arange(len(x))), sign_flip_p(x - y[:, None])
+    )
     # the names of clusters and the order within them do not matter
     clusters = np.repeat(np.arange(groups), each)
     within = np.concatenate([g * each + rng.permutation(each) for g in range(groups)])
     a = compare_pair(x[:, 0], y, resamples=100, clusters=clusters)
     b = compare_pair(x[within, 0], y[within], resamples=100, clusters=[f"doc {g}" for g in clusters])
-    np.testing.assert_array_equal((a.p, a.low, a.high, a.groups), (b.p, b.low, b.high, b.groups))       # without an interval for fewer than five groups
+    np.testing.assert_array_equal(
+        (a.p, a.low, a.high, a.groups), (b.p, b.low, b.high, b.groups)
+    )  # without an interval for fewer than five groups
 
 
 def test_copies_of_a_document_add_no_certainty():
@@ -146,8 +171,12 @@ def test_copies_of_a_document_add_no_certainty():
     naive = compare_pair(np.repeat(d, 4), np.zeros(160))
     assert four.p == once.p and (four.low, four.high) == pytest.approx((once.low, once.high), abs=1e-9)
     assert naive.high - naive.low < 0.6 * (once.high - once.low)
-    assert minimal_detectable_difference(np.repeat(d, 4), clusters=np.repeat(np.arange(40), 4)) == pytest.approx(minimal_detectable_difference(d))
-    assert max_t_p(np.c_[d]) == pytest.approx(all_pairs_p(np.c_[np.repeat(d, 4), np.zeros(160)], clusters=np.repeat(np.arange(40), 4))[0, 1])
+    assert minimal_detectable_difference(
+        np.repeat(d, 4), clusters=np.repeat(np.arange(40), 4)
+    ) == pytest.approx(minimal_detectable_difference(d))
+    assert max_t_p(np.c_[d]) == pytest.approx(
+        all_pairs_p(np.c_[np.repeat(d, 4), np.zeros(160)], clusters=np.repeat(np.arange(40), 4))[0, 1]
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -155,13 +184,25 @@ def test_copies_of_a_document_add_no_certainty():
 def test_document_clusters_are_connected_components(docs):
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
-    gold = Gold.from_spans([{"query_id": f"q{i}", "query": "?", "evidence": [{"doc_id": f"d{d}", "start": 0, "end": 5} for d in ds]} for i, ds in enumerate(docs)])
+
+    gold = Gold.from_spans(
+        [
+            {
+                "query_id": f"q{i}",
+                "query": "?",
+                "evidence": [{"doc_id": f"d{d}", "start": 0, "end": 5} for d in ds],
+            }
+            for i, ds in enumerate(docs)
+        ]
+    )
     edges = [(i, len(docs) + d) for i, ds in enumerate(docs) for d in ds]
     size = len(docs) + 10
-    theirs = connected_components(coo_array((np.ones(len(edges)), np.array(edges).T), (size, size)), directed=False)[1][:len(docs)]
+    theirs = connected_components(
+        coo_array((np.ones(len(edges)), np.array(edges).T), (size, size)), directed=False
+    )[1][: len(docs)]
     ours = document_clusters(gold)
     assert ((ours[:, None] == ours) == (theirs[:, None] == theirs)).all()
-    assert grouping(gold).labels is None         # never with fewer than twenty
+    assert grouping(gold).labels is None  # never with fewer than twenty
 
 
 @settings(max_examples=50, deadline=None)
@@ -180,7 +221,10 @@ def test_tau_is_scipys(seed, systems):
 def test_corrections_are_ordered():
     rng = np.random.default_rng(5)
     x = rng.normal(0.5, 0.2, (60, 6)) + [0, 0.02, 0.05, 0.08, 0.1, 0.12]
-    p = {c: np.array([k.p for k in compare_to(x, 0, resamples=100, correction=c)])[1:] for c in ("none", "bh", "holm")}
+    p = {
+        c: np.array([k.p for k in compare_to(x, 0, resamples=100, correction=c)])[1:]
+        for c in ("none", "bh", "holm")
+    }
     assert (p["none"] <= p["bh"]).all() and (p["bh"] <= p["holm"]).all() and (p["none"] < p["holm"]).any()
     pairs = {c: all_pairs_p(x, correction=c) for c in ("none", "bh", "tukey")}
     assert (pairs["none"] <= pairs["tukey"] + 0.01).all() and (pairs["bh"] < pairs["tukey"]).any()
@@ -199,7 +243,7 @@ def test_held_out_never_sees_its_document():
     """A system that is perfect on one document only is chosen there only if that document chose."""
     document = np.repeat(np.arange(10), 4)
     x = np.full((40, 11), 0.5)
-    x[np.arange(40), document] = 1.0              # system j is perfect on document j
+    x[np.arange(40), document] = 1.0  # system j is perfect on document j
     held, chosen = held_out_scores(x[:, :10], folds=10, clusters=document)
     np.testing.assert_allclose(held, 0.5)
     assert held_out_scores(x[:, :10], folds=10)[0].mean() > 0.5
@@ -212,7 +256,10 @@ def test_interaction_sees_what_two_tests_do_not():
     rng = np.random.default_rng(7)
     tags = np.zeros((100, 1), bool)
     tags[:80] = True
-    shaped = lambda z: 0.05 + 0.12 * (z - z.mean()) / z.std(ddof=1)
+
+    def shaped(z):
+        return 0.05 + 0.12 * (z - z.mean()) / z.std(ddof=1)
+
     d = np.r_[shaped(rng.normal(size=80)), shaped(rng.normal(size=20))]
     assert ttest_1samp(d[:80], 0).pvalue < 0.05 < ttest_1samp(d[80:], 0).pvalue
     assert interaction_p(d, tags)[0] > 0.05
@@ -222,7 +269,10 @@ def test_interaction_sees_what_two_tests_do_not():
 def test_agreement_of_a_gold_with_its_own_halves():
     rng = np.random.default_rng(8)
     x = np.linspace(0.2, 0.8, 8) + rng.normal(0, 0.2, (200, 8))
-    halves, backwards = order_agreement(x[:100], x[100:], resamples=500), order_agreement(x[:100], 1 - x[100:], resamples=500)
+    halves, backwards = (
+        order_agreement(x[:100], x[100:], resamples=500),
+        order_agreement(x[:100], 1 - x[100:], resamples=500),
+    )
     assert halves.low > 0.7 and backwards.high < -0.7 and halves.same_first > 0.5 > backwards.same_first
 
 
@@ -233,9 +283,16 @@ def test_a_fusion_of_benchmark_results_is_tuned(method):
     pair = [results["char160 minilm"], results["char160 bm25"]]
     t = tune_fusion(pair, results.gold, method, "mrr", 5, depth=10)
     assert set(t.against) == {"plain RRF(60)", "char160 minilm alone", "char160 bm25 alone"}
-    np.testing.assert_allclose(t.plain["char160 bm25 alone"].mean(), results.scores("mrr")[:, results.names.index("char160 bm25")].mean(), atol=0.05)
+    np.testing.assert_allclose(
+        t.plain["char160 bm25 alone"].mean(),
+        results.scores("mrr")[:, results.names.index("char160 bm25")].mean(),
+        atol=0.05,
+    )
     assert t.scores.shape == (results.n, len(METHODS[method][1])) and t.held.shape == (results.n,)
-    assert t.optimism.in_sample == t.scores.mean(axis=0).max() and t.held_out[1] <= t.held_out[0] <= t.held_out[2]
+    assert (
+        t.optimism.in_sample == t.scores.mean(axis=0).max()
+        and t.held_out[1] <= t.held_out[0] <= t.held_out[2]
+    )
     assert repr(t.best) in t.verdict and "<table" in t._repr_html_() and len(t.to_frame()) == len(t.values)
     assert (t.held >= t.scores.min(axis=1) - 1e-12).all() and (t.held <= t.scores.max(axis=1) + 1e-12).all()
 
@@ -247,7 +304,9 @@ def test_fusions_that_cannot_be_tuned():
     with pytest.raises(ConfigError, match="MinMax weighs one dense run against one lexical run"):
         tune_fusion([results["char160 minilm"], results["char160 lsa"]], results.gold, "minmax", depth=10)
     with pytest.raises(ConfigError, match="hybrid"):
-        tune_fusion([results["char160 minilm+bm25 rrf"], results["char160 bm25"]], results.gold, "zscore", depth=10)
+        tune_fusion(
+            [results["char160 minilm+bm25 rrf"], results["char160 bm25"]], results.gold, "zscore", depth=10
+        )
     with pytest.raises(DataError, match="different chunks"):
         tune_fusion([results["char160 minilm"], results["char320 bm25"]], results.gold)
     with pytest.raises(ConfigError, match="without their chunks"):

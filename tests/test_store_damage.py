@@ -1,4 +1,5 @@
-"""A damaged store costs time, never a number: whatever happens to its files, the table is the same, byte for byte."""
+"""A damaged store costs time, never a number: whatever happens to its files, the table is the same, byte for
+byte."""
 
 import contextlib
 import json
@@ -22,8 +23,23 @@ from ragbench.embed.lsa import LSAEmbedder
 
 SEED = 20260301
 E = LSAEmbedder(16)
-SYSTEMS = rb.grid(rb.System(rb.TokenChunker(120), [rb.Dense(E), rb.Lexical(rb.FTS5()), rb.Hybrid(rb.Dense(E), rb.Lexical(rb.FTS5()), fuse=[rb.RRF(60), rb.MinMax(dense=0.5)])]))
-OPTIONS = {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": [200, 400], "rounds": 0, "progress": False}
+SYSTEMS = rb.grid(
+    rb.System(
+        rb.TokenChunker(120),
+        [
+            rb.Dense(E),
+            rb.Lexical(rb.FTS5()),
+            rb.Hybrid(rb.Dense(E), rb.Lexical(rb.FTS5()), fuse=[rb.RRF(60), rb.MinMax(dense=0.5)]),
+        ],
+    )
+)
+OPTIONS = {
+    "metrics": ["recall@5", "mrr"],
+    "budgets": [200],
+    "curve": [200, 400],
+    "rounds": 0,
+    "progress": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,18 +56,43 @@ def finished(data, tmp_path_factory):
 
 def everything(results) -> list:
     """All that a report shows: scores, curves, rankings, facts."""
-    return [(s.name, {k: v.tolist() for k, v in s.scores.items()}, s.curve.tolist(), s.run.rows.tolist(), s.run.scores.tolist(), s.chunks.start.tolist(), s.facts) for s in results.systems]
+    return [
+        (
+            s.name,
+            {k: v.tolist() for k, v in s.scores.items()},
+            s.curve.tolist(),
+            s.run.rows.tolist(),
+            s.run.scores.tolist(),
+            s.chunks.start.tolist(),
+            s.facts,
+        )
+        for s in results.systems
+    ]
 
 
 def hurt(path: Path, rng: random.Random) -> str:
     """Do something to a file or to the folder that it is in."""
-    what = rng.choice(["flip", "flip", "flip", "cut", "empty", "delete", "garbage", "folder gone", "file for folder", "leftover", "swap"])
+    what = rng.choice(
+        [
+            "flip",
+            "flip",
+            "flip",
+            "cut",
+            "empty",
+            "delete",
+            "garbage",
+            "folder gone",
+            "file for folder",
+            "leftover",
+            "swap",
+        ]
+    )
     data = bytearray(path.read_bytes())
     if what == "flip" and data:
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
     elif what == "cut":
-        path.write_bytes(data[:rng.randrange(len(data) or 1)])
+        path.write_bytes(data[: rng.randrange(len(data) or 1)])
     elif what == "empty":
         path.write_bytes(b"")
     elif what == "delete":
@@ -69,7 +110,7 @@ def hurt(path: Path, rng: random.Random) -> str:
         shutil.rmtree(path.parent)
         path.parent.mkdir()
         (path.parent / "something").write_text("left")
-    elif what == "swap":                                       # the artifact of another key, whole
+    elif what == "swap":  # the artifact of another key, whole
         other = rng.choice([p for p in path.parent.parent.iterdir() if p.is_dir()])
         if other != path.parent:
             shutil.rmtree(path.parent)
@@ -83,7 +124,9 @@ def test_a_damaged_store_gives_the_same_table(data, finished, tmp_path):
     for attempt in range(60):
         here = tmp_path / f"{attempt}"
         shutil.copytree(folder, here)
-        files = sorted(p for p in here.glob("*/*/*") if p.is_file() and p.parent.parent.name != "locks") + sorted(here.glob("embeddings/*.sqlite"))
+        files = sorted(
+            p for p in here.glob("*/*/*") if p.is_file() and p.parent.parent.name != "locks"
+        ) + sorted(here.glob("embeddings/*.sqlite"))
         path = rng.choice(files)
         what = hurt(path, rng)
         where = f"seed {SEED}, attempt {attempt}: {what} {path.relative_to(here)}"
@@ -104,7 +147,9 @@ def test_damage_is_said_with_its_place_and_mended(data, finished, tmp_path):
     data_[len(data_) // 2] ^= 1
     path.write_bytes(data_)
     assert [v.split(": ")[1] for v in verify(Store(here))] == ["the checksum of scores.npz differs"]
-    with pytest.warns(DamagedArtifact, match=f"{path.parent}: the checksum of scores.npz differs; it is made again"):
+    with pytest.warns(
+        DamagedArtifact, match=f"{path.parent}: the checksum of scores.npz differs; it is made again"
+    ):
         assert rb.bench(*data, SYSTEMS, store=here, **OPTIONS).quality_csv() == table
     assert verify(Store(here)) == []
 
@@ -131,14 +176,21 @@ def test_packed_arrays_are_small_and_the_same(finished):
     assert packed < plain / 2
 
 
-# --- the cache of embeddings -----------------------------------------------------------------------------------------------
+# --- the cache of embeddings --------------------------------------------------------------------------------
+
 
 class Counting:
     fingerprint = "toy"
-    def __init__(self): self.n = 0; self.space = rb.Vectors(np.eye(8, dtype=np.float32)).space
+
+    def __init__(self):
+        self.n = 0
+        self.space = rb.Vectors(np.eye(8, dtype=np.float32)).space
+
     def embed_passages(self, texts):
         self.n += len(texts)
-        x = np.array([np.random.default_rng(len(t) * 7 + ord(t[0])).normal(size=8) for t in texts], np.float32)
+        x = np.array(
+            [np.random.default_rng(len(t) * 7 + ord(t[0])).normal(size=8) for t in texts], np.float32
+        )
         return rb.Vectors(x / np.linalg.norm(x, axis=1, keepdims=True), self.space)
 
 
@@ -153,15 +205,23 @@ def test_a_damaged_cache_gives_the_same_vectors_and_keeps_the_others(tmp_path):
         cache.folder.mkdir()
         kind = rng.choice(["flip", "flip", "block", "cut", "empty"])
         at = rng.randrange(len(data))
-        if kind == "flip": data[at] ^= 1 << rng.randrange(8)
-        elif kind == "block": data[at:at + 512] = rng.randbytes(len(data[at:at + 512]))
-        elif kind == "cut": del data[at:]
-        else: data.clear()
+        if kind == "flip":
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == "block":
+            data[at : at + 512] = rng.randbytes(len(data[at : at + 512]))
+        elif kind == "cut":
+            del data[at:]
+        else:
+            data.clear()
         cache.path("toy").write_bytes(data)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DamagedArtifact)
-            try: got = embed_cached(e, texts, "passage", cache).array
-            except StoreError: got = embed_cached(e, texts, "passage", cache).array     # what the first look did not see is mended before the second
+            try:
+                got = embed_cached(e, texts, "passage", cache).array
+            except StoreError:
+                got = embed_cached(
+                    e, texts, "passage", cache
+                ).array  # what the first look did not see is mended before the second
         assert np.array_equal(got, want), f"seed {SEED}, attempt {attempt}: {kind} at {at}"
         assert e.n <= len(texts)
 
@@ -171,20 +231,33 @@ def test_vectors_of_an_older_file_are_kept(tmp_path):
     import zlib
 
     from ragbench.core.fingerprint import text_hash
+
     cache, e = EmbeddingCache(tmp_path), Counting()
     vector = np.arange(8, dtype=np.float32)
     con = sqlite3.connect(cache.path("toy"))
-    con.execute("CREATE TABLE embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (role, text_hash))")
-    con.execute("INSERT INTO embeddings VALUES ('passage', ?, ?, ?)", (text_hash("old"), vector.tobytes(), zlib.crc32(vector.tobytes())))
+    con.execute(
+        "CREATE TABLE embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL,"
+        " PRIMARY KEY (role, text_hash))"
+    )
+    con.execute(
+        "INSERT INTO embeddings VALUES ('passage', ?, ?, ?)",
+        (text_hash("old"), vector.tobytes(), zlib.crc32(vector.tobytes())),
+    )
     con.commit(), con.close()
     assert np.array_equal(embed_cached(e, ["old"], "passage", cache).array[0], vector) and e.n == 0
 
 
-# --- disks that refuse -----------------------------------------------------------------------------------------------------
+# --- disks that refuse --------------------------------------------------------------------------------------
+
 
 @pytest.fixture
 def small_disk(tmp_path):
-    if os.getuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True).returncode:
+    if (
+        os.getuid()
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
+        ).returncode
+    ):
         pytest.skip("no right to mount a file system")
     yield tmp_path
     subprocess.run(["mount", "-o", "remount,rw", str(tmp_path)], capture_output=True)
@@ -197,7 +270,11 @@ def test_a_full_disk_is_said_and_nothing_is_lost(data, small_disk, free):
     filler.write_bytes(bytes((1 << 20) - free))
     with pytest.raises(RagbenchError) as said:
         rb.bench(*data, SYSTEMS, store=small_disk / "store", **OPTIONS)
-    assert isinstance(said.value, StoreError) and "the disk is full" in str(said.value) and "elete" not in str(said.value)
+    assert (
+        isinstance(said.value, StoreError)
+        and "the disk is full" in str(said.value)
+        and "elete" not in str(said.value)
+    )
     assert verify(Store(small_disk / "store")) == []
     filler.unlink()
     assert rb.bench(*data, SYSTEMS, store=small_disk / "store", **OPTIONS).quality_csv()
@@ -208,31 +285,53 @@ def test_a_read_only_store_serves_what_it_has_and_refuses_the_rest(data, finishe
     shutil.copytree(folder, small_disk / "store")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     assert rb.bench(*data, SYSTEMS, store=small_disk / "store", **OPTIONS).quality_csv() == table
-    built = SYSTEMS[0].build(data[0], store=small_disk / "store")                  # vectors that are there are read
-    assert np.array_equal(built.search("feedback", 3).rows, SYSTEMS[0].build(data[0], store=False).search("feedback", 3).rows)
+    built = SYSTEMS[0].build(data[0], store=small_disk / "store")  # vectors that are there are read
+    assert np.array_equal(
+        built.search("feedback", 3).rows, SYSTEMS[0].build(data[0], store=False).search("feedback", 3).rows
+    )
     with pytest.raises(StoreError, match="can only be read"):
-        rb.bench(*data, rb.System(rb.TokenChunker(60), rb.Lexical(rb.FTS5())), store=small_disk / "store", **OPTIONS)
+        rb.bench(
+            *data,
+            rb.System(rb.TokenChunker(60), rb.Lexical(rb.FTS5())),
+            store=small_disk / "store",
+            **OPTIONS,
+        )
 
 
-@pytest.mark.parametrize("error", [OSError(37, "No locks available"), OSError(95, "Operation not supported"), NotImplementedError("FileSystem does not appear to support flock; use SoftFileLock instead")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(37, "No locks available"),
+        OSError(95, "Operation not supported"),
+        NotImplementedError("FileSystem does not appear to support flock; use SoftFileLock instead"),
+    ],
+)
 def test_a_file_system_without_locks(data, tmp_path, monkeypatch, error):
-    def fails(*_, **__): raise error
+    def fails(*_, **__):
+        raise error
+
     monkeypatch.setattr("filelock._unix.fcntl.flock", fails)
     with pytest.raises(StoreError, match="has no locks"):
         rb.bench(*data, SYSTEMS[0], store=tmp_path, **OPTIONS)
 
 
-# --- to see it and to empty it ----------------------------------------------------------------------------------------------
+# --- to see it and to empty it ------------------------------------------------------------------------------
+
 
 def test_clear_leaves_what_was_paid_for_and_what_is_in_use(tmp_path):
     store = Store(tmp_path)
-    for kind in ("run", "reply"): store.put(kind, "0" * 32, {"x": Packed(np.arange(9))})
+    for kind in ("run", "reply"):
+        store.put(kind, "0" * 32, {"x": Packed(np.arange(9))})
     (tmp_path / "embeddings").mkdir()
     (tmp_path / "embeddings" / f"{'e' * 32}.sqlite").write_bytes(bytes(100))
-    code = f"import time; from ragbench.core.store import Store, in_use\nwith in_use(Store({str(tmp_path)!r})): print('in', flush=True); time.sleep(60)"
+    code = (
+        f"import time; from ragbench.core.store import Store, in_use\nwith in_use(Store({str(tmp_path)!r})):"
+        " print('in', flush=True); time.sleep(60)"
+    )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
-    with pytest.raises(StoreError, match="another process is working"): clear(store)
+    with pytest.raises(StoreError, match="another process is working"):
+        clear(store)
     process.kill(), process.wait(), process.stdout.close()
     assert clear(store) > 0
     assert set(usage(store).kinds) == {"reply", "embeddings"}
@@ -251,7 +350,8 @@ s.Store({str(tmp_path)!r}).make("run", {{"k": 1}}, lambda: {{"x": 1}})
 """
     subprocess.run([sys.executable, "-c", code])
     assert [p.name for p in (tmp_path / "run").iterdir() if p.name.startswith(".")]
-    with in_use(Store(tmp_path)): pass
+    with in_use(Store(tmp_path)):
+        pass
     assert list((tmp_path / "run").iterdir()) == []
     assert json.dumps(Store(tmp_path).make("run", {"k": 1}, lambda: {"x": 1}).value("x")) == "1"
 
@@ -259,13 +359,21 @@ s.Store({str(tmp_path)!r}).make("run", {{"k": 1}}, lambda: {{"x": 1}})
 def test_no_folder_but_a_store_is_listed_checked_or_cleared(tmp_path):
     "What ragbench has not written stays, whatever folder is named, and beside the artifacts of a store."
     mine = tmp_path / "home"
-    for name in ("ssh/key", "run/notes.txt", "chunks/0123456789abcdef0123456789abcdef/manifest.json", "embeddings/list.sqlite", "photos/2024/a.jpg"):
+    for name in (
+        "ssh/key",
+        "run/notes.txt",
+        "chunks/0123456789abcdef0123456789abcdef/manifest.json",
+        "embeddings/list.sqlite",
+        "photos/2024/a.jpg",
+    ):
         (mine / name).parent.mkdir(parents=True, exist_ok=True)
         (mine / name).write_text("{}" if name.endswith("json") else "dear to somebody")
     before = sorted(p.relative_to(mine).as_posix() for p in mine.rglob("*"))
     for call in (lambda s: s.clear(), lambda s: s.clear("ssh"), lambda s: s.usage(), verify):
-        with pytest.raises(StoreError, match="no store"): call(Store(mine))
-        with pytest.raises(StoreError, match="no store"): call(Store(tmp_path / "mistyped"))
+        with pytest.raises(StoreError, match="no store"):
+            call(Store(mine))
+        with pytest.raises(StoreError, match="no store"):
+            call(Store(tmp_path / "mistyped"))
     assert sorted(p.relative_to(mine).as_posix() for p in mine.rglob("*")) == before
     assert not (tmp_path / "mistyped").exists()
 
@@ -275,12 +383,24 @@ def test_no_folder_but_a_store_is_listed_checked_or_cleared(tmp_path):
     assert set(store.usage().kinds) == {"run", "chunks"}
     store.clear()
     assert not (mine / "run" / ("f" * 32)).exists() and not (mine / "run" / ("e" * 32)).exists()
-    assert (mine / "run" / "notes.txt").is_file() and (mine / "ssh" / "key").is_file() and (mine / "embeddings" / "list.sqlite").is_file()
+    assert (
+        (mine / "run" / "notes.txt").is_file()
+        and (mine / "ssh" / "key").is_file()
+        and (mine / "embeddings" / "list.sqlite").is_file()
+    )
 
 
 def test_a_vector_that_became_text_is_embedded_again(tmp_path):
     "One flipped bit in SQLite's type of a value makes a blob a text that is no UTF-8."
-    embedder = rb.LSAEmbedder(2).fit(rb.Corpus([rb.Document(id="a", text="Start the pump.\n\nStop the fan when the pump is hot.\n\nThe valve is shut.")]))
+    embedder = rb.LSAEmbedder(2).fit(
+        rb.Corpus(
+            [
+                rb.Document(
+                    id="a", text="Start the pump.\n\nStop the fan when the pump is hot.\n\nThe valve is shut."
+                )
+            ]
+        )
+    )
     cache, texts = EmbeddingCache(tmp_path), ["start the pump", "stop the fan", "the valve"]
     first = embed_cached(embedder, texts, "passage", cache)
     file = next(tmp_path.glob("*.sqlite"))
@@ -288,6 +408,7 @@ def test_a_vector_that_became_text_is_embedded_again(tmp_path):
         con.execute("UPDATE embeddings SET vector = CAST(vector AS TEXT) WHERE rowid = 2")
         con.execute("UPDATE embeddings SET vector = CAST(x'ff00ff01aabbccdd' AS TEXT) WHERE rowid = 1")
     assert [v.split(": ")[1] for v in verify_cache(cache)] == ["2 vectors are damaged"]
-    with pytest.warns(UserWarning, match="damaged"): again = embed_cached(embedder, texts, "passage", cache)
+    with pytest.warns(UserWarning, match="damaged"):
+        again = embed_cached(embedder, texts, "passage", cache)
     assert np.array_equal(first.array, again.array)
     assert verify_cache(cache) == []

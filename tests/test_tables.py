@@ -28,10 +28,20 @@ def write_csv(rows, **dialect) -> bytes:
 
 
 @settings(max_examples=100, deadline=None)
-@given(rows=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=8), delimiter=st.sampled_from(",;\t|"), minimal=st.booleans())
+@given(
+    rows=st.lists(st.tuples(CELL, CELL), min_size=1, max_size=8),
+    delimiter=st.sampled_from(",;\t|"),
+    minimal=st.booleans(),
+)
 def test_what_was_written_is_what_is_read(tmp_path_factory, rows, delimiter, minimal):
     path = tmp_path_factory.getbasetemp() / "law.csv"
-    path.write_bytes(write_csv([("one", "two"), *rows], delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if minimal else csv.QUOTE_ALL))
+    path.write_bytes(
+        write_csv(
+            [("one", "two"), *rows],
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if minimal else csv.QUOTE_ALL,
+        )
+    )
     out = list(load_table(path, doc_id="t", delimiter=delimiter, encoding="utf-8"))
     assert len(out) == len(rows)
     for n, (row, one) in enumerate(zip(rows, out, strict=True), 1):
@@ -47,7 +57,10 @@ def test_what_was_written_is_what_is_read(tmp_path_factory, rows, delimiter, min
 @pytest.mark.parametrize("delimiter", list(",;\t|"))
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "cp1252"])
 def test_delimiter_and_encoding_are_found(tmp_path, delimiter, encoding):
-    rows = [("name", "bio"), *[(f"n{i}", "Die Kühlung läuft, sagt er; höchstens | zwölf Minuten") for i in range(20)]]
+    rows = [
+        ("name", "bio"),
+        *[(f"n{i}", "Die Kühlung läuft, sagt er; höchstens | zwölf Minuten") for i in range(20)],
+    ]
     path = tmp_path / "t.csv"
     path.write_bytes(write_csv(rows, delimiter=delimiter).decode().encode(encoding))
     table = open_table(path)
@@ -64,7 +77,9 @@ def test_an_unclosed_quote_costs_its_row_wherever_it_stands(tmp_path):
         path.write_text("id,text\n" + "\n".join(lines) + "\n")
         out = list(load_table(path, doc_id="t", id_column="id"))
         assert [r.source for r in out if isinstance(r, Refusal)] == [f"t, line {bad + 2}"]
-        assert [r.id for r in out if isinstance(r, Document)] == [f"t#{i}" for i in range(1, 31) if i != bad + 1]
+        assert [r.id for r in out if isinstance(r, Document)] == [
+            f"t#{i}" for i in range(1, 31) if i != bad + 1
+        ]
 
 
 def test_a_table_streams(tmp_path):
@@ -91,10 +106,14 @@ def test_json_lines_stream_past_bad_ones(tmp_path):
     path.write_text("\n".join(lines))
     out = list(load_json(path, doc_id="log", text_field="say.text", id_field="n.id"))
     assert [r.source for r in out if isinstance(r, Refusal)] == ["log, line 8", "log, line 91"]
-    assert [d.text for d in out if isinstance(d, Document)] == [f"entry {i}" for i in range(200) if i not in (7, 90)]
+    assert [d.text for d in out if isinstance(d, Document)] == [
+        f"entry {i}" for i in range(200) if i not in (7, 90)
+    ]
 
 
-TEXTS = st.dictionaries(st.sampled_from(["title", "body", "note"]), st.text(st.characters(codec="utf-8"), max_size=20), max_size=3)
+TEXTS = st.dictionaries(
+    st.sampled_from(["title", "body", "note"]), st.text(st.characters(codec="utf-8"), max_size=20), max_size=3
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -103,7 +122,10 @@ def test_an_array_and_lines_give_the_same_documents(tmp_path_factory, items, lin
     folder = tmp_path_factory.getbasetemp()
     (folder / "a.json").write_text(json.dumps({"x": {"y": items}}), encoding="utf-8")
     (folder / "a.jsonl").write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
-    nested, flat = (list(load_json(folder / n, doc_id="a", array_path=p)) for n, p in (("a.json", "$.x.y"), ("a.jsonl", None)))
+    nested, flat = (
+        list(load_json(folder / n, doc_id="a", array_path=p))
+        for n, p in (("a.json", "$.x.y"), ("a.jsonl", None))
+    )
     assert [getattr(d, "text", None) for d in nested] == [getattr(d, "text", None) for d in flat]
     assert [getattr(d, "fields", None) for d in nested] == [getattr(d, "fields", None) for d in flat]
     assert len(nested) == len(items)
@@ -142,10 +164,23 @@ GOOD = {
     "tsv": write_csv([("id", "text"), *[(i, s) for i, s in enumerate(SENTENCES * 3)]], delimiter="\t"),
     "json": json.dumps([{"id": i, "text": s, "deep": {"n": [i]}} for i, s in enumerate(SENTENCES)]).encode(),
     "jsonl": "\n".join(json.dumps({"id": i, "text": s}) for i, s in enumerate(SENTENCES)).encode(),
-    "vtt": b"WEBVTT\n\n" + "".join(f"00:0{i}.000 --> 00:0{i}.900\n<v Ana>{s}\n\n" for i, s in enumerate(SENTENCES)).encode(),
-    "srt": "".join(f"{i}\n00:00:0{i},000 --> 00:00:0{i},900\nBo: {s}\n\n" for i, s in enumerate(SENTENCES)).encode(),
+    "vtt": (
+        b"WEBVTT\n\n"
+        + "".join(f"00:0{i}.000 --> 00:0{i}.900\n<v Ana>{s}\n\n" for i, s in enumerate(SENTENCES)).encode()
+    ),
+    "srt": (
+        "".join(
+            f"{i}\n00:00:0{i},000 --> 00:00:0{i},900\nBo: {s}\n\n" for i, s in enumerate(SENTENCES)
+        ).encode()
+    ),
     "txt": "".join(f"Ana: {s}\nBo: {s}\n" for s in SENTENCES).encode(),
-    "html": ("<html><body><main><h1>T</h1>" + "".join(f"<p>{s}</p>" for s in SENTENCES) + "</main></body></html>").encode(),
+    "html": (
+        (
+            "<html><body><main><h1>T</h1>"
+            + "".join(f"<p>{s}</p>" for s in SENTENCES)
+            + "</main></body></html>"
+        ).encode()
+    ),
 }
 
 
@@ -172,11 +207,15 @@ def test_json_says_which_encoding_it_found(tmp_path):
     said = {"utf-8": "Öl prüfen", "utf-8-sig": "Öl prüfen", "utf-16": "Öl prüfen", "cp1252": "Öl prüfen"}
     for name, text in said.items():
         (tmp_path / "a.json").write_bytes(json.dumps([{"text": text}], ensure_ascii=False).encode(name))
-        (tmp_path / "a.jsonl").write_bytes((json.dumps({"text": text}, ensure_ascii=False) + "\n").encode(name))
+        (tmp_path / "a.jsonl").write_bytes(
+            (json.dumps({"text": text}, ensure_ascii=False) + "\n").encode(name)
+        )
         for file in ("a.json", "a.jsonl"):
             (doc,) = load_corpus(tmp_path / file)
             assert (doc.text, doc.metadata["encoding"]) == (text, name), file
-    (tmp_path / "a.jsonl").write_bytes(b'{"text": "\xc3\x96l, K\xc3\xbchlung \xc3\xa4\xc3\xb6\xc3\xbc \xff"}\n')
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"text": "\xc3\x96l, K\xc3\xbchlung \xc3\xa4\xc3\xb6\xc3\xbc \xff"}\n'
+    )
     (doc,) = load_corpus(tmp_path / "a.jsonl")
     assert (doc.metadata["encoding"], doc.metadata["encoding_errors"]) == ("utf-8", 1)
 
@@ -196,15 +235,36 @@ def test_text_in_a_code_page_of_the_east_is_no_windows_1252(tmp_path):
     assert (second.text, second.metadata["encoding"]) == ("¿Por qué? Mañana, a 45 °C.", "cp1252")
 
 
-@pytest.mark.parametrize(("encoding", "text"), [
-    ("cp1251", "Насос включён для запуска, для всех линий давление измеряется во время работы."),
-    ("cp1253", "Η αντλία ξεκινά πριν από τη μηχανή."),
-    ("cp1250", "Błąd zapisu: sprawdź, czy dysk jest włączony. Następnie zamknij zawór, żeby ciśnienie nie wzrosło, i powiadom kierownika zmiany."),
-    ("cp1252", "¿Por qué? «Mañana», dijo el señor, según cada matriz m×n del corazón. Así será, mañana más, qué más, está allí, él también sí."),
-    ("cp1252", "La col·lecció és aquí.")])
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1251", "Насос включён для запуска, для всех линий давление измеряется во время работы."),
+        ("cp1253", "Η αντλία ξεκινά πριν από τη μηχανή."),
+        (
+            "cp1250",
+            (
+                "Błąd zapisu: sprawdź, czy dysk jest włączony. Następnie zamknij zawór, żeby ciśnienie nie"
+                " wzrosło, i powiadom kierownika zmiany."
+            ),
+        ),
+        (
+            "cp1252",
+            (
+                "¿Por qué? «Mañana», dijo el señor, según cada matriz m×n del corazón. Así será, mañana más,"
+                " qué más, está allí, él también sí."
+            ),
+        ),
+        ("cp1252", "La col·lecció és aquí."),
+    ],
+)
 def test_one_rule_for_old_code_pages_whatever_the_format(tmp_path, encoding, text):
-    files = {"a.txt": text, "b.md": text, "c.csv": f"n;text\n1;{text}\n", "d.jsonl": json.dumps({"text": text}, ensure_ascii=False) + "\n",
-             "e.vtt": f"WEBVTT\n\n00:00:01.000 --> 00:00:04.000\n<v Ana>{text}\n"}
+    files = {
+        "a.txt": text,
+        "b.md": text,
+        "c.csv": f"n;text\n1;{text}\n",
+        "d.jsonl": json.dumps({"text": text}, ensure_ascii=False) + "\n",
+        "e.vtt": f"WEBVTT\n\n00:00:01.000 --> 00:00:04.000\n<v Ana>{text}\n",
+    }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content.encode(encoding))
     corpus = load_corpus(tmp_path)

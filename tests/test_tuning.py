@@ -1,4 +1,5 @@
-"""A tuned fusion is worth what was tuned: kinds and depth come from the systems, never from the order of arguments."""
+"""A tuned fusion is worth what was tuned: kinds and depth come from the systems, never from the order of
+arguments."""
 
 import numpy as np
 import pytest
@@ -20,7 +21,10 @@ from ragbench.system.system import System
 
 PARTS = {"dense": Dense(LSAEmbedder(24)), "bm25": Lexical(FTS5())}
 CUT = RecursiveChunker(48)
-TRIED = {**{m: m for m in METHODS}, "list": [RRF(5), MinMax(0.35), CombMNZ(), Borda(), RanxFusion("wsum", weights=(0.2, 0.8))]}
+TRIED = {
+    **{m: m for m in METHODS},
+    "list": [RRF(5), MinMax(0.35), CombMNZ(), Borda(), RanxFusion("wsum", weights=(0.2, 0.8))],
+}
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +32,32 @@ def world(tmp_path_factory):
     """Results of both parts, kept 100 deep over more than 200 chunks, and the store they are in."""
     corpus, gold = load_dataset("textbook")
     store = tmp_path_factory.mktemp("tuning")
-    results = bench(corpus, gold, [System(CUT, r, name=n) for n, r in PARTS.items()], metrics=["mrr", "recall@5"], budgets=[], rounds=0, store=store, progress=False)
+    results = bench(
+        corpus,
+        gold,
+        [System(CUT, r, name=n) for n, r in PARTS.items()],
+        metrics=["mrr", "recall@5"],
+        budgets=[],
+        rounds=0,
+        store=store,
+        progress=False,
+    )
     assert len(results["bm25"].chunks) > 200 > results["bm25"].run.rows.shape[1]
     return results, store
 
 
 def benched(world, retriever, metric="mrr"):
     results, store = world
-    found = bench(results.corpus, results.gold, [System(CUT, retriever)], metrics=[metric], budgets=[], rounds=0, store=store, progress=False)
+    found = bench(
+        results.corpus,
+        results.gold,
+        [System(CUT, retriever)],
+        metrics=[metric],
+        budgets=[],
+        rounds=0,
+        store=store,
+        progress=False,
+    )
     return found.scores(metric)[:, 0]
 
 
@@ -47,7 +69,9 @@ def test_the_recommended_fusion_scores_what_was_tuned(world, method):
     for order in (["dense", "bm25"], ["bm25", "dense"]):
         tuned = tune_fusion([results[n] for n in order], results.gold, TRIED[method], "mrr", store=store)
         assert tuned.hybrid == Hybrid(*[PARTS[n] for n in order], fuse=tuned.best)
-        np.testing.assert_array_equal(benched(world, tuned.hybrid), tuned.scores[:, tuned.row], err_msg=f"{order} {tuned.best!r}")
+        np.testing.assert_array_equal(
+            benched(world, tuned.hybrid), tuned.scores[:, tuned.row], err_msg=f"{order} {tuned.best!r}"
+        )
         best[order[0]] = tuned
     if method in ("minmax", "zscore", "rrf"):
         assert best["dense"].best == best["bm25"].best
@@ -60,7 +84,10 @@ def test_every_candidate_scores_what_a_benchmark_says(world):
     for depth in (200, 20):
         tuned = tune_fusion(results, results.gold, MinMax([0.2, 0.5, 0.8]), "mrr", depth=depth, store=store)
         for j, fusion in enumerate(tuned.fusions):
-            np.testing.assert_array_equal(benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=fusion, depth=depth)), tuned.scores[:, j])
+            np.testing.assert_array_equal(
+                benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=fusion, depth=depth)),
+                tuned.scores[:, j],
+            )
 
 
 def test_a_metric_deeper_than_the_results_is_judged_as_deep_as_it_asks(world):
@@ -74,53 +101,129 @@ def test_results_retrievers_and_runs_are_the_same_thing(world):
     chunks = results["bm25"].chunks
     parts, _ = fusion_parts(results, results.gold, store=store)
     by_result = tune_fusion(results, results.gold, "minmax", "mrr", store=store)
-    by_retriever = tune_fusion([PARTS["bm25"], PARTS["dense"]], results.gold, "minmax", "mrr", chunks=chunks, cut=100, store=store)
-    by_run = tune_fusion([p.run for p in parts], results.gold, "minmax", "mrr", chunks=chunks, kinds=["dense", "lexical"], cut=100)
+    by_retriever = tune_fusion(
+        [PARTS["bm25"], PARTS["dense"]], results.gold, "minmax", "mrr", chunks=chunks, cut=100, store=store
+    )
+    by_run = tune_fusion(
+        [p.run for p in parts],
+        results.gold,
+        "minmax",
+        "mrr",
+        chunks=chunks,
+        kinds=["dense", "lexical"],
+        cut=100,
+    )
     np.testing.assert_array_equal(by_result.scores, by_retriever.scores)
     np.testing.assert_array_equal(by_result.scores, by_run.scores)
-    with pytest.raises(ConfigError, match="is not known"): _ = by_run.hybrid
+    with pytest.raises(ConfigError, match="is not known"):
+        _ = by_run.hybrid
 
 
 def test_results_from_elsewhere_say_their_kind_and_are_not_deepened(world):
     """Results without their systems: the kind is read in the code, the depth cannot be had."""
     from dataclasses import replace
+
     results, _ = world
     bare = [replace(s, system=None) for s in results.systems]
     assert [kind_of(s) for s in bare] == ["dense", "lexical"]
-    with pytest.raises(ConfigError, match="100 deep, a Hybrid fuses 200"): tune_fusion(bare, results.gold, "minmax", "mrr")
+    with pytest.raises(ConfigError, match="100 deep, a Hybrid fuses 200"):
+        tune_fusion(bare, results.gold, "minmax", "mrr")
     tuned = tune_fusion(bare, results.gold, "minmax", "mrr", depth=100)
-    np.testing.assert_array_equal(benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=tuned.best, depth=tuned.depth)), tuned.scores[:, tuned.row])
+    np.testing.assert_array_equal(
+        benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=tuned.best, depth=tuned.depth)),
+        tuned.scores[:, tuned.row],
+    )
 
 
 def test_two_parts_of_one_name_stay_two(world):
     results, store = world
     from dataclasses import replace
+
     twins = [replace(s, name="same") for s in results.systems]
     assert tune_fusion(twins, results.gold, "rrf", "mrr", store=store).names == ("same", "same #2")
 
 
 def test_what_is_no_ranking_of_a_retriever_is_refused(world):
     results, store = world
-    staged = bench(results.corpus, results.gold, [System(CUT, PARTS["bm25"], per_document=1, name="once")], metrics=["mrr"], budgets=[], rounds=0, store=store, progress=False)
-    with pytest.raises(ConfigError, match="been through per_document"): tune_fusion([results["dense"], staged["once"]], results.gold)
-    hybrid = bench(results.corpus, results.gold, [System(CUT, Hybrid(*PARTS.values()), name="both")], metrics=["mrr"], budgets=[], rounds=0, store=store, progress=False)
-    with pytest.raises(ConfigError, match=r"both \(hybrid\)"): tune_fusion([hybrid["both"], results["bm25"]], results.gold, "minmax", store=store)
+    staged = bench(
+        results.corpus,
+        results.gold,
+        [System(CUT, PARTS["bm25"], per_document=1, name="once")],
+        metrics=["mrr"],
+        budgets=[],
+        rounds=0,
+        store=store,
+        progress=False,
+    )
+    with pytest.raises(ConfigError, match="been through per_document"):
+        tune_fusion([results["dense"], staged["once"]], results.gold)
+    hybrid = bench(
+        results.corpus,
+        results.gold,
+        [System(CUT, Hybrid(*PARTS.values()), name="both")],
+        metrics=["mrr"],
+        budgets=[],
+        rounds=0,
+        store=store,
+        progress=False,
+    )
+    with pytest.raises(ConfigError, match=r"both \(hybrid\)"):
+        tune_fusion([hybrid["both"], results["bm25"]], results.gold, "minmax", store=store)
 
 
-@pytest.mark.parametrize("given", [
-    {"runs": None}, {"runs": 5}, {"runs": "minmax"}, {"runs": []}, {"runs": [None, None]}, {"runs": {"a": 1, "b": 2}}, {"runs": [System(CUT, PARTS["bm25"])] * 2},
-    {"gold": None}, {"gold": "questions.jsonl"}, {"method": None}, {"method": 5}, {"method": []}, {"method": [RRF, RRF]}, {"metric": None}, {"metric": 5}, {"metric": "recal@5"},
-    {"folds": 1}, {"folds": "five"}, {"folds": None}, {"folds": 10**6}, {"chunks": "docs"}, {"kinds": "dense"}, {"kinds": ["dense"]}, {"kinds": ["a", "b"]}, {"kinds": 5},
-    {"kinds": ["lexical", "dense"]}, {"depth": 0}, {"depth": "deep"}, {"cut": -1}, {"repeats": 0}, {"repeats": None}, {"seed": "x"}, {"seed": -1}, {"store": 5},
-])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"runs": None},
+        {"runs": 5},
+        {"runs": "minmax"},
+        {"runs": []},
+        {"runs": [None, None]},
+        {"runs": {"a": 1, "b": 2}},
+        {"runs": [System(CUT, PARTS["bm25"])] * 2},
+        {"gold": None},
+        {"gold": "questions.jsonl"},
+        {"method": None},
+        {"method": 5},
+        {"method": []},
+        {"method": [RRF, RRF]},
+        {"metric": None},
+        {"metric": 5},
+        {"metric": "recal@5"},
+        {"folds": 1},
+        {"folds": "five"},
+        {"folds": None},
+        {"folds": 10**6},
+        {"chunks": "docs"},
+        {"kinds": "dense"},
+        {"kinds": ["dense"]},
+        {"kinds": ["a", "b"]},
+        {"kinds": 5},
+        {"kinds": ["lexical", "dense"]},
+        {"depth": 0},
+        {"depth": "deep"},
+        {"cut": -1},
+        {"repeats": 0},
+        {"repeats": None},
+        {"seed": "x"},
+        {"seed": -1},
+        {"store": 5},
+    ],
+)
 def test_wrong_arguments_are_our_errors(world, given):
     results, store = world
-    with pytest.raises(RagbenchError): tune_fusion(**{"runs": results, "gold": results.gold, "store": store, **given})
+    with pytest.raises(RagbenchError):
+        tune_fusion(**{"runs": results, "gold": results.gold, "store": store, **given})
 
 
 def test_runs_over_other_chunks_are_refused(world):
     results, _ = world
     other = RecursiveChunker(64)(results.corpus)
     assert isinstance(other, Chunks)
-    run = Run(tuple(q.query_id for q in results.gold.query_list), np.zeros((len(results.gold), 1), np.int64), np.zeros((len(results.gold), 1)))
-    with pytest.raises(DataError, match="different chunks"): tune_fusion([results["bm25"], run], results.gold, chunks=other, depth=1)
+    run = Run(
+        tuple(q.query_id for q in results.gold.query_list),
+        np.zeros((len(results.gold), 1), np.int64),
+        np.zeros((len(results.gold), 1)),
+    )
+    with pytest.raises(DataError, match="different chunks"):
+        tune_fusion([results["bm25"], run], results.gold, chunks=other, depth=1)

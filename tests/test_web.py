@@ -20,8 +20,13 @@ TEXT = "The lube oil pump is started before the machine turns, and it is stopped
 
 
 def html(title: str, *links: str, head: str = "") -> bytes:
-    anchors = "".join(f'<p>See <a href="{link}">the page on {n}</a> as well.</p>' for n, link in enumerate(links))
-    return f"<html><head><title>{title}</title>{head}</head><body><main><h1>{title}</h1><p>{TEXT} {title}.</p>{anchors}</main></body></html>".encode()
+    anchors = "".join(
+        f'<p>See <a href="{link}">the page on {n}</a> as well.</p>' for n, link in enumerate(links)
+    )
+    return (
+        f"<html><head><title>{title}</title>{head}</head><body><main><h1>{title}</h1><p>{TEXT}"
+        f" {title}.</p>{anchors}</main></body></html>".encode()
+    )
 
 
 class Site:
@@ -38,9 +43,13 @@ class Site:
                 if callable(page):
                     page(self)
                     return
-                status, headers, body = (404, {}, b"") if page is None else (200, {}, page) if isinstance(page, bytes) else page
+                status, headers, body = (
+                    (404, {}, b"") if page is None else (200, {}, page) if isinstance(page, bytes) else page
+                )
                 self.send_response(status)
-                for name, value in ({"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body))} | headers).items():
+                for name, value in (
+                    {"Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body))} | headers
+                ).items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
@@ -73,19 +82,34 @@ def ids(site, corpus):
 
 
 def test_a_page_becomes_markdown_with_headings_and_metadata(site):
-    head = '<meta name="author" content="Ana Ruiz"><meta property="article:published_time" content="2024-03-12T08:00:00Z"><link rel="canonical" href="/pump">'
+    head = (
+        '<meta name="author" content="Ana Ruiz"><meta property="article:published_time"'
+        ' content="2024-03-12T08:00:00Z"><link rel="canonical" href="/pump">'
+    )
     site.pages["/pump"] = html("Pump", head=head)
     corpus = load_corpus(f"{site.url}/pump?from=mail#top", delay=0, allow_private=True)
     (doc,) = corpus
     assert doc.metadata["published"] == "2024-03-12"
-    assert (doc.metadata["title"], doc.metadata["author"], doc.metadata["canonical_url"]) == ("Pump", "Ana Ruiz", f"{site.url}/pump")
+    assert (doc.metadata["title"], doc.metadata["author"], doc.metadata["canonical_url"]) == (
+        "Pump",
+        "Ana Ruiz",
+        f"{site.url}/pump",
+    )
     assert doc.text.startswith("# Pump\n")
     assert [(h.title, doc.text[h.start : h.end]) for h in doc.headings] == [("Pump", "Pump")]
-    assert load_corpus(f"{site.url}/pump?from=mail", delay=0, allow_private=True).fingerprint == corpus.fingerprint
+    assert (
+        load_corpus(f"{site.url}/pump?from=mail", delay=0, allow_private=True).fingerprint
+        == corpus.fingerprint
+    )
 
 
 def test_depth_order_and_no_page_twice(site):
-    site.pages |= {"/": html("Home", "/b", "a#one", "a#two", "./x/../a", "http://example.org/"), "/a": html("A", "/", "/c"), "/b": html("B", "/a"), "/c": html("C")}
+    site.pages |= {
+        "/": html("Home", "/b", "a#one", "a#two", "./x/../a", "http://example.org/"),
+        "/a": html("A", "/", "/c"),
+        "/b": html("B", "/a"),
+        "/c": html("C"),
+    }
     assert ids(site, visit(site)) == ["/"]
     assert ids(site, visit(site, max_depth=1)) == ["/", "/b", "/a"]
     site.asked.clear()
@@ -140,14 +164,14 @@ def test_what_goes_wrong_is_a_row(site):
 
     bomb = gzip.compress(b"<p>" + b" " * 50_000_000)
     pages = {
-        "/drip": (drip, "longer than 1 seconds"), "/silent": (silent, "longer than 1 seconds"), "/headers": (slow_headers, "longer than 1 seconds"),
+        "/drip": (drip, "longer than 1 seconds"), "/silent": (silent, "longer than 1 seconds"), "/headers": (slow_headers, "longer than 1 seconds"),  # noqa: E501
         "/bomb": ((200, {"Content-Encoding": "gzip"}, bomb), "larger than 100,000 bytes"),
         "/big": ((200, {}, b"<p>" + b"x" * 200_000), "larger than 100,000 bytes"),
         "/notgzip": ((200, {"Content-Encoding": "gzip"}, b"plain"), "its compression is broken"),
         "/short": ((200, {"Content-Length": "500"}, b"<p>x"), "could not be fetched"),
         "/none": (None, "status 404"), "/down": ((503, {}, b""), "status 503"),
-        "/pdf": ((200, {"Content-Type": "application/pdf"}, b"%PDF-"), "of type application/pdf"), "/exe": ((200, {"Content-Type": "application/x-msdownload"}, b"MZ"), "of type application/x-msdownload"),
-        "/loop": ((302, {"Location": "/loop2"}, b""), "redirects in a circle"), "/loop2": ((302, {"Location": "/loop"}, b""), "redirects in a circle"),
+        "/pdf": ((200, {"Content-Type": "application/pdf"}, b"%PDF-"), "of type application/pdf"), "/exe": ((200, {"Content-Type": "application/x-msdownload"}, b"MZ"), "of type application/x-msdownload"),  # noqa: E501
+        "/loop": ((302, {"Location": "/loop2"}, b""), "redirects in a circle"), "/loop2": ((302, {"Location": "/loop"}, b""), "redirects in a circle"),  # noqa: E501
         "/ftp": ((302, {"Location": "ftp://example.org/"}, b""), "only http and https"),
         "/away": ((302, {"Location": "http://127.0.0.2:9/"}, b""), "redirects to another host"),
         "/empty": (b"<html><body></body></html>", "no main content"), "/nul": (bytes(500), ""),
@@ -162,14 +186,28 @@ def test_what_goes_wrong_is_a_row(site):
 
 
 def test_robots_are_asked_and_obeyed(site):
-    site.pages |= {"/": html("Home", "/open", "/closed/a", "/to-closed"), "/open": html("Open"), "/closed/a": html("Closed"), "/to-closed": (302, {"Location": "/closed/a"}, b"")}
-    site.pages["/robots.txt"] = (200, {"Content-Type": "text/plain"}, b"\xef\xbb\xbfUser-agent: other\nDisallow: /\n\nUser-agent: ragbench\nDisallow: /closed\nCrawl-delay: 1\n")
+    site.pages |= {
+        "/": html("Home", "/open", "/closed/a", "/to-closed"),
+        "/open": html("Open"),
+        "/closed/a": html("Closed"),
+        "/to-closed": (302, {"Location": "/closed/a"}, b""),
+    }
+    site.pages["/robots.txt"] = (
+        200,
+        {"Content-Type": "text/plain"},
+        (
+            b"\xef\xbb\xbfUser-agent: other\nDisallow: /\n\nUser-agent: ragbench\nDisallow:"
+            b" /closed\nCrawl-delay: 1\n"
+        ),
+    )
     corpus = visit(site, max_depth=1)
     assert ids(site, corpus) == ["/", "/open"]
     assert {e.reason for e in corpus.errors} == {"robots.txt does not allow it"}
     assert "/closed/a" not in site.paths()
     times = [at for path, at in site.asked if path != "/robots.txt"]
-    assert min(b - a for a, b in zip(times, times[1:], strict=False)) > 0.9  # not a speed: the pause that was asked for
+    assert (
+        min(b - a for a, b in zip(times, times[1:], strict=False)) > 0.9
+    )  # not a speed: the pause that was asked for
     assert visit(site, user_agent="other/2.0").errors[0].reason == "robots.txt does not allow it"
     site.pages["/robots.txt"] = (503, {}, b"")
     (error,) = visit(site).errors
@@ -178,7 +216,14 @@ def test_robots_are_asked_and_obeyed(site):
 
 def test_nothing_of_ones_own_network_is_fetched_by_default(site):
     site.pages["/"] = html("Home")
-    for url in (site.url, "http://localhost:1/", "http://[::1]/", "http://169.254.169.254/latest/meta-data/", "http://2130706433/", "http://0/"):
+    for url in (
+        site.url,
+        "http://localhost:1/",
+        "http://[::1]/",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://2130706433/",
+        "http://0/",
+    ):
         corpus = load_url(url, delay=0)
         assert (len(corpus), len(corpus.errors)) == (0, 1)
         assert "not on the public internet" in corpus.errors[0].reason, url
@@ -195,10 +240,25 @@ def test_the_first_page_may_move_house(site):
     assert [d.id for d in corpus] == [other.url + "/", other.url + "/more"]
 
 
-@pytest.mark.parametrize(("charset", "header"), [("utf-8", ""), ("cp1252", "; charset=windows-1252"), ("shift_jis", "; charset=Shift_JIS"), ("utf-8", "; charset=nonsense")])
+@pytest.mark.parametrize(
+    ("charset", "header"),
+    [
+        ("utf-8", ""),
+        ("cp1252", "; charset=windows-1252"),
+        ("shift_jis", "; charset=Shift_JIS"),
+        ("utf-8", "; charset=nonsense"),
+    ],
+)
 def test_the_charset_of_the_header_is_believed_if_it_can_be(site, charset, header):
-    said = {"cp1252": "Kühlwasser läuft höher als üblich", "shift_jis": "潤滑油ポンプは機械が回る前に始動する"}.get(charset, "Kühlwasser 潤滑油")
-    site.pages["/"] = (200, {"Content-Type": f"text/html{header}"}, f"<html><body><main><h1>T</h1><p>{said}. {TEXT}</p></main></body></html>".encode(charset))
+    said = {
+        "cp1252": "Kühlwasser läuft höher als üblich",
+        "shift_jis": "潤滑油ポンプは機械が回る前に始動する",
+    }.get(charset, "Kühlwasser 潤滑油")
+    site.pages["/"] = (
+        200,
+        {"Content-Type": f"text/html{header}"},
+        f"<html><body><main><h1>T</h1><p>{said}. {TEXT}</p></main></body></html>".encode(charset),
+    )
     assert said in visit(site)[0].text
 
 
@@ -241,21 +301,55 @@ def test_files_behind_links_go_to_the_loader_of_their_type(site):
     }
     bad = {
         "/broken": ((200, {"Content-Type": "application/pdf"}, b"%PDF-1.7 no more"), "damaged"),
-        "/locked": ((200, {"Content-Type": "application/pdf"}, pdf_bytes("Oil", encryption=5, user_pw="oil", owner_pw="gas")), "encrypted"),
+        "/locked": (
+            (
+                200,
+                {"Content-Type": "application/pdf"},
+                pdf_bytes("Oil", encryption=5, user_pw="oil", owner_pw="gas"),
+            ),
+            "encrypted",
+        ),
         "/picture": ((200, {"Content-Type": "image/png"}, b"\x89PNG"), "of type image/png"),
-        "/large": ((200, {"Content-Type": "application/pdf"}, b"%PDF-" + b"x" * 2_100_000), "larger than 2,000,000 bytes"),
+        "/large": (
+            (200, {"Content-Type": "application/pdf"}, b"%PDF-" + b"x" * 2_100_000),
+            "larger than 2,000,000 bytes",
+        ),
     }
     site.pages |= files | {path: page for path, (page, _) in bad.items()} | {"/": html("Home", *files, *bad)}
-    corpus = load_corpus(site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(bytes=2_000_000, seconds=60))
-    assert ids(site, corpus) == ["/", "/manual", "/note", "/people.csv#1", "/people.csv#2", "/list#1", "/readme", "/raw.md", "/download.pdf"]
-    assert [d.format for d in corpus] == ["html", "pdf", "docx", "csv", "csv", "json", "markdown", "markdown", "pdf"]
+    corpus = load_corpus(
+        site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(bytes=2_000_000, seconds=60)
+    )
+    assert ids(site, corpus) == [
+        "/",
+        "/manual",
+        "/note",
+        "/people.csv#1",
+        "/people.csv#2",
+        "/list#1",
+        "/readme",
+        "/raw.md",
+        "/download.pdf",
+    ]
+    assert [d.format for d in corpus] == [
+        "html",
+        "pdf",
+        "docx",
+        "csv",
+        "csv",
+        "json",
+        "markdown",
+        "markdown",
+        "pdf",
+    ]
     assert corpus[1].text == "Start the pump."
     assert {d.source for d in corpus} == {d.metadata["url"] for d in corpus}
     assert [d.source.removeprefix(site.url) for d in corpus][1:4] == ["/manual", "/note", "/people.csv"]
     reasons = {e.source.removeprefix(site.url): e.reason for e in corpus.errors}
     assert list(reasons) == list(bad)
     assert {path for path, (_, words) in bad.items() if words not in reasons[path]} == set()
-    assert ids(site, load_corpus(site.url + "/locked", delay=0, allow_private=True, password="oil", workers=0)) == ["/locked"]
+    assert ids(
+        site, load_corpus(site.url + "/locked", delay=0, allow_private=True, password="oil", workers=0)
+    ) == ["/locked"]
 
 
 def test_a_visit_bounds_its_pages_and_not_those_of_a_file(site):
@@ -264,14 +358,24 @@ def test_a_visit_bounds_its_pages_and_not_those_of_a_file(site):
         for n in range(3):
             pdf.new_page().insert_text((72, 72), f"Page {n}.")
         site.pages["/"] = (200, {"Content-Type": "application/pdf"}, pdf.tobytes())
-    assert len(load_corpus(site.url, delay=0, allow_private=True, workers=0, limits=Limits(pages=1))[0].pages) == 3
+    assert (
+        len(load_corpus(site.url, delay=0, allow_private=True, workers=0, limits=Limits(pages=1))[0].pages)
+        == 3
+    )
 
 
 def test_robots_as_the_standard_says(site):
-    """RFC 9309: the longest match decides, * and $ are understood, 4xx lets in and 5xx, silence and endless headers keep out; asked once a host."""
+    """RFC 9309: the longest match decides, * and $ are understood, 4xx lets in and 5xx, silence and endless
+    headers keep out; asked once a host."""
     site.pages["/"] = html("Home", "/a?x=1", "/a", "/b/c", "/b/d", "/e.pdf", "/e.pdfx")
-    site.pages |= {path: html(path) for path in ("/a", "/b/c", "/b/d", "/e.pdfx")} | {"/e.pdf": (200, {}, html("e"))}
-    site.pages["/robots.txt"] = (200, {}, b"User-agent: *\nDisallow: /*?x\nDisallow: /b\nDisallow: /*.pdf$\nAllow: /b/d\n")
+    site.pages |= {path: html(path) for path in ("/a", "/b/c", "/b/d", "/e.pdfx")} | {
+        "/e.pdf": (200, {}, html("e"))
+    }
+    site.pages["/robots.txt"] = (
+        200,
+        {},
+        b"User-agent: *\nDisallow: /*?x\nDisallow: /b\nDisallow: /*.pdf$\nAllow: /b/d\n",
+    )
     corpus = visit(site, max_depth=1)
     assert ids(site, corpus) == ["/", "/a", "/b/d", "/e.pdfx"]
     assert [e.source.removeprefix(site.url) for e in corpus.errors] == ["/a?x=1", "/b/c", "/e.pdf"]
@@ -310,23 +414,69 @@ def codec_names() -> list[str]:
     import encodings
     import pkgutil
 
-    known = {m.name for m in pkgutil.iter_modules(encodings.__path__)} | set(encodings.aliases.aliases) | set(encodings.aliases.aliases.values())
-    odd = ["", " ", "a" * 3000, "\x7f", "../../etc/passwd", "utf-8\t", "'utf-8'", "utf 8", "None", "os", "sys.path", "undefined ", "UNDEFINED", "Punycode", "unicode-escape", "x-user-defined", "utf\u00ad8", "\xff", "%00", "utf-8;q=1", "=", ";;"]
+    known = (
+        {m.name for m in pkgutil.iter_modules(encodings.__path__)}
+        | set(encodings.aliases.aliases)
+        | set(encodings.aliases.aliases.values())
+    )
+    odd = [
+        "",
+        " ",
+        "a" * 3000,
+        "\x7f",
+        "../../etc/passwd",
+        "utf-8\t",
+        "'utf-8'",
+        "utf 8",
+        "None",
+        "os",
+        "sys.path",
+        "undefined ",
+        "UNDEFINED",
+        "Punycode",
+        "unicode-escape",
+        "x-user-defined",
+        "utf\u00ad8",
+        "\xff",
+        "%00",
+        "utf-8;q=1",
+        "=",
+        ";;",
+    ]
     return sorted(known) + odd
 
 
 def test_no_name_of_a_charset_ends_a_visit(site):
-    """None, known or not: codecs in which no text is written are not asked, and the page's own bytes decide."""
+    """None, known or not: codecs in which no text is written are not asked, and the page's own bytes
+    decide."""
     names = codec_names()
     said = "Kühlwasser läuft höher als üblich"
     body = html(said)
-    site.pages |= {f"/{n}": (200, {"Content-Type": f"text/html; charset={name}"}, body) for n, name in enumerate(names)}
+    site.pages |= {
+        f"/{n}": (200, {"Content-Type": f"text/html; charset={name}"}, body) for n, name in enumerate(names)
+    }
     site.pages["/"] = html("Home", *(f"/{n}" for n in range(len(names))))
     corpus = visit(site, max_depth=1, limits=Limits(pages=1000, seconds=30))
     assert len(corpus) + len(corpus.errors) == len(names) + 1
-    assert {e.reason.partition(".")[0] for e in corpus.errors} <= {"it is not HTML", "there is no main content in it"}  # a header that lies, such as cp037
+    assert {e.reason.partition(".")[0] for e in corpus.errors} <= {
+        "it is not HTML",
+        "there is no main content in it",
+    }  # a header that lies, such as cp037
     by_id = {d.id.removeprefix(site.url): d.text for d in corpus}
-    for name in ("undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "hex_codec", "zlib_codec", "rot_13", "base64_codec", "utf_8", "ascii", "../../etc/passwd"):
+    for name in (
+        "undefined",
+        "punycode",
+        "idna",
+        "unicode_escape",
+        "raw_unicode_escape",
+        "hex_codec",
+        "zlib_codec",
+        "rot_13",
+        "base64_codec",
+        "utf_8",
+        "ascii",
+        "../../etc/passwd",
+    ):
         assert said in by_id[f"/{names.index(name)}"], name
 
 
@@ -342,9 +492,24 @@ def test_no_exception_of_a_page_ends_a_visit(site, monkeypatch):
     """Whatever the reader of one page raises, what came before and after is there."""
     from ragbench.ingest import web
 
-    kinds = [ValueError("x"), UnicodeError("x"), KeyError("x"), RecursionError(), MemoryError(), OSError(5, "x"), AssertionError(), TypeError("x"), StopIteration(), ConfigError("an argument is wrong"), MissingExtra("lxml", "web")]
+    kinds = [
+        ValueError("x"),
+        UnicodeError("x"),
+        KeyError("x"),
+        RecursionError(),
+        MemoryError(),
+        OSError(5, "x"),
+        AssertionError(),
+        TypeError("x"),
+        StopIteration(),
+        ConfigError("an argument is wrong"),
+        MissingExtra("lxml", "web"),
+    ]
     paths = [f"/{n}" for n in range(len(kinds))]
-    site.pages |= {path: html(path) for path in paths} | {"/": html("Home", *paths, "/last"), "/last": html("Last")}
+    site.pages |= {path: html(path) for path in paths} | {
+        "/": html("Home", *paths, "/last"),
+        "/last": html("Last"),
+    }
     real = web.read_page
 
     def read_page(data, url, charset, follow):
@@ -370,13 +535,68 @@ def test_no_header_ends_a_visit(site):
         return send
 
     page = html("Page")
-    lines = [b"Content-Type: ", b"Content-Type: text/html; charset=", b'Content-Type: text/html; charset="', b"Content-Type: text/html; charset=utf-8; charset=punycode", b"Content-Type: \xff\xfe/\x80", b"Content-Type: text/html; charset*=utf-8''x%ff",
-             b"Content-Type: text/html; charset*0=ut; charset*1=f-8", b"Content-Type: =?utf-8?q?text/html?=", b"Content-Length: -5", b"Content-Length: 99999999999999999999", b"Content-Length: x", b"Transfer-Encoding: chunked, gzip",
-             b"Transfer-Encoding: chunked", b"Content-Encoding: \xff", b"Location: http://[", b"Set-Cookie: \xff=\xff; Domain=.", b"Link: <" + b"x" * 70_000 + b">", b"Content-Type: " + b"a" * 50_000]  # fmt: skip
-    answers = {f"/h{n}": raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + line + b"\r\n\r\n" + page) for n, line in enumerate(lines)}
-    answers |= {f"/s{n}": raw(line) for n, line in enumerate((b"", b"\r\n\r\n", b"HTTP/9.9 200 OK\r\n\r\n", b"HTTP/1.1 999 \xff\r\n\r\n", b"HTTP/1.1 -1 OK\r\n\r\n", b"HTTP/1.1 200\r\n\r\n" + page, bytes(3000), b"SSH-2.0-x\r\n"))}
-    locations = ["http://[", "http://[::1", "//", "http://\xff/", "http://a" + "b" * 300 + "/", "http://x:99999999/", "http://user:pw@x/", "javascript:x", "http://\u00ad/", "?" + "q" * 5000, "http:///", "\t", "http://xn--/", "http://a..b/"]
-    answers |= {f"/l{n}": raw(b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: " + to.encode("utf-8") + b"\r\n\r\n") for n, to in enumerate(locations)}
+    lines = [
+        b"Content-Type: ",
+        b"Content-Type: text/html; charset=",
+        b'Content-Type: text/html; charset="',
+        b"Content-Type: text/html; charset=utf-8; charset=punycode",
+        b"Content-Type: \xff\xfe/\x80",
+        b"Content-Type: text/html; charset*=utf-8''x%ff",
+        b"Content-Type: text/html; charset*0=ut; charset*1=f-8",
+        b"Content-Type: =?utf-8?q?text/html?=",
+        b"Content-Length: -5",
+        b"Content-Length: 99999999999999999999",
+        b"Content-Length: x",
+        b"Transfer-Encoding: chunked, gzip",
+        # fmt: skip
+        b"Transfer-Encoding: chunked",
+        b"Content-Encoding: \xff",
+        b"Location: http://[",
+        b"Set-Cookie: \xff=\xff; Domain=.",
+        b"Link: <" + b"x" * 70_000 + b">",
+        b"Content-Type: " + b"a" * 50_000,
+    ]
+    answers = {
+        f"/h{n}": raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + line + b"\r\n\r\n" + page)
+        for n, line in enumerate(lines)
+    }
+    answers |= {
+        f"/s{n}": raw(line)
+        for n, line in enumerate(
+            (
+                b"",
+                b"\r\n\r\n",
+                b"HTTP/9.9 200 OK\r\n\r\n",
+                b"HTTP/1.1 999 \xff\r\n\r\n",
+                b"HTTP/1.1 -1 OK\r\n\r\n",
+                b"HTTP/1.1 200\r\n\r\n" + page,
+                bytes(3000),
+                b"SSH-2.0-x\r\n",
+            )
+        )
+    }
+    locations = [
+        "http://[",
+        "http://[::1",
+        "//",
+        "http://\xff/",
+        "http://a" + "b" * 300 + "/",
+        "http://x:99999999/",
+        "http://user:pw@x/",
+        "javascript:x",
+        "http://\u00ad/",
+        "?" + "q" * 5000,
+        "http:///",
+        "\t",
+        "http://xn--/",
+        "http://a..b/",
+    ]
+    answers |= {
+        f"/l{n}": raw(
+            b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: " + to.encode("utf-8") + b"\r\n\r\n"
+        )
+        for n, to in enumerate(locations)
+    }
     site.pages |= answers | {"/": html("Home", *answers, "/last"), "/last": html("Last")}
     corpus = visit(site, max_depth=1, limits=Limits(seconds=5))
     seen = ids(site, corpus)
@@ -387,7 +607,12 @@ def test_no_header_ends_a_visit(site):
 
 def test_robots_that_cannot_be_read_as_text_end_no_visit(site):
     site.pages |= {"/": html("Home")}
-    for body in (bytes(range(256)) * 100, b"User-agent: *\nCrawl-delay: 1e999\nDisallow: \xff%zz*$*$\n", b"Disallow: /" + b"*" * 5000 + b"$", "User-agent: *\nCrawl-delay: \u0661\n".encode()):
+    for body in (
+        bytes(range(256)) * 100,
+        b"User-agent: *\nCrawl-delay: 1e999\nDisallow: \xff%zz*$*$\n",
+        b"Disallow: /" + b"*" * 5000 + b"$",
+        "User-agent: *\nCrawl-delay: \u0661\n".encode(),
+    ):
         site.pages["/robots.txt"] = (200, {"Content-Type": "text/plain; charset=undefined"}, body)
         corpus = visit(site)
         assert len(corpus) + len(corpus.errors) == 1
@@ -405,7 +630,16 @@ def test_links_without_number_are_bounded(site):
 
 def test_a_link_with_a_password_in_it_is_a_row_without_the_password(site):
     host = site.url.removeprefix("http://")
-    site.pages |= {"/": html("home", "/a", f"http://ana:secret@{host}/b?key=secret", "http://ana:secret@elsewhere.invalid/c", "mailto:ana@example.org"), "/a": html("a", f"http://ana:secret@{host}/b")}
+    site.pages |= {
+        "/": html(
+            "home",
+            "/a",
+            f"http://ana:secret@{host}/b?key=secret",
+            "http://ana:secret@elsewhere.invalid/c",
+            "mailto:ana@example.org",
+        ),
+        "/a": html("a", f"http://ana:secret@{host}/b"),
+    }
     corpus = load_url(f"{site.url}/", max_depth=2, delay=0, allow_private=True, workers=0)
     assert len(corpus) == 2
     [row] = corpus.errors

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """README.md from nbs/index.ipynb, by nbconvert: one text for the repository's front page and for the site's.
 
-    python tools/readme.py            write README.md
-    python tools/readme.py --stdout   print it
+python tools/readme.py            write README.md
+python tools/readme.py --stdout   print it
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def relocate(markdown: str, folder: str) -> str:
 
 
 def output_text(output: dict) -> tuple[str, bool]:
-    """What a reader sees of an output, and whether it is Markdown already. HTML and pictures have a text twin or none."""
+    """What a reader sees of an output, and whether it is Markdown already. HTML and pictures have a text twin
+    or none."""
     from nbconvert.filters import strip_ansi
 
     if output["output_type"] == "stream":
@@ -90,8 +91,10 @@ def plain_cells(nb, folder: str):
             cells.append(new_code_cell(source))
         if "hide_output" in said or said.get("output") == "false":
             continue
-        cells += [new_markdown_cell(relocate(text, folder) if is_markdown else fence(text, "text"))
-                  for text, is_markdown in blocks(cell.get("outputs", []))]
+        cells += [
+            new_markdown_cell(relocate(text, folder) if is_markdown else fence(text, "text"))
+            for text, is_markdown in blocks(cell.get("outputs", []))
+        ]
     nb.cells = cells
     return nb
 
@@ -121,7 +124,9 @@ def render(notebook: Path = ROOT / "nbs" / "index.ipynb", folder: str = "nbs") -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stdout", action="store_true", help="print instead of writing README.md")
     text = render()
     if parser.parse_args().stdout:

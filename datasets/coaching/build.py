@@ -3,8 +3,10 @@
     python datasets/coaching/build.py            write files/method and files/meetings
     python datasets/coaching/build.py --check    build in memory, compare with files/, exit 1 on a difference
 
-Chapters become Markdown or DOCX (python-docx), meetings become WebVTT, SubRip or plain text. files/goals.csv has no source
-and is left alone. Two runs with the same library versions give the same bytes. (--check compares the parts of a DOCX
+Chapters become Markdown or DOCX (python-docx), meetings become WebVTT, SubRip or plain text. files/goals.csv
+has no source
+and is left alone. Two runs with the same library versions give the same bytes. (--check compares the parts of
+a DOCX
 after unpacking, as another zlib may pack the same parts into other bytes.)
 """
 
@@ -69,7 +71,11 @@ def read(path: Path) -> Source:
 
 
 def load_all() -> list[Source]:
-    return [read(p) for pattern in ("method/*.md", "meetings/*.txt") for p in sorted((HERE / "sources").glob(pattern))]
+    return [
+        read(p)
+        for pattern in ("method/*.md", "meetings/*.txt")
+        for p in sorted((HERE / "sources").glob(pattern))
+    ]
 
 
 def parse(body: str) -> list[Block]:
@@ -239,7 +245,8 @@ def docx_bytes(source: Source) -> bytes:
 
 
 def cues(source: Source) -> list[tuple[float, float, str, str]]:
-    """(start, end, speaker, text): whole sentences, a few of them if they are short, timed at an even pace."""
+    """(start, end, speaker, text): whole sentences, a few of them if they are short, timed at an even
+    pace."""
     h, m, s = map(int, source.meta["start"].split(":"))
     at = float(3600 * h + 60 * m + s)
     out = []
@@ -267,7 +274,11 @@ def vtt_bytes(source: Source) -> bytes:
     out = [f"WEBVTT - {source.meta['title']}", "", f"NOTE\nDate: {source.meta['date']}", ""]
     for start, end, speaker, text in cues(source):
         lines = textwrap.wrap(text.replace("&", "&amp;"), 64, break_on_hyphens=False)
-        out += [f"{clock(start, '.')} --> {clock(end, '.')}", f"<v {speaker}>" + "\n".join(lines) + "</v>", ""]
+        out += [
+            f"{clock(start, '.')} --> {clock(end, '.')}",
+            f"<v {speaker}>" + "\n".join(lines) + "</v>",
+            "",
+        ]
     return "\n".join(out).encode("utf-8")
 
 

@@ -28,7 +28,15 @@ SERIES = {"pt": "Aulas abertas", "en": "Open lessons", "es": "Clases abiertas"}
 PAGE = {"pt": "Página {} de {}", "en": "Page {} of {}", "es": "Página {} de {}"}
 LOCALE = {"pt": "pt-BR", "en": "en-GB", "es": "es-ES"}
 BUILT_WITH = {"reportlab": "5.1.0", "python-docx": "1.2.0"}  # what files/ was made with
-BUILD_ONLY = ("format", "font", "size", "justify", "bookmarks", "encoding", "file")  # front matter that readers do not see
+BUILD_ONLY = (
+    "format",
+    "font",
+    "size",
+    "justify",
+    "bookmarks",
+    "encoding",
+    "file",
+)  # front matter that readers do not see
 Run = tuple[str, str]  # text, style: "", "b", "i"
 
 
@@ -239,13 +247,19 @@ def _pdf_pass(lesson: Lesson, total: int) -> tuple[bytes, int]:
         allowOrphans=0,
     )
     item = ParagraphStyle("item", parent=body, leftIndent=8 * mm, bulletIndent=2.5 * mm, spaceAfter=3)
-    cell = ParagraphStyle("cell", fontName=regular, fontSize=size - 1, leading=(size - 1) * 1.25, splitLongWords=0)
+    cell = ParagraphStyle(
+        "cell", fontName=regular, fontSize=size - 1, leading=(size - 1) * 1.25, splitLongWords=0
+    )
     cellb = ParagraphStyle("cellb", parent=cell, fontName=bold)
     under = ParagraphStyle("under", parent=body, fontName=italic, spaceAfter=10, alignment=TA_LEFT)
     heads = {
         1: ParagraphStyle("t", fontName=bold, fontSize=size + 8, leading=size + 12, spaceAfter=6),
-        2: ParagraphStyle("h1", fontName=bold, fontSize=size + 3.5, leading=size + 7, spaceBefore=10, spaceAfter=4),
-        3: ParagraphStyle("h2", fontName=bold, fontSize=size + 1.5, leading=size + 5, spaceBefore=7, spaceAfter=3),
+        2: ParagraphStyle(
+            "h1", fontName=bold, fontSize=size + 3.5, leading=size + 7, spaceBefore=10, spaceAfter=4
+        ),
+        3: ParagraphStyle(
+            "h2", fontName=bold, fontSize=size + 1.5, leading=size + 5, spaceBefore=7, spaceAfter=3
+        ),
     }
     for h in heads.values():
         h.keepWithNext = 1
@@ -319,7 +333,9 @@ def _pdf_pass(lesson: Lesson, total: int) -> tuple[bytes, int]:
             p = Paragraph(markup(b.runs), item if mark else body, bulletText=mark)
             if not mark and n + 1 < len(lesson.blocks) and lesson.blocks[n + 1].kind == "item":
                 p.keepWithNext = 1
-            p.split = lambda width, height: []  # goes whole to the next page: no paragraph is cut by a page break
+            p.split = (
+                lambda width, height: []
+            )  # goes whole to the next page: no paragraph is cut by a page break
             story.append(p)
     buffer = io.BytesIO()
     template = Template(

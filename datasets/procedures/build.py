@@ -1,7 +1,8 @@
 """Build the documents in files/ from the Markdown in sources/.
 
     python datasets/procedures/build.py            write files/
-    python datasets/procedures/build.py --check    build in memory, compare with files/, exit 1 on a difference
+    python datasets/procedures/build.py --check    build in memory, compare with files/, exit 1 on a
+    difference
 
 PDF is made with reportlab, DOCX with python-docx, Markdown is written out.
 Two runs with the same library versions give the same bytes. (--check compares the parts
@@ -238,13 +239,21 @@ def _pdf_pass(doc: Document, total: int) -> tuple[bytes, int]:
     narrow = ParagraphStyle("narrow", parent=body, alignment=TA_LEFT)
     quote = ParagraphStyle("quote", parent=body, leftIndent=8 * mm, rightIndent=8 * mm, spaceBefore=3)
     item = ParagraphStyle("item", parent=body, leftIndent=8 * mm, bulletIndent=2.5 * mm, spaceAfter=3)
-    cell = ParagraphStyle("cell", fontName=regular, fontSize=size - 1.2, leading=(size - 1.2) * 1.25, splitLongWords=0)
+    cell = ParagraphStyle(
+        "cell", fontName=regular, fontSize=size - 1.2, leading=(size - 1.2) * 1.25, splitLongWords=0
+    )
     cellb = ParagraphStyle("cellb", parent=cell, fontName=bold)
     heads = {
         1: ParagraphStyle("t", fontName=bold, fontSize=size + 8, leading=size + 12, spaceAfter=8),
-        2: ParagraphStyle("h1", fontName=bold, fontSize=size + 3.5, leading=size + 7, spaceBefore=10, spaceAfter=4),
-        3: ParagraphStyle("h2", fontName=bold, fontSize=size + 1.5, leading=size + 5, spaceBefore=7, spaceAfter=3),
-        4: ParagraphStyle("h3", fontName=italic, fontSize=size + 0.7, leading=size + 4, spaceBefore=5, spaceAfter=3),
+        2: ParagraphStyle(
+            "h1", fontName=bold, fontSize=size + 3.5, leading=size + 7, spaceBefore=10, spaceAfter=4
+        ),
+        3: ParagraphStyle(
+            "h2", fontName=bold, fontSize=size + 1.5, leading=size + 5, spaceBefore=7, spaceAfter=3
+        ),
+        4: ParagraphStyle(
+            "h3", fontName=italic, fontSize=size + 0.7, leading=size + 4, spaceBefore=5, spaceAfter=3
+        ),
     }
     for h in heads.values():
         h.keepWithNext = 1
@@ -296,7 +305,9 @@ def _pdf_pass(doc: Document, total: int) -> tuple[bytes, int]:
             need = []
             for col in range(len(rows[0])):
                 texts = [re.sub(r"<[^>]+>", "", r[col]) for r in rows]
-                longest = max(pdfmetrics.stringWidth(w, bold, size - 1.2) for t in texts for w in (t.split() or [""]))
+                longest = max(
+                    pdfmetrics.stringWidth(w, bold, size - 1.2) for t in texts for w in (t.split() or [""])
+                )
                 mean = max(pdfmetrics.stringWidth(t, bold, size - 1.2) for t in texts)
                 need.append((longest + 12, mean + 12))
             least, want = [n[0] for n in need], [n[1] for n in need]
@@ -309,7 +320,10 @@ def _pdf_pass(doc: Document, total: int) -> tuple[bytes, int]:
                 extra = [w - n for w, n in zip(want, least, strict=True)]
                 widths = [n + spare * e / sum(extra) for n, e in zip(least, extra, strict=True)]
         data = [
-            [Paragraph(c, cellb if header and i == 0 or not header and j == 0 else cell) for j, c in enumerate(r)]
+            [
+                Paragraph(c, cellb if header and i == 0 or not header and j == 0 else cell)
+                for j, c in enumerate(r)
+            ]
             for i, r in enumerate(rows)
         ]
         t = Table(data, colWidths=widths, repeatRows=1 if header else 0, hAlign="LEFT", splitInRow=0)
@@ -464,7 +478,9 @@ def docx_bytes(doc: Document) -> bytes:
             for j, runs in enumerate(row):
                 p = t.cell(i, j).paragraphs[0]
                 p.paragraph_format.space_after = Pt(2)
-                add_runs(p, [(x, "b") if header and i == 0 or not header and j == 0 else (x, s) for x, s in runs])
+                add_runs(
+                    p, [(x, "b") if header and i == 0 or not header and j == 0 else (x, s) for x, s in runs]
+                )
         if header:
             pr = t.rows[0]._tr.get_or_add_trPr()
             h = OxmlElement("w:tblHeader")
@@ -518,13 +534,16 @@ def docx_bytes(doc: Document) -> bytes:
 
 # ---------------------------------------------------------------- main
 
+
 def scan_bytes(doc: Document) -> bytes:
     """The printed page put through a scanner: grey, a little askew, 150 dots an inch, and no text layer."""
     import pymupdf
 
     printed, scanned = pymupdf.open(stream=pdf_bytes(doc), filetype="pdf"), pymupdf.open()
     for page in printed:
-        grey = page.get_pixmap(matrix=pymupdf.Matrix(150 / 72, 150 / 72).prerotate(0.4), colorspace=pymupdf.csGRAY)
+        grey = page.get_pixmap(
+            matrix=pymupdf.Matrix(150 / 72, 150 / 72).prerotate(0.4), colorspace=pymupdf.csGRAY
+        )
         new = scanned.new_page(width=page.rect.width, height=page.rect.height)
         new.insert_image(page.rect, stream=grey.tobytes("png"), keep_proportion=False)
     return scanned.tobytes(deflate=True, garbage=3, no_new_id=True)

@@ -3,8 +3,10 @@
     python datasets/speakers/build.py            write legacy/speakers.json
     python datasets/speakers/build.py --check    build in memory, compare with legacy/, exit 1 on a difference
 
-The JSON has the shape of stores that keep vectors inline: a list with one object a row, the columns of the CSV first, then
-`abstract_embedding` and `bio_embedding`. Another processor or version of torch may change the last digit of a number, so
+The JSON has the shape of stores that keep vectors inline: a list with one object a row, the columns of the
+CSV first, then
+`abstract_embedding` and `bio_embedding`. Another processor or version of torch may change the last digit of a
+number, so
 --check allows 0.00001 on each; texts must be equal.
 """
 
@@ -18,7 +20,10 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 MODEL = "all-MiniLM-L6-v2"
-VECTORS = {"abstract_embedding": "abstract", "bio_embedding": "biography"}  # key in the JSON: column it is made of
+VECTORS = {
+    "abstract_embedding": "abstract",
+    "bio_embedding": "biography",
+}  # key in the JSON: column it is made of
 DIGITS = 6
 TOLERANCE = 1.5e-5  # one unit in the fifth digit, and rounding
 
@@ -42,7 +47,11 @@ def build() -> list[dict]:
 
 def as_text(records: list[dict]) -> str:
     """One record a line."""
-    return "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in records) + "\n]\n"
+    return (
+        "[\n"
+        + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in records)
+        + "\n]\n"
+    )
 
 
 def differences(old: list[dict], new: list[dict]) -> list[str]:
@@ -62,7 +71,9 @@ def differences(old: list[dict], new: list[dict]) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare with legacy/speakers.json and write nothing")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with legacy/speakers.json and write nothing"
+    )
     args = parser.parse_args()
     path = HERE / "legacy" / "speakers.json"
     records = build()

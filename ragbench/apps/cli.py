@@ -20,7 +20,11 @@ from ..core.numbers import number, thousands
 from ..core.progress import STOPPED
 from ..core.store import as_store, clear, usage, verify
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Which chunker, embedder, index and fusion find the evidence in my documents?")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Which chunker, embedder, index and fusion find the evidence in my documents?",
+)
 
 # %% auto #0
 __all__ = ['app', 'datasets_app', 'cache_app', 'WHERE', 'root', 'told', 'demo', 'datasets_list', 'datasets_check', 'cache_ls',
@@ -28,7 +32,9 @@ __all__ = ['app', 'datasets_app', 'cache_app', 'WHERE', 'root', 'told', 'demo', 
 
 # %% ../../nbs/12_apps/01_cli.ipynb #a657df22
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         typer.echo(ragbench.__version__)
         raise typer.Exit()
@@ -37,7 +43,8 @@ def root(version: Annotated[bool, typer.Option("--version", help="Print the vers
 @contextmanager
 def told() -> Iterator[None]:
     "Inside, an error of ours is a line on standard error and a status of 1, an interrupt a line and 130."
-    try: yield
+    try:
+        yield
     except RagbenchError as e:
         typer.secho(f"ragbench: {e}", fg="red", err=True)
         raise typer.Exit(1) from e
@@ -49,77 +56,125 @@ def told() -> Iterator[None]:
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Where to write the report.")] = Path("report.html"),
-    store: Annotated[Path, typer.Option(help="Where finished work is kept; a second run starts from it.")] = Path(".ragbench"),
+    store: Annotated[
+        Path, typer.Option(help="Where finished work is kept; a second run starts from it.")
+    ] = Path(".ragbench"),
     csv: Annotated[Path | None, typer.Option(help="Also write the table of quality, as CSV.")] = None,
 ) -> None:
     "Run 14 systems on the procedures that ship, print the leaderboard, write the report."
     from ragbench.apps.demo import run_demo
+
     began = time.perf_counter()
     with told():
         results = run_demo(store)
         typer.echo(f"{results}\n\n{results.leaderboard('recall@5')}\n")
-        if csv: write_atomic(csv, results.quality_csv())
+        if csv:
+            write_atomic(csv, results.quality_csv())
         results.report(out)
-    typer.echo(f"The report is in {out} ({number(time.perf_counter() - began, '.0f')} s). Open it in a browser; every question, passage and setting is in there.")
+    typer.echo(
+        f"The report is in {out} ({number(time.perf_counter() - began, '.0f')} s). Open it in a browser;"
+        " every question, passage and setting is in there."
+    )
 
 # %% ../../nbs/12_apps/01_cli.ipynb #4d48c1b7
 datasets_app = typer.Typer(no_args_is_help=True, help="Data sets that ship, and a check for your own.")
 app.add_typer(datasets_app, name="datasets")
 
+
 @datasets_app.command("list")
 def datasets_list() -> None:
     "Name, documents, words, questions and licence of each data set that ships."
     from ragbench.apps.datasets import check_shipped
+
     rows = [("name", "documents", "words", "questions", "licence")]
-    with told(): rows += [(c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license) for c in check_shipped()]
-    for name, documents, words, questions, license in rows: typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
+    with told():
+        rows += [
+            (c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license)
+            for c in check_shipped()
+        ]
+    for name, documents, words, questions, license in rows:
+        typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #6df56a84
 @datasets_app.command("check")
-def datasets_check(what: Annotated[list[str] | None, typer.Argument(metavar="[NAME|FOLDER]...", help="Data sets by name or folder; all that ship if none is given.")] = None) -> None:
+def datasets_check(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME|FOLDER]...", help="Data sets by name or folder; all that ship if none is given."
+        ),
+    ] = None,
+) -> None:
     "Check data sets: quotes, ids, tags, wording, promises. Exit with 1 if there are problems."
     from ragbench.apps.datasets import check_dataset
     from ragbench.ingest.shipped import shipped_datasets
+
     good = True
     for one in what or sorted(shipped_datasets()):
-        try: checked = check_dataset(one)
+        try:
+            checked = check_dataset(one)
         except RagbenchError as e:
             typer.secho(f"ragbench: {e}", fg="red", err=True)
             good = False
             continue
         typer.echo(str(checked))
         good = good and bool(checked)
-    if not good: raise typer.Exit(1)
+    if not good:
+        raise typer.Exit(1)
 
 # %% ../../nbs/12_apps/01_cli.ipynb #7699d31f
-cache_app = typer.Typer(no_args_is_help=True, help="What finished work takes up, whether it is sound, and how to be rid of it.")
+cache_app = typer.Typer(
+    no_args_is_help=True, help="What finished work takes up, whether it is sound, and how to be rid of it."
+)
 app.add_typer(cache_app, name="cache")
 WHERE = Annotated[Path, typer.Option("--store", help="The folder of the store.")]
+
 
 @cache_app.command("ls")
 def cache_ls(store: WHERE = Path(".ragbench")) -> None:
     "Artifacts and megabytes by kind."
-    with told(): typer.echo(repr(usage(as_store(store, "ragbench cache"))))
+    with told():
+        typer.echo(repr(usage(as_store(store, "ragbench cache"))))
+
 
 @cache_app.command("clear")
 def cache_clear(
-    kinds: Annotated[list[str] | None, typer.Argument(metavar="[KIND]...", help="As `ls` names them; all but what may have cost money (embeddings, reply, rewrite) if none is given.")] = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND]...",
+            help=(
+                "As `ls` names them; all but what may have cost money (embeddings, reply, rewrite) if none is"
+                " given."
+            ),
+        ),
+    ] = None,
     store: WHERE = Path(".ragbench"),
 ) -> None:
     "Delete what can be made again."
-    with told(): typer.echo(f"{number(clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6, ',.1f')} MB are free")
+    with told():
+        typer.echo(
+            f"{number(clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6, ',.1f')} MB are free"
+        )
+
 
 @cache_app.command("verify")
 def cache_verify(store: WHERE = Path(".ragbench")) -> None:
     "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."
     from ragbench.embed.cache import EmbeddingCache, verify_cache
+
     with told():
         bad = verify(as_store(store, "ragbench cache"))
-        try: bad += verify_cache(EmbeddingCache(store / "embeddings"))
-        except StoreError as e: bad.append(str(e))
-    for line in bad: typer.echo(line)
-    if bad: raise typer.Exit(1)
+        try:
+            bad += verify_cache(EmbeddingCache(store / "embeddings"))
+        except StoreError as e:
+            bad.append(str(e))
+    for line in bad:
+        typer.echo(line)
+    if bad:
+        raise typer.Exit(1)
     typer.echo("all is sound")
 
 # %% ../../nbs/12_apps/01_cli.ipynb #ffd33c26
-if __name__ == "__main__" and "__file__" in globals(): app(prog_name="ragbench")
+if __name__ == "__main__" and "__file__" in globals():
+    app(prog_name="ragbench")

@@ -27,50 +27,98 @@ __all__ = ['description_faults', 'read_candidate', 'Checked', 'checked_html', 'c
 # %% ../../nbs/12_apps/02_datasets.ipynb #7bc3cca1
 _NEEDED = ("name", "title", "license", "documents", "questions")
 _LISTS = ("tags", "repeats", "refused", "no_evidence")
-_whole = lambda n: isinstance(n, int) and not isinstance(n, bool) and n >= 0
+
+
+def _whole(n):
+    return isinstance(n, int) and not isinstance(n, bool) and n >= 0
+
 
 def _good_bound(key: str, value: Any) -> bool:
-    if isinstance(BOUNDS.get(key), list): return isinstance(value, list) and len(value) == 2 and all(map(_whole, value)) and value[0] <= value[1]
-    if key == "copied": return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+    if isinstance(BOUNDS.get(key), list):
+        return (
+            isinstance(value, list) and len(value) == 2 and all(map(_whole, value)) and value[0] <= value[1]
+        )
+    if key == "copied":
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
     return key in BOUNDS and _whole(value)
 
+
 def _good_promise(key: str, value: Any) -> bool:
-    if key == "tags": return isinstance(value, dict) and all(map(_whole, value.values()))
+    if key == "tags":
+        return isinstance(value, dict) and all(map(_whole, value.values()))
     return key in ("documents", "words", "questions", "answers", "used") and _whole(value)
 
-_TABLES = {"bounds": _good_bound, "promises": _good_promise, "languages": lambda _, value: isinstance(value, str) and value in STOP}
+
+_TABLES = {
+    "bounds": _good_bound,
+    "promises": _good_promise,
+    "languages": lambda _, value: isinstance(value, str) and value in STOP,
+}
 
 # %% ../../nbs/12_apps/02_datasets.ipynb #b13a005f
 def description_faults(folder: Path, info: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
     "What is wrong with a description, each fault with the key that it concerns."
-    text = lambda v: isinstance(v, str) and bool(v.strip())
+
+    def text(v):
+        return isinstance(v, str) and bool(v.strip())
+
     for key in _NEEDED:
-        if not text(info.get(key)): yield key, Found(f"{key!r} is {info.get(key)!r} in dataset.toml", f'Write: {key} = "…"')
-    if "id_prefix" in info and not text(info["id_prefix"]): yield "id_prefix", Found(f"'id_prefix' is {info['id_prefix']!r}", "Give a text")
+        if not text(info.get(key)):
+            yield key, Found(f"{key!r} is {info.get(key)!r} in dataset.toml", f'Write: {key} = "…"')
+    if "id_prefix" in info and not text(info["id_prefix"]):
+        yield "id_prefix", Found(f"'id_prefix' is {info['id_prefix']!r}", "Give a text")
     for key in _LISTS:
-        if not (isinstance(info.get(key, []), list) and all(map(text, info.get(key, [])))): yield key, Found(f"{key!r} is {info[key]!r}", "Give a list of texts")
+        if not (isinstance(info.get(key, []), list) and all(map(text, info.get(key, [])))):
+            yield key, Found(f"{key!r} is {info[key]!r}", "Give a list of texts")
     for key, good in _TABLES.items():
         table = info.get(key, {})
-        wrong = [f"{k} = {v!r}" for k, v in table.items() if not good(k, v)] if isinstance(table, dict) else [f"{key} = {table!r}"]
-        if wrong: yield key, Found(f"[{key}] has {', '.join(wrong)}", f"Correct it; the chapter on checking a data set says what [{key}] may hold")
-    if not (folder / "README.md").is_file(): yield "", Found("there is no README.md", "Say in it what this is, how it was made, and the licence")
+        wrong = (
+            [f"{k} = {v!r}" for k, v in table.items() if not good(k, v)]
+            if isinstance(table, dict)
+            else [f"{key} = {table!r}"]
+        )
+        if wrong:
+            yield (
+                key,
+                Found(
+                    f"[{key}] has {', '.join(wrong)}",
+                    f"Correct it; the chapter on checking a data set says what [{key}] may hold",
+                ),
+            )
+    if not (folder / "README.md").is_file():
+        yield "", Found("there is no README.md", "Say in it what this is, how it was made, and the licence")
 
 # %% ../../nbs/12_apps/02_datasets.ipynb #34af8b1b
 def _parsed(line: str) -> Any:
-    try: return json.loads(line)
-    except ValueError as e: return e
+    try:
+        return json.loads(line)
+    except ValueError as e:
+        return e
+
 
 def read_candidate(folder: Path) -> tuple[Candidate | None, list[Found], Mapping[str, Any]]:
-    "The candidate in a folder, or `None`; faults of its description; and what of the description can be used."
-    try: info = tomllib.loads((folder / "dataset.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e: return None, [Found(f"dataset.toml cannot be read: {e}", "A data set is a folder with a dataset.toml")], {}
+    """The candidate in a folder, or `None`; faults of its description; and what of the description can be
+    used."""
+    try:
+        info = tomllib.loads((folder / "dataset.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        return (
+            None,
+            [Found(f"dataset.toml cannot be read: {e}", "A data set is a folder with a dataset.toml")],
+            {},
+        )
     keyed = list(description_faults(folder, info))
-    faults, info = [f for _, f in keyed], {k: v for k, v in info.items() if k not in {key for key, _ in keyed}}
-    if not {"documents", "questions"} <= info.keys(): return None, faults, info
+    faults, info = (
+        [f for _, f in keyed],
+        {k: v for k, v in info.items() if k not in {key for key, _ in keyed}},
+    )
+    if not {"documents", "questions"} <= info.keys():
+        return None, faults, info
     try:
         lines = (folder / info["questions"]).read_text(encoding="utf-8").splitlines()
         corpus = load_corpus(folder, progress=False)
-    except (OSError, ValueError, RagbenchError) as e: return None, [*faults, Found(str(e), "Repair what `documents` and `questions` name")], info
+    except (OSError, ValueError, RagbenchError) as e:
+        return None, [*faults, Found(str(e), "Repair what `documents` and `questions` name")], info
     rows = tuple((n, _parsed(line)) for n, line in enumerate(lines, 1) if line.strip())
     return Candidate(info.get("name", folder.name), info, corpus, rows), faults, info
 
@@ -78,24 +126,39 @@ def read_candidate(folder: Path) -> tuple[Candidate | None, list[Found], Mapping
 @dataclass(frozen=True, repr=False)
 class Checked:
     "A data set's name, counts, and all that is wrong with it."
+
     name: str
     folder: Path
     license: str
-    counts: Mapping[str, int]         # documents, words, questions, answers; empty if they could not be read
+    counts: Mapping[str, int]  # documents, words, questions, answers; empty if they could not be read
     problems: tuple[Problem, ...] = ()
 
-    def __bool__(self) -> bool: return not self.problems
+    def __bool__(self) -> bool:
+        return not self.problems
+
     def __repr__(self) -> str:
         sizes = ", ".join(f"{thousands(n)} {what}" for what, n in self.counts.items()) or "could not be read"
         n = len(self.problems)
-        return f"{self.name}: {sizes}: {'no problems' if not n else 'one problem' if n == 1 else f'{n} problems'}"
-    def __str__(self) -> str: return "\n".join([repr(self), *(f"  [{p.rule}] {p}" for p in self.problems)])
-    def _repr_html_(self) -> str: return checked_html(self)
+        return (
+            f"{self.name}: {sizes}:"
+            f" {'no problems' if not n else 'one problem' if n == 1 else f'{n} problems'}"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *(f"  [{p.rule}] {p}" for p in self.problems)])
+
+    def _repr_html_(self) -> str:
+        return checked_html(self)
 
 # %% ../../nbs/12_apps/02_datasets.ipynb #790ba04f
 def checked_html(checked: Checked) -> str:
     "The counts and a table of problems; inherits the notebook's colours, so it reads in light and dark."
-    row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(c)}</{tag}>" for c in cells) + "</tr>"
+
+    def row(cells, tag="td"):
+        return (
+            "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(c)}</{tag}>" for c in cells) + "</tr>"
+        )
+
     rows = "".join(row((p.rule, p.question, p.document, p.what, p.fix)) for p in checked.problems)
     head = row(("rule", "question", "document", "what is wrong", "what to do"), "th")
     return f"<p><b>{escape(repr(checked))}</b></p>" + (f"<table>{head}{rows}</table>" if rows else "")
@@ -110,12 +173,20 @@ def check_dataset(
     candidate, faults, info = read_candidate(folder)
     name = str(info.get("name", folder.resolve().name))
     found = [Problem("description", name, f.question, f.document, f.what, f.fix) for f in faults]
-    if candidate is None: return Checked(name, folder, str(info.get("license", "")), {}, tuple(found))
-    return Checked(name, folder, str(info.get("license", "")), counts(candidate), (*found, *problems(candidate)))
+    if candidate is None:
+        return Checked(name, folder, str(info.get("license", "")), {}, tuple(found))
+    return Checked(
+        name, folder, str(info.get("license", "")), counts(candidate), (*found, *problems(candidate))
+    )
 
 # %% ../../nbs/12_apps/02_datasets.ipynb #bff15fdd
 def check_shipped() -> tuple[Checked, ...]:
     "Every data set that ships, checked, in order of name; raises `DataError` if none does."
     found = tuple(check_dataset(folder) for _, folder in sorted(shipped_datasets().items()))
-    if not found: raise DataError("no data set ships with this installation", "datasets", "Install ragbench again, or work in its repository")
+    if not found:
+        raise DataError(
+            "no data set ships with this installation",
+            "datasets",
+            "Install ragbench again, or work in its repository",
+        )
     return found

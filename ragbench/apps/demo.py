@@ -37,4 +37,13 @@ def run_demo(
 ) -> Results:
     "Run the demonstration; what an earlier run did is found in `store`."
     corpus, gold = load_dataset("procedures")
-    return bench(corpus, gold, demo_systems(), store=store, progress=progress, metrics=["recall@5", "mrr", "ndcg@10"], budgets=[500, 1000, 2000], rounds=1)
+    return bench(
+        corpus,
+        gold,
+        demo_systems(),
+        store=store,
+        progress=progress,
+        metrics=["recall@5", "mrr", "ndcg@10"],
+        budgets=[500, 1000, 2000],
+        rounds=1,
+    )

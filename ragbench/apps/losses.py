@@ -28,26 +28,31 @@ __all__ = ['Source', 'read_source', 'Loss', 'loss', 'parser_losses', 'Losses']
 # %% ../../nbs/12_apps/03_losses.ipynb #5aa561d2
 class Source(NamedTuple):
     "What a document was built from: its words in order, and those of its front matter."
+
     words: list[str]
     front: list[str]
+
 
 def read_source(text: str) -> Source:
     "The words of a Markdown or text source."
     front, body = "", text
-    if text.startswith("---\n") and "\n---\n" in text: front, body = text[4:].split("\n---\n", 1)
+    if text.startswith("---\n") and "\n---\n" in text:
+        front, body = text[4:].split("\n---\n", 1)
     return Source(words(re.sub(r"<!--[\s\S]*?-->|(?m:^```.*$)", " ", body)), words(front))
 
 # %% ../../nbs/12_apps/03_losses.ipynb #9a331ea3
 class Loss(NamedTuple):
     "What a loader lost of one document; shares from 0 to 1."
+
     document: str
     format: str
-    words: int                 # of the source
-    lost: float                # share of the source's words that the document lacks
-    extra: float               # share of the document's words that neither body nor front matter has
-    moved: float               # share of the source's words that are there, out of order
-    missing: tuple[str, ...]   # the lost words, with repetitions
-    added: tuple[str, ...]     # the extra words, with repetitions
+    words: int  # of the source
+    lost: float  # share of the source's words that the document lacks
+    extra: float  # share of the document's words that neither body nor front matter has
+    moved: float  # share of the source's words that are there, out of order
+    missing: tuple[str, ...]  # the lost words, with repetitions
+    added: tuple[str, ...]  # the extra words, with repetitions
+
 
 def loss(source: Source, doc: Document) -> Loss:
     "Compare a document with what it was built from."
@@ -57,48 +62,108 @@ def loss(source: Source, doc: Document) -> Loss:
     blocks = SequenceMatcher(None, source.words, have, autojunk=False).get_matching_blocks()
     moved = (wanted & found).total() - sum(b.size for b in blocks)
     n, m = max(1, len(source.words)), max(1, len(have))
-    return Loss(doc.id, doc.format, len(source.words), missing.total() / n, added.total() / m, moved / n, tuple(missing.elements()), tuple(added.elements()))
+    return Loss(
+        doc.id,
+        doc.format,
+        len(source.words),
+        missing.total() / n,
+        added.total() / m,
+        moved / n,
+        tuple(missing.elements()),
+        tuple(added.elements()),
+    )
 
 # %% ../../nbs/12_apps/03_losses.ipynb #58ecd140
 def _pairs(root: Path, docs: Iterable[Document]) -> Iterator[tuple[Source, Document]]:
-    files = {p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()}
+    files = {
+        p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()
+    }
     for doc in docs:
         file = files.get(PurePosixPath(doc.id).with_suffix("").as_posix())
-        if file: yield read_source(file.read_text(encoding="utf-8")), doc
+        if file:
+            yield read_source(file.read_text(encoding="utf-8")), doc
+
 
 @typed
 def parser_losses(
-    folder_or_name: str | Path,  # a folder with a dataset.toml that names its `sources`, or a data set that ships, by name
-    **options: Any,              # for `load_corpus`
+    folder_or_name: (
+        str | Path
+    ),  # a folder with a dataset.toml that names its `sources`, or a data set that ships, by name
+    **options: Any,  # for `load_corpus`
 ) -> Losses:
-    "What our loaders lose of each document that has a source; raises `DataError` where no source can be found, as in an installed package."
+    """What our loaders lose of each document that has a source; raises `DataError` where no source can be
+    found, as in an installed package."""
     folder = Path(folder_or_name) if Path(folder_or_name).exists() else shipped(str(folder_or_name))
     root = folder / str(dataset_info(folder).get("sources", "sources"))
-    found = tuple(loss(source, doc) for source, doc in _pairs(root, load_corpus(folder, progress=False, **options)))
-    if not found: raise DataError("no document has a source here", str(root), "Sources are in the repository of ragbench, not in its package: clone it")
+    found = tuple(
+        loss(source, doc) for source, doc in _pairs(root, load_corpus(folder, progress=False, **options))
+    )
+    if not found:
+        raise DataError(
+            "no document has a source here",
+            str(root),
+            "Sources are in the repository of ragbench, not in its package: clone it",
+        )
     return Losses(folder.resolve().name, found)
 
 # %% ../../nbs/12_apps/03_losses.ipynb #7e18df11
 @dataclass(frozen=True, repr=False)
 class Losses:
     "The losses of a data set, document by document."
+
     name: str
     rows: tuple[Loss, ...]
 
-    def __len__(self) -> int: return len(self.rows)
-    def __iter__(self) -> Iterator[Loss]: return iter(self.rows)
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Loss]:
+        return iter(self.rows)
 
     def by_format(self) -> dict[str, tuple[float, float, float]]:
         "Lost, extra and moved of each format: the mean over its documents."
         formats = sorted({r.format for r in self.rows})
-        mean = lambda rows: tuple(sum(getattr(r, k) for r in rows) / len(rows) for k in ("lost", "extra", "moved"))
+
+        def mean(rows):
+            return tuple(sum(getattr(r, k) for r in rows) / len(rows) for k in ("lost", "extra", "moved"))
+
         return {f: mean([r for r in self.rows if r.format == f]) for f in formats}
 
     def __repr__(self) -> str:
-        lines = [f"  {f}: {percent(lost)} lost, {percent(extra)} extra, {percent(moved)} moved" for f, (lost, extra, moved) in self.by_format().items()]
-        return "\n".join([f"{self.name}: {len(self)} documents against their sources, {thousands(sum(r.words for r in self.rows))} words", *lines])
+        lines = [
+            f"  {f}: {percent(lost)} lost, {percent(extra)} extra, {percent(moved)} moved"
+            for f, (lost, extra, moved) in self.by_format().items()
+        ]
+        return "\n".join(
+            [
+                (
+                    f"{self.name}: {len(self)} documents against their sources,"
+                    f" {thousands(sum(r.words for r in self.rows))} words"
+                ),
+                *lines,
+            ]
+        )
 
     def _repr_html_(self) -> str:
-        row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-        body = "".join(row((r.document, r.format, thousands(r.words), percent(r.lost), percent(r.extra), percent(r.moved), " ".join(r.missing[:8]))) for r in self.rows)
-        return f"<p><b>{escape(self.name)}</b></p><table>{row(('document', 'format', 'words', 'lost', 'extra', 'moved', 'missing'), 'th')}{body}</table>"
+        def row(cells, tag="td"):
+            return (
+                "<tr>"
+                + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
+                + "</tr>"
+            )
+
+        body = "".join(
+            row(
+                (
+                    r.document,
+                    r.format,
+                    thousands(r.words),
+                    percent(r.lost),
+                    percent(r.extra),
+                    percent(r.moved),
+                    " ".join(r.missing[:8]),
+                )
+            )
+            for r in self.rows
+        )
+        return f"<p><b>{escape(self.name)}</b></p><table>{row(('document', 'format', 'words', 'lost', 'extra', 'moved', 'missing'), 'th')}{body}</table>"  # noqa: E501

@@ -25,36 +25,46 @@ _EN = """a about above according after again against all almost also although al
 could did do does doing done down during each either else enough even ever every few for from further get gets give go goes got had has have having he her here him his how i if in into is it
 its itself just keep kept kind let may me might more most much must my near neither never no nor not nothing now of off often on once one only or other our out over own per put rather same shall
 she should since so some still such take taken taking than that the their them then there these they this those through to together too two under until up upon us use used very was way we well
-were what when where whether which while who whom whose why will with within without would yet you your"""
+were what when where whether which while who whom whose why will with within without would yet you your"""  # noqa: E501
 _PT = """a o os as um uma uns umas de do da dos das em no na nos nas por pelo pela pelos pelas para com sem sob sobre entre até que e ou mas se como quando onde quem qual quais quanto quanta quantos
 quantas porque porquê não nem já mais menos muito pouco também só ainda mesmo cada todo toda todos todas este esta isto esse essa isso aquele aquela ao aos à às é são foi foram era eram ser estar está
-há tem têm ter seu sua seus suas lhe lhes ele ela eles elas"""
+há tem têm ter seu sua seus suas lhe lhes ele ela eles elas"""  # noqa: E501
 _ES = """el la los las un una unos unas de del al a y e o u en lo por para con sin so entre hasta que pero si como cuando donde quien cual cuales cuanto cuánta cuántos cuántas qué cuál cuáles no ni ya más
-menos muy también sólo aún mismo cada todo toda todos todas este esta esto ese esa eso aquel es son se fue fueron era eran ser estar está hay tiene tienen su sus le les él ella ellos ellas"""
+menos muy también sólo aún mismo cada todo toda todos todas este esta esto ese esa eso aquel es son se fue fueron era eran ser estar está hay tiene tienen su sus le les él ella ellos ellas"""  # noqa: E501
+
 
 def folded(word: str) -> str:
     "A word without its accents."
     return "".join(c for c in unicodedata.normalize("NFD", word) if not unicodedata.combining(c))
 
-STOP = {name: frozenset(folded(w) for w in text.split()) for name, text in (("en", _EN), ("pt", _PT), ("es", _ES))}
+
+STOP = {
+    name: frozenset(folded(w) for w in text.split()) for name, text in (("en", _EN), ("pt", _PT), ("es", _ES))
+}
 
 # %% ../../nbs/12_apps/01a_wording.ipynb #06ec13f6
 def stemmed(word: str, letters: int = 5) -> str:
-    "A word without accents, plural, verb ending and last vowel, cut to its first `letters`; whole if it has a digit."
+    """A word without accents, plural, verb ending and last vowel, cut to its first `letters`; whole if it has
+    a digit."""
     w = folded(re.sub(r"'s?$", "", word))
-    if re.search(r"\d", w): return w
-    for ending in (r"(?<=[^\Ws]{3})s$", r"(?<=\w{4})(ing|ed)$", r"(?<=\w{3})[aeo]$"): w = re.sub(ending, "", w)
+    if re.search(r"\d", w):
+        return w
+    for ending in (r"(?<=[^\Ws]{3})s$", r"(?<=\w{4})(ing|ed)$", r"(?<=\w{3})[aeo]$"):
+        w = re.sub(ending, "", w)
     return w[:letters]
 
 # %% ../../nbs/12_apps/01a_wording.ipynb #cedd98b3
 def content(
     text: str,
     languages: Iterable[str] = ("en",),  # whose stop words to leave out
-    letters: int = 5,                    # of a stem
+    letters: int = 5,  # of a stem
 ) -> set[str]:
     "The stems of the content words of a text; raises `ConfigError` for a language without stop words here."
     unknown = [x for x in languages if x not in STOP]
-    if unknown: raise ConfigError(f"there are no stop words for language {unknown[0]!r}", "content", f"Known are {', '.join(STOP)}")
+    if unknown:
+        raise ConfigError(
+            f"there are no stop words for language {unknown[0]!r}", "content", f"Known are {', '.join(STOP)}"
+        )
     stop = frozenset().union(*(STOP[x] for x in languages))
     return {stemmed(w, letters) for w in words(text) if len(w) > 1 and folded(w) not in stop}
 
@@ -62,7 +72,8 @@ def content(
 def ngrams(text: str, n: int = 4) -> set[tuple[str, ...]]:
     "All runs of `n` words of a text; empty if it is shorter."
     found = words(text)
-    return {tuple(found[i:i + n]) for i in range(len(found) - n + 1)}
+    return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)}
+
 
 def copied(question: str, quotes: Iterable[str], n: int = 4) -> float:
     "The share of a question's runs of `n` words that stand in one of its quotes; 0 if it has none."
@@ -75,4 +86,5 @@ def sentences(text: str, least: int = 8) -> Iterator[str]:
     for line in text.split("\n"):
         for sentence in re.split(r"(?<=[.!?])\s+", line):
             found = words(sentence)
-            if len(found) >= least: yield " ".join(found)
+            if len(found) >= least:
+                yield " ".join(found)

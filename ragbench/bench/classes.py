@@ -19,98 +19,173 @@ __all__ = ['things', 'source_of', 'names_in', 'own_code', 'called', 'preamble']
 # %% ../../nbs/09_bench/02d_classes.ipynb #5ee56b6b
 def things(value: Any, depth: int = 8) -> Iterator[Any]:
     "The classes and functions that a value is made of."
-    if isinstance(value, type) or inspect.isfunction(value): yield value; return
+    if isinstance(value, type) or inspect.isfunction(value):
+        yield value
+        return
     if depth and isinstance(value, (list, tuple, set, frozenset)):
-        for v in value: yield from things(v, depth - 1)
+        for v in value:
+            yield from things(v, depth - 1)
     elif depth and isinstance(value, Mapping):
-        for v in value.values(): yield from things(v, depth - 1)
+        for v in value.values():
+            yield from things(v, depth - 1)
     elif not isinstance(value, (str, bytes, int, float, bool, type(None))):
         yield type(value)
-        fields = [f.name for f in dataclasses.fields(value)] if dataclasses.is_dataclass(value) else list(getattr(value, "__dict__", {}))
+        fields = (
+            [f.name for f in dataclasses.fields(value)]
+            if dataclasses.is_dataclass(value)
+            else list(getattr(value, "__dict__", {}))
+        )
         if depth:
-            for name in fields: yield from things(getattr(value, name, None), depth - 1)
+            for name in fields:
+                yield from things(getattr(value, name, None), depth - 1)
+
 
 def source_of(thing: Any) -> str:
-    "The source of a class or function, without the indentation of where it stands; empty where nobody kept it."
-    try: return textwrap.dedent(inspect.getsource(thing)).rstrip()
-    except (OSError, TypeError): return ""
+    """The source of a class or function, without the indentation of where it stands; empty where nobody kept
+    it."""
+    try:
+        return textwrap.dedent(inspect.getsource(thing)).rstrip()
+    except (OSError, TypeError):
+        return ""
+
 
 def _importable(thing: Any) -> bool:
     "Whether `from module import name` gives this very thing."
     module, name = getattr(thing, "__module__", None) or "", getattr(thing, "__qualname__", "")
-    return module not in ("", "__main__") and "." not in name and getattr(sys.modules.get(module), name, None) is thing
+    return (
+        module not in ("", "__main__")
+        and "." not in name
+        and getattr(sys.modules.get(module), name, None) is thing
+    )
 
 # %% ../../nbs/09_bench/02d_classes.ipynb #420f2a1f
 def names_in(source: str) -> list[str]:
     "The names that a piece of source reads, each once; empty where it is no code."
-    try: tree = ast.parse(source)
-    except (SyntaxError, ValueError): return []
-    return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)))
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return []
+    return list(
+        dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+    )
+
 
 def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
-    "What has to stand above code that uses `name` for `value`: added to `out`, what it needs itself before it."
-    if name in out or not name.isidentifier(): return
-    if inspect.ismodule(value): out[name] = {"module": "", "source": f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}")}
+    """What has to stand above code that uses `name` for `value`: added to `out`, what it needs itself before
+    it."""
+    if name in out or not name.isidentifier():
+        return
+    if inspect.ismodule(value):
+        out[name] = {
+            "module": "",
+            "source": f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"),
+        }
     elif isinstance(value, type) or inspect.isfunction(value):
-        if _importable(value) and value.__name__ == name: out[name] = {"module": value.__module__, "source": ""}; return
+        if _importable(value) and value.__name__ == name:
+            out[name] = {"module": value.__module__, "source": ""}
+            return
         source = source_of(value)
         scope = getattr(value, "__globals__", None) or vars(sys.modules.get(value.__module__, object))
         for n in names_in(source):
-            if n in scope and n != name and not n.startswith("__"): _entry(n, scope[n], out)
+            if n in scope and n != name and not n.startswith("__"):
+                _entry(n, scope[n], out)
         out[name] = {"module": "", "source": source}
     else:
-        try: literal = ast.literal_eval(repr(value)) == value
-        except (SyntaxError, ValueError): literal = False
+        try:
+            literal = ast.literal_eval(repr(value)) == value
+        except (SyntaxError, ValueError):
+            literal = False
         module = getattr(value, "__module__", None)
-        if literal: out[name] = {"module": "", "source": f"{name} = {value!r}"}
-        elif isinstance(module, str) and getattr(sys.modules.get(module), name, None) is value: out[name] = {"module": module, "source": ""}
+        if literal:
+            out[name] = {"module": "", "source": f"{name} = {value!r}"}
+        elif isinstance(module, str) and getattr(sys.modules.get(module), name, None) is value:
+            out[name] = {"module": module, "source": ""}
+
 
 def own_code(results: Any) -> dict[str, dict[str, str]]:
-    "What the systems use beside ragbench, by name, what is needed first before what needs it: `module` to import it from, or `source`; empty text where neither is known."
+    """What the systems use beside ragbench, by name, what is needed first before what needs it: `module` to
+    import it from, or `source`; empty text where neither is known."""
     out: dict[str, dict[str, str]] = dict(results.manifest.get("own_code") or {})
     values = [s.system for s in results.systems if s.system is not None]
     for thing in dict.fromkeys(t for v in values for t in things(v)):
-        if (getattr(thing, "__module__", None) or "").split(".")[0] not in ("ragbench", "builtins", "numpy"): _entry(thing.__name__, thing, out)
+        if (getattr(thing, "__module__", None) or "").split(".")[0] not in ("ragbench", "builtins", "numpy"):
+            _entry(thing.__name__, thing, out)
     return out
 
 # %% ../../nbs/09_bench/02d_classes.ipynb #0a4d2c79
 def called(code: str) -> list[str]:
     "The names that code calls or uses, each once; empty where it is no code."
-    try: tree = ast.parse(code, mode="eval")
-    except (SyntaxError, ValueError): return []
+    try:
+        tree = ast.parse(code, mode="eval")
+    except (SyntaxError, ValueError):
+        return []
     return list(dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name)))
+
 
 def _public() -> dict[str, Any]:
     "The public names of ragbench."
     import ragbench
+
     return dict.fromkeys(ragbench.__all__)
+
 
 def _reached(names: Sequence[str], own: Mapping[str, Mapping[str, str]]) -> list[str]:
     "The names, and what the sources of those among them need in turn."
     out, queue = dict.fromkeys(names), list(names)
     while queue:
         for n in names_in(own.get(queue.pop(), {}).get("source", "")):
-            if n in own and n not in out: out[n] = None; queue.append(n)
+            if n in own and n not in out:
+                out[n] = None
+                queue.append(n)
     return list(out)
 
+
 def preamble(
-    names: Sequence[str],                       # that the code uses
-    own: Mapping[str, Mapping[str, str]],       # from `own_code`
+    names: Sequence[str],  # that the code uses
+    own: Mapping[str, Mapping[str, str]],  # from `own_code`
 ) -> list[str]:
-    "Lines that make the names known: imports, sources, and for what is not known a comment that says what must be defined first."
+    """Lines that make the names known: imports, sources, and for what is not known a comment that says what
+    must be defined first."""
     import builtins
+
     public = _public()
     names = [n for n in _reached(names, own) if not hasattr(builtins, n)]
-    mine = [n for n in own if n in names and (own[n].get("module") or own[n].get("source"))]         # in the order in which they need each other
+    mine = [
+        n for n in own if n in names and (own[n].get("module") or own[n].get("source"))
+    ]  # in the order in which they need each other
     rest = [n for n in names if n not in mine and n not in public]
     hidden = {n: m for n in rest if (m := _elsewhere(n))}
     missing = [n for n in rest if n not in hidden]
     lines = [own[n]["source"] for n in mine if own[n].get("source")]
     plain = [v for v in lines if v.startswith("import ")]
-    imports = sorted([*(f"from {own[n]['module']} import {n}" for n in mine if own[n].get("module")), *(f"from {m} import {n}" for n, m in hidden.items()), *plain])
-    told = [f"# Define first, it is not part of ragbench and its source is not known: {', '.join(missing)}"] if missing else []
-    return [f"from ragbench import {', '.join(sorted(n for n in names if n in public and n not in mine))}", *imports, *told, *(f"\n{v}" for v in lines if v not in plain)]
+    imports = sorted(
+        [
+            *(f"from {own[n]['module']} import {n}" for n in mine if own[n].get("module")),
+            *(f"from {m} import {n}" for n, m in hidden.items()),
+            *plain,
+        ]
+    )
+    told = (
+        [f"# Define first, it is not part of ragbench and its source is not known: {', '.join(missing)}"]
+        if missing
+        else []
+    )
+    return [
+        f"from ragbench import {', '.join(sorted(n for n in names if n in public and n not in mine))}",
+        *imports,
+        *told,
+        *(f"\n{v}" for v in lines if v not in plain),
+    ]
+
 
 def _elsewhere(name: str) -> str:
-    "The module of ragbench, loaded already, that defines a name which is not public; empty where there is none."
-    return next((m for m, module in sorted(sys.modules.items()) if m.startswith("ragbench.") and getattr(getattr(module, name, None), "__module__", None) == m), "")
+    """The module of ragbench, loaded already, that defines a name which is not public; empty where there is
+    none."""
+    return next(
+        (
+            m
+            for m, module in sorted(sys.modules.items())
+            if m.startswith("ragbench.") and getattr(getattr(module, name, None), "__module__", None) == m
+        ),
+        "",
+    )

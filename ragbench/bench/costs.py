@@ -15,7 +15,7 @@ __all__ = ['calls_needed', 'percentile', 'latency_frame', 'step_frame', 'efficie
 
 # %% ../../nbs/09_bench/02_costs.ipynb #6c4e0457
 def calls_needed(
-    q: float,             # 0.95 for p95
+    q: float,  # 0.95 for p95
     level: float = 0.95,  # of the interval
 ) -> int:
     "How many calls it takes before a percentile can be bounded from above."
@@ -23,53 +23,89 @@ def calls_needed(
 
 # %% ../../nbs/09_bench/02_costs.ipynb #0c2dbeda
 def percentile(
-    ms: np.ndarray,           # (rounds, queries) milliseconds
-    q: float,                 # 0.95 for p95
+    ms: np.ndarray,  # (rounds, queries) milliseconds
+    q: float,  # 0.95 for p95
     resamples: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    "A percentile of latency and its 95 % bootstrap interval over questions, in the unit of `ms`; three NaN where calls are too few."
+    """A percentile of latency and its 95 % bootstrap interval over questions, in the unit of `ms`; three NaN
+    where calls are too few."""
     ms = np.asarray(ms, np.float64)
-    if ms.size < calls_needed(q): return math.nan, math.nan, math.nan
+    if ms.size < calls_needed(q):
+        return math.nan, math.nan, math.nan
     at = math.ceil(q * ms.size) - 1
     rng = np.random.default_rng(seed)
-    draws = [np.partition(ms[:, rng.integers(ms.shape[1], size=ms.shape[1])], at, axis=None)[at] for _ in range(resamples)]
-    low, high = np.quantile(draws, [.025, .975])
+    draws = [
+        np.partition(ms[:, rng.integers(ms.shape[1], size=ms.shape[1])], at, axis=None)[at]
+        for _ in range(resamples)
+    ]
+    low, high = np.quantile(draws, [0.025, 0.975])
     return float(np.partition(ms, at, axis=None)[at]), float(low), float(high)
 
 # %% ../../nbs/09_bench/02_costs.ipynb #d9ffe017
 def latency_frame(
     results: Any,  # with `names` and `latency_ms`, as `Results` has them
 ):
-    "`latency_p50`, `latency_p95`, `latency_p99` with `_low` and `_high` (ms) and `calls`, by system; NaN where unknown."
+    """`latency_p50`, `latency_p95`, `latency_p99` with `_low` and `_high` (ms) and `calls`, by system; NaN
+    where unknown."""
     import pandas as pd
+
     rows = []
     for name in results.names:
         ms = np.asarray(results.latency_ms.get(name, np.empty((0, 0))))
-        found = {f"latency_p{round(q * 100)}": percentile(ms, q) for q in (.5, .95, .99)}
-        rows.append({f"{k}{end}": v for k, three in found.items() for end, v in zip(("", "_low", "_high"), three)} | {"calls": ms.size})
+        found = {f"latency_p{round(q * 100)}": percentile(ms, q) for q in (0.5, 0.95, 0.99)}
+        rows.append(
+            {f"{k}{end}": v for k, three in found.items() for end, v in zip(("", "_low", "_high"), three)}
+            | {"calls": ms.size}
+        )
     return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))
 
 # %% ../../nbs/09_bench/02_costs.ipynb #e928e3dc
 def step_frame(
     results: Any,  # with `names` and `step_ms`
 ):
-    "Median milliseconds by system and step, steps in the order in which they happen; only systems that have steps."
+    """Median milliseconds by system and step, steps in the order in which they happen; only systems that have
+    steps."""
     import pandas as pd
+
     there = {step for parts in results.step_ms.values() for step in parts}
-    known = [s for s in ("query", "retrieve", "boosts", "rerank", "min_score", "per_document", "mmr", "expand") if s in there]
-    rows = {name: {step: float(np.median(ms)) for step, ms in parts.items()} for name, parts in results.step_ms.items()}
-    return pd.DataFrame([rows[n] for n in results.names if n in rows], index=pd.Index([n for n in results.names if n in rows], name="system"), columns=[*known, *sorted(there - set(known))])
+    known = [
+        s
+        for s in ("query", "retrieve", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
+        if s in there
+    ]
+    rows = {
+        name: {step: float(np.median(ms)) for step, ms in parts.items()}
+        for name, parts in results.step_ms.items()
+    }
+    return pd.DataFrame(
+        [rows[n] for n in results.names if n in rows],
+        index=pd.Index([n for n in results.names if n in rows], name="system"),
+        columns=[*known, *sorted(there - set(known))],
+    )
 
 # %% ../../nbs/09_bench/02_costs.ipynb #5f014a7a
 def efficiency_frame(
-    results: Any,    # `Results`
+    results: Any,  # `Results`
     depth: int = 5,  # chunks that are handed over
 ):
     "What can be counted of each system's cost; NaN where it is not known."
     import pandas as pd
     from ragbench.evaluate.scores import tokens_handed
+
     speed, facts = results.latency(), lambda s, k: s.facts.get(k, math.nan)
-    rows = [{"chunks": facts(s, "chunks"), "tokens a chunk": facts(s, "mean_tokens"), f"tokens@{depth}": tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean(),
-             "index_bytes": facts(s, "index_bytes"), "latency_p50": speed.loc[s.name, "latency_p50"], "latency_p95": speed.loc[s.name, "latency_p95"], "cost": facts(s, "cost")} for s in results.systems]
+    rows = [
+        {
+            "chunks": facts(s, "chunks"),
+            "tokens a chunk": facts(s, "mean_tokens"),
+            f"tokens@{depth}": (
+                tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean()
+            ),
+            "index_bytes": facts(s, "index_bytes"),
+            "latency_p50": speed.loc[s.name, "latency_p50"],
+            "latency_p95": speed.loc[s.name, "latency_p95"],
+            "cost": facts(s, "cost"),
+        }
+        for s in results.systems
+    ]
     return pd.DataFrame(rows, index=pd.Index(results.names, name="system"))

@@ -30,27 +30,32 @@ __all__ = ['rank_of', 'holder', 'passages_counted', 'Trace', 'trace', 'Failures'
 def rank_of(
     chunks: Chunks,
     run: Run,
-    i: int,                # the query's row in the run
+    i: int,  # the query's row in the run
     piece: EvidenceClass,
     unit: str = "evidence",
 ) -> int:
     "The rank from 1 at which a piece of evidence is found, 0 for never."
     rows, places = run.of(i), run.places(i)
-    if not len(rows): return 0
+    if not len(rows):
+        return 0
     if unit == "document":
         hit = np.flatnonzero(np.isin(chunks.doc_row[rows], [row for row, _, _ in piece.places]))
         return int(places[hit[0]]) if len(hit) else 0
     at = int(class_positions(chunks, rows, [piece])[0])
     return int(places[at - 1]) if at else 0
 
+
 def holder(chunks: Chunks, piece: EvidenceClass) -> tuple[int, float]:
-    "The row of the chunk that holds most of a piece of evidence, and the share of it; −1 and 0 where none holds any."
+    """The row of the chunk that holds most of a piece of evidence, and the share of it; −1 and 0 where none
+    holds any."""
     best = (-1, 0.0)
     for row, s, e in piece.places:
         i, j = np.searchsorted(chunks.doc_row, (row, row + 1))
-        if i == j or e <= s: continue
+        if i == j or e <= s:
+            continue
         shares = overlap(chunks.spans[i:j], [(s, e)]) / (e - s)
-        if shares.max() > best[1]: best = (int(i + shares.argmax()), float(shares.max()))
+        if shares.max() > best[1]:
+            best = (int(i + shares.argmax()), float(shares.max()))
     return best
 
 # %% ../../nbs/09_bench/03f_failures.ipynb #26c5bc6f
@@ -58,145 +63,291 @@ def passages_counted(results: Results, s: SystemResult, metric: str, i: int) -> 
     "How many of its first passages for the query in row `i` the metric looks at."
     if m := re.search(r"@(\d+)tok", metric):
         rows = s.run.of(i)
-        tokens = np.cumsum(token_counts(results.corpus, results.tokenizer).count(_line(results, s.chunks, rows)))
+        tokens = np.cumsum(
+            token_counts(results.corpus, results.tokenizer).count(_line(results, s.chunks, rows))
+        )
         return max(1, int(np.searchsorted(tokens, int(m[1]), side="right")))
     m = re.search(r"@(\d+)", metric)
     return int(m[1]) if m else s.run.rows.shape[1]
+
 
 def _line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
     "The passages as spans on the corpus's line."
     return token_counts(results.corpus, results.tokenizer).line(chunks.doc_row[rows], chunks.spans[rows])
 
+
 def _steps(s: SystemResult) -> list[Stage]:
     "The rankings on the way through a system, the last of which is what it hands over."
     steps = list(s.stages) or [Stage("search", s.chunks, s.run)]
     last = steps[-1]
-    return steps if last.chunks is s.chunks and np.array_equal(last.run.rows[:, :s.run.rows.shape[1]], s.run.rows[:, :last.run.rows.shape[1]]) else [*steps, Stage("handed over", s.chunks, s.run)]
+    return (
+        steps
+        if last.chunks is s.chunks
+        and np.array_equal(last.run.rows[:, : s.run.rows.shape[1]], s.run.rows[:, : last.run.rows.shape[1]])
+        else [*steps, Stage("handed over", s.chunks, s.run)]
+    )
 
 # %% ../../nbs/09_bench/03f_failures.ipynb #75f1a30a
 class Trace(NamedTuple):
     "What happened to one piece of evidence."
-    place: tuple[int, int, int]             # document row, start, end: the copy that is held best, else the first
-    chunk: int                              # row of the chunk that holds most of it, −1 for none
-    share: float                            # of it that this chunk holds
-    ranks: tuple[tuple[str, int], ...]      # step -> rank, 0 for not found
-    retrievers: tuple[tuple[str, int], ...] # retriever of a hybrid -> rank by itself
-    lost_by: str                            # a step, "chunking", or empty: it was found
+
+    place: tuple[int, int, int]  # document row, start, end: the copy that is held best, else the first
+    chunk: int  # row of the chunk that holds most of it, −1 for none
+    share: float  # of it that this chunk holds
+    ranks: tuple[tuple[str, int], ...]  # step -> rank, 0 for not found
+    retrievers: tuple[tuple[str, int], ...]  # retriever of a hybrid -> rank by itself
+    lost_by: str  # a step, "chunking", or empty: it was found
+
 
 def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: int) -> Trace:
-    "A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages counting."
+    """A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages
+    counting."""
     unit, steps = results.gold.unit, _steps(s)
     chunk, share = holder(steps[0].chunks, piece)
-    held = next((p for p in piece.places if chunk >= 0 and p[0] == steps[0].chunks.doc_row[chunk] and p[1] < steps[0].chunks.end[chunk] and steps[0].chunks.start[chunk] < p[2]), piece.places[0] if piece.places else (-1, 0, 0))
+    held = next(
+        (
+            p
+            for p in piece.places
+            if chunk >= 0
+            and p[0] == steps[0].chunks.doc_row[chunk]
+            and p[1] < steps[0].chunks.end[chunk]
+            and steps[0].chunks.start[chunk] < p[2]
+        ),
+        piece.places[0] if piece.places else (-1, 0, 0),
+    )
     ranks = [(g.name, rank_of(g.chunks, g.run, i, piece, unit)) for g in steps]
     single = [(g.name, rank_of(g.chunks, g.run, i, piece, unit)) for g in s.parts]
     within = [0 < r <= k for _, r in ranks]
-    if within[-1]: lost = ""
-    elif not piece.places: lost = "the corpus"
-    elif unit != "document" and share < .5 and not any(r for _, r in ranks): lost = "chunking"
-    elif any(within): lost = ranks[max(j for j, w in enumerate(within) if w) + 1][0]
-    elif any(0 < r <= k for _, r in single): lost = next((n for n, _ in ranks if n == "fusion"), ranks[0][0])
-    else: lost = ranks[0][0]
+    if within[-1]:
+        lost = ""
+    elif not piece.places:
+        lost = "the corpus"
+    elif unit != "document" and share < 0.5 and not any(r for _, r in ranks):
+        lost = "chunking"
+    elif any(within):
+        lost = ranks[max(j for j, w in enumerate(within) if w) + 1][0]
+    elif any(0 < r <= k for _, r in single):
+        lost = next((n for n, _ in ranks if n == "fusion"), ranks[0][0])
+    else:
+        lost = ranks[0][0]
     return Trace(held, chunk, share, tuple(ranks), tuple(single), lost)
 
 # %% ../../nbs/09_bench/03f_failures.ipynb #3968d7c5
 @dataclass(frozen=True, eq=False)
 class Failures:
     "Questions that a system does not answer in full: `.frame` has a row each, worst first."
-    frame: Any       # DataFrame
+
+    frame: Any  # DataFrame
     system: str
     metric: str
-    questions: int   # answerable ones
+    questions: int  # answerable ones
 
-    def __len__(self) -> int: return len(self.frame)
+    def __len__(self) -> int:
+        return len(self.frame)
+
     @property
     def verdict(self) -> str:
         by = self.frame["lost_by"].value_counts() if len(self) else {}
         steps = several([f"{step} {n}" for step, n in by.items() if step], 6)
-        return f"{self.system}: {len(self)} of {count(self.questions, 'question')} below 1 by {self.metric}" + (f"; lost by {steps}" if steps else "") + "."
+        return (
+            f"{self.system}: {len(self)} of {count(self.questions, 'question')} below 1 by {self.metric}"
+            + (f"; lost by {steps}" if steps else "")
+            + "."
+        )
+
     def __repr__(self) -> str:
-        lines = [f"{r.query_id}  {number(r.score)}  rank {r.rank or '–'}  {r.lost_by or 'found, too low'}  {r.question[:60]}" for r in self.frame.head(20).itertuples()]
-        return "\n".join([self.verdict, *lines, *([f"… and {thousands(len(self) - 20)} more in .frame"] if len(self) > 20 else [])])
+        lines = [
+            f"{r.query_id}  {number(r.score)}  rank {r.rank or '–'}  {r.lost_by or 'found, too low'} "
+            f" {r.question[:60]}"
+            for r in self.frame.head(20).itertuples()
+        ]
+        return "\n".join(
+            [
+                self.verdict,
+                *lines,
+                *([f"… and {thousands(len(self) - 20)} more in .frame"] if len(self) > 20 else []),
+            ]
+        )
+
     def _repr_html_(self) -> str:
-        cell = lambda v, tag="td", side="left": f"<{tag} style='text-align:{side};vertical-align:top'>{escape(str(v))}</{tag}>"
-        head = "".join(cell(h, "th", a) for h, a in (("id", "left"), ("question", "left"), ("score", "right"), ("rank", "right"), ("lost by", "left"), ("best of the others", "left")))
-        rows = "".join("<tr>" + cell(r.query_id) + cell(r.question) + cell(number(r.score), side="right") + cell(r.rank or "–", side="right") + cell(r.lost_by) + cell(r.other) + "</tr>" for r in self.frame.head(50).itertuples())
+        def cell(v, tag="td", side="left"):
+            return f"<{tag} style='text-align:{side};vertical-align:top'>{escape(str(v))}</{tag}>"
+
+        head = "".join(
+            cell(h, "th", a)
+            for h, a in (
+                ("id", "left"),
+                ("question", "left"),
+                ("score", "right"),
+                ("rank", "right"),
+                ("lost by", "left"),
+                ("best of the others", "left"),
+            )
+        )
+        rows = "".join(
+            "<tr>"
+            + cell(r.query_id)
+            + cell(r.question)
+            + cell(number(r.score), side="right")
+            + cell(r.rank or "–", side="right")
+            + cell(r.lost_by)
+            + cell(r.other)
+            + "</tr>"
+            for r in self.frame.head(50).itertuples()
+        )
         more = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
         return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
 
+
 def failures(
     results: Results,
-    system: str | None = None,   # the best by the metric unless named
-    metric: str | None = None,   # the first unless named
+    system: str | None = None,  # the best by the metric unless named
+    metric: str | None = None,  # the first unless named
 ) -> Failures:
-    "Every answerable question that a system does not score 1 on, worst first: score, best rank of its evidence, the step that lost it, and the best score of another system."
+    """Every answerable question that a system does not score 1 on, worst first: score, best rank of its
+    evidence, the step that lost it, and the best score of another system."""
     import pandas as pd
+
     metric = results.metric(metric)
     x = results.scores(metric)
-    name = results.names[int(np.argmax(np.round(x.mean(axis=0), 9)))] if system is None else one_of("system", system, results.names, "failures")
+    name = (
+        results.names[int(np.argmax(np.round(x.mean(axis=0), 9)))]
+        if system is None
+        else one_of("system", system, results.names, "failures")
+    )
     s, at = results[name], {q.query_id: i for i, q in enumerate(results.gold.query_list)}
     own, column = x[:, results.names.index(name)], results.names.index(name)
     classes, rows = evidence_classes(results.gold, _with_texts(results, "failures")), []
     for n in np.argsort(own, kind="stable"):
-        if own[n] >= 1 - 1e-9: break
+        if own[n] >= 1 - 1e-9:
+            break
         q = results.gold.answerable[n]
         i = at[q.query_id]
-        traces = [trace(results, s, i, c, passages_counted(results, s, metric, i)) for c in classes.get(q.query_id, ())]
+        traces = [
+            trace(results, s, i, c, passages_counted(results, s, metric, i))
+            for c in classes.get(q.query_id, ())
+        ]
         rest = np.delete(np.arange(len(results)), column)
         better = rest[np.argmax(x[n, rest])] if len(rest) else column
         other = f"{results.names[better]} {number(x[n, better])}" if x[n, better] > own[n] else ""
-        rows.append((q.query_id, q.text, float(own[n]), min((t.ranks[-1][1] for t in traces if t.ranks[-1][1]), default=0), next((t.lost_by for t in traces if t.lost_by), ""), other, q.tags))
-    return Failures(pd.DataFrame(rows, columns=["query_id", "question", "score", "rank", "lost_by", "other", "tags"]), name, metric, results.n)
+        rows.append(
+            (
+                q.query_id,
+                q.text,
+                float(own[n]),
+                min((t.ranks[-1][1] for t in traces if t.ranks[-1][1]), default=0),
+                next((t.lost_by for t in traces if t.lost_by), ""),
+                other,
+                q.tags,
+            )
+        )
+    return Failures(
+        pd.DataFrame(rows, columns=["query_id", "question", "score", "rank", "lost_by", "other", "tags"]),
+        name,
+        metric,
+        results.n,
+    )
+
 
 def _with_texts(results: Results, owner: str):
     "The corpus, if its texts are there."
-    if not results.texts: raise DataError("the texts are not part of these results", owner, "Load them with their corpus: Results.load(path, corpus=load_corpus(…))")
+    if not results.texts:
+        raise DataError(
+            "the texts are not part of these results",
+            owner,
+            "Load them with their corpus: Results.load(path, corpus=load_corpus(…))",
+        )
     return results.corpus
 
 # %% ../../nbs/09_bench/03f_failures.ipynb #d2285c23
 @dataclass(frozen=True, eq=False)
 class Why:
     "What happened to one question in one system, and in the others."
+
     results: Results = field(repr=False)
     query_id: str
     question: str
     system: str
     metric: str
-    score: float | None                      # None: the question has no evidence
-    counted: int                             # passages that count
+    score: float | None  # None: the question has no evidence
+    counted: int  # passages that count
     traces: tuple[Trace, ...]
-    others: tuple[tuple[str, int], ...]      # system -> best rank of the evidence, 0 for not found
+    others: tuple[tuple[str, int], ...]  # system -> best rank of the evidence, 0 for not found
 
     @property
-    def chunks(self) -> Chunks: return _steps(self.results[self.system])[0].chunks
+    def chunks(self) -> Chunks:
+        return _steps(self.results[self.system])[0].chunks
+
     def passage(self, t: Trace) -> str:
         "The text of the chunk that holds a piece of evidence best; empty where none does."
         return self.chunks.text(t.chunk) if t.chunk >= 0 else ""
+
     def evidence(self, t: Trace) -> str:
         "The text of a piece of evidence."
         row, s, e = t.place
         return self.results.corpus[row].text[s:e] if row >= 0 else ""
+
     @property
-    def verdict(self) -> str: return _said(self)
+    def verdict(self) -> str:
+        return _said(self)
+
     def near_misses(self, **options):
         "Passages that may answer in other words: see `Results.near_misses`."
         return self.results.near_misses(self.query_id, **options)
-    def __repr__(self) -> str: return "\n".join([f"{self.query_id}: {self.question}", self.verdict, *(f"  {a}: {b}" for a, b in _facts(self)), *(f"  {n}: {_rank(r)}" for n, r in self.others)])
-    def _repr_html_(self) -> str:
-        row = lambda a, b: f"<tr><th style='text-align:left;vertical-align:top'>{escape(a)}</th><td style='text-align:left'>{escape(b)}</td></tr>"
-        body, rest = "".join(row(a, b) for a, b in _facts(self)), "".join(row(n, _rank(r)) for n, r in self.others)
-        others = f"<details><summary>Rank in every system</summary><table>{rest}</table></details>" if rest else ""
-        return f"<p><b>{escape(self.query_id)}: {escape(self.question)}</b></p><p style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others}"
 
-def _rank(rank: int) -> str: return f"rank {thousands(rank)}" if rank else "not found"
+    def __repr__(self) -> str:
+        return "\n".join(
+            [
+                f"{self.query_id}: {self.question}",
+                self.verdict,
+                *(f"  {a}: {b}" for a, b in _facts(self)),
+                *(f"  {n}: {_rank(r)}" for n, r in self.others),
+            ]
+        )
+
+    def _repr_html_(self) -> str:
+        def row(a, b):
+            return (
+                f"<tr><th style='text-align:left;vertical-align:top'>{escape(a)}</th><td"
+                f" style='text-align:left'>{escape(b)}</td></tr>"
+            )
+
+        body, rest = (
+            "".join(row(a, b) for a, b in _facts(self)),
+            "".join(row(n, _rank(r)) for n, r in self.others),
+        )
+        others = (
+            f"<details><summary>Rank in every system</summary><table>{rest}</table></details>" if rest else ""
+        )
+        return (
+            f"<p><b>{escape(self.query_id)}: {escape(self.question)}</b></p><p"
+            f" style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others}"
+        )
+
+
+def _rank(rank: int) -> str:
+    return f"rank {thousands(rank)}" if rank else "not found"
+
 
 def _said(w: Why) -> str:
     "The answer in a sentence."
-    if w.score is None: return "Nothing in the corpus answers it, so there is nothing to find."
+    if w.score is None:
+        return "Nothing in the corpus answers it, so there is nothing to find."
     lost = [t.lost_by for t in w.traces if t.lost_by]
-    said = f"{w.system} scores {number(w.score)} by {w.metric}, which looks at {count(w.counted, 'passage')}: "
-    if not lost: return said + ("the evidence is among them." if len(w.traces) == 1 else f"all {len(w.traces)} pieces of evidence are among them.")
-    whole = "the evidence was" if len(w.traces) == 1 else f"{len(lost)} of {len(w.traces)} pieces of evidence were"
+    said = (
+        f"{w.system} scores {number(w.score)} by {w.metric}, which looks at {count(w.counted, 'passage')}: "
+    )
+    if not lost:
+        return said + (
+            "the evidence is among them."
+            if len(w.traces) == 1
+            else f"all {len(w.traces)} pieces of evidence are among them."
+        )
+    whole = (
+        "the evidence was"
+        if len(w.traces) == 1
+        else f"{len(lost)} of {len(w.traces)} pieces of evidence were"
+    )
     return f"{said}{whole} lost by {several(list(dict.fromkeys(lost)))}."
 
 # %% ../../nbs/09_bench/03f_failures.ipynb #ff6fdfe3
@@ -205,24 +356,63 @@ def _facts(w: Why) -> list[tuple[str, str]]:
     out, clip = [], lambda t: t if len(t) <= 400 else f"{t[:250]} … {t[-130:]}"
     for n, t in enumerate(w.traces, 1):
         which = f"evidence {n}" if len(w.traces) > 1 else "evidence"
-        if t.place[0] < 0: out.append((which, "in a document that the corpus lacks")); continue
-        out.append((which, f"{w.results.corpus[t.place[0]].id} [{thousands(t.place[1])}, {thousands(t.place[2])}): {clip(w.evidence(t))}"))
-        out.append(("held by", f"chunk {thousands(t.chunk)} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it: {clip(w.passage(t))}" if t.chunk >= 0 else "no chunk"))
+        if t.place[0] < 0:
+            out.append((which, "in a document that the corpus lacks"))
+            continue
+        out.append(
+            (
+                which,
+                (
+                    f"{w.results.corpus[t.place[0]].id} [{thousands(t.place[1])}, {thousands(t.place[2])}):"
+                    f" {clip(w.evidence(t))}"
+                ),
+            )
+        )
+        out.append(
+            (
+                "held by",
+                (
+                    f"chunk {thousands(t.chunk)} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it:"
+                    f" {clip(w.passage(t))}"
+                    if t.chunk >= 0
+                    else "no chunk"
+                ),
+            )
+        )
         out += [(f"after {step}", _rank(r)) for step, r in t.ranks]
         out += [(f"by {name} alone", _rank(r)) for name, r in t.retrievers]
         out.append(("lost by", t.lost_by or "nothing: it counts"))
     return out
 
+
 def why(results: Results, query_id: str, system: str | None = None, metric: str | None = None) -> Why:
-    "One question looked into; of the best system by the first metric unless named. Raises `ConfigError` for a question that is not there."
+    """One question looked into; of the best system by the first metric unless named. Raises `ConfigError` for
+    a question that is not there."""
     one_of("question", query_id, [q.query_id for q in results.gold.query_list], "why")
     corpus, metric = _with_texts(results, "why"), results.metric(metric)
-    name = results.names[int(np.argmax(np.round(results.scores(metric).mean(axis=0), 9)))] if system is None else one_of("system", system, results.names, "why")
+    name = (
+        results.names[int(np.argmax(np.round(results.scores(metric).mean(axis=0), 9)))]
+        if system is None
+        else one_of("system", system, results.names, "why")
+    )
     s, i = results[name], next(n for n, q in enumerate(results.gold.query_list) if q.query_id == query_id)
     at = {q.query_id: n for n, q in enumerate(results.gold.answerable)}.get(query_id)
     pieces, unit = evidence_classes(results.gold, corpus).get(query_id, ()), results.gold.unit
     k = passages_counted(results, s, metric, i)
     traces = tuple(trace(results, s, i, c, k) for c in pieces)
-    best = lambda r: min((x for c in pieces if (x := rank_of(r.chunks, r.run, i, c, unit))), default=0)
+
+    def best(r):
+        return min((x for c in pieces if (x := rank_of(r.chunks, r.run, i, c, unit))), default=0)
+
     others = tuple((r.name, best(r)) for r in results.systems) if pieces else ()
-    return Why(results, query_id, results.gold.query_list[i].text, name, metric, None if at is None else float(s.scores[metric][at]), k, traces, others)
+    return Why(
+        results,
+        query_id,
+        results.gold.query_list[i].text,
+        name,
+        metric,
+        None if at is None else float(s.scores[metric][at]),
+        k,
+        traces,
+        others,
+    )

@@ -30,87 +30,212 @@ __all__ = ['chunks_named', 'given_run', 'judged', 'from_runs', 'add_run']
 # %% ../../nbs/09_bench/03e_given_runs.ipynb #2c6da8e7
 _ADDRESS = re.compile(r"(.+)@([0-9a-f]{16}):(\d+)-(\d+)")
 
+
 def chunks_named(ids: Sequence[str], corpus: Corpus) -> Chunks | None:
-    "The table of the chunks that these addresses name, in corpus order; `None` where they are no addresses. Raises `DataError` for one of another version of a document."
-    found = [(i, m) for i in dict.fromkeys(ids) if (m := _ADDRESS.fullmatch(i)) is not None and i not in corpus.rows]
-    if not found: return None
+    """The table of the chunks that these addresses name, in corpus order; `None` where they are no addresses.
+    Raises `DataError` for one of another version of a document."""
+    found = [
+        (i, m)
+        for i in dict.fromkeys(ids)
+        if (m := _ADDRESS.fullmatch(i)) is not None and i not in corpus.rows
+    ]
+    if not found:
+        return None
     spans = set()
     for i, m in found:
-        if m[1] not in corpus.rows: continue
-        if corpus[m[1]].key != f"{m[1]}@{m[2]}": raise DataError(f"the chunk {i!r} is of another version of the document", m[1], "Give the corpus that the run was made on")
+        if m[1] not in corpus.rows:
+            continue
+        if corpus[m[1]].key != f"{m[1]}@{m[2]}":
+            raise DataError(
+                f"the chunk {i!r} is of another version of the document",
+                m[1],
+                "Give the corpus that the run was made on",
+            )
         spans.add((corpus.row(m[1]), int(m[3]), int(m[4])))
     return Chunks(corpus, *np.array(sorted(spans), np.int64).reshape(-1, 3).T, "read from the ids of a run")
 
-def given_run(source: Any, corpus: Corpus, gold: Gold, name: str = "", chunks: Chunks | None = None) -> GivenRun:
-    "A run of any form over documents or chunks of `corpus`; raises `DataError` where nothing of it is known here."
-    if isinstance(source, Sequence) and not isinstance(source, str) and len(source) == 2 and isinstance(source[1], Chunks): source, chunks = source
-    if chunks is not None: return as_run(source, chunks, gold, name)
+
+def given_run(
+    source: Any, corpus: Corpus, gold: Gold, name: str = "", chunks: Chunks | None = None
+) -> GivenRun:
+    """A run of any form over documents or chunks of `corpus`; raises `DataError` where nothing of it is known
+    here."""
+    if (
+        isinstance(source, Sequence)
+        and not isinstance(source, str)
+        and len(source) == 2
+        and isinstance(source[1], Chunks)
+    ):
+        source, chunks = source
+    if chunks is not None:
+        return as_run(source, chunks, gold, name)
     name, table = run_table(source, name)
-    return as_run(table, chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name)
+    return as_run(
+        table, chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name
+    )
 
 # %% ../../nbs/09_bench/03e_given_runs.ipynb #13debe83
 def judged(given: GivenRun, corpus: Corpus, gold: Gold, settings: Settings, source: str = "") -> SystemResult:
     "A run as one of the systems of `Results`."
-    got = score_run(gold, corpus, given.chunks, given.run, [settings.own.get(m, m) for m in settings.columns], (), settings.curve, settings.tokenizer)
-    facts = {"missing_queries": len(given.missing), "unknown_documents": len(given.unknown_documents), "ties": given.ties}
-    return SystemResult(given.name, source or f"the run {given.name}", got["metrics"], got["curve"], given.run, given.chunks, {k: float(v) for k, v in facts.items() if v})
+    got = score_run(
+        gold,
+        corpus,
+        given.chunks,
+        given.run,
+        [settings.own.get(m, m) for m in settings.columns],
+        (),
+        settings.curve,
+        settings.tokenizer,
+    )
+    facts = {
+        "missing_queries": len(given.missing),
+        "unknown_documents": len(given.unknown_documents),
+        "ties": given.ties,
+    }
+    return SystemResult(
+        given.name,
+        source or f"the run {given.name}",
+        got["metrics"],
+        got["curve"],
+        given.run,
+        given.chunks,
+        {k: float(v) for k, v in facts.items() if v},
+    )
+
 
 def _named(runs: Any) -> list[tuple[str, Any]]:
     "(name, run) of everything that was given; empty names are found later."
-    if isinstance(runs, Mapping): return [(str(n), r) for n, r in runs.items()]
-    if isinstance(runs, (list, tuple)) and not (len(runs) == 2 and isinstance(runs[1], Chunks)): return [pair for r in runs for pair in (_named(r) if isinstance(r, Mapping) and _of_runs(r) else [("", r)])]
+    if isinstance(runs, Mapping):
+        return [(str(n), r) for n, r in runs.items()]
+    if isinstance(runs, (list, tuple)) and not (len(runs) == 2 and isinstance(runs[1], Chunks)):
+        return [
+            pair
+            for r in runs
+            for pair in (_named(r) if isinstance(r, Mapping) and _of_runs(r) else [("", r)])
+        ]
     return [("", runs)]
+
 
 def _of_runs(given: Mapping) -> bool:
     "Whether a dict is of names and runs; a run itself is a dict of dicts of numbers."
-    return not all(isinstance(v, Mapping) and all(isinstance(x, (int, float)) for x in v.values()) for v in given.values())
+    return not all(
+        isinstance(v, Mapping) and all(isinstance(x, (int, float)) for x in v.values())
+        for v in given.values()
+    )
 
 # %% ../../nbs/09_bench/03e_given_runs.ipynb #60fd5187
 def from_runs(
     corpus: Corpus,
     gold: Gold,
-    runs: Any,           # {name: run}, a run, or a list that may mix runs with systems of ours, their results, and `Results`
-    chunks: Chunks | None = None,   # where ids are of a chunk table and no content addresses
-    **settings: Any,     # metrics, budgets, curve, tokenizer, …: as `bench` takes them
+    # {name: run}, a run, or a list that may mix runs with systems of ours, their results, and `Results`
+    runs: Any,
+    chunks: Chunks | None = None,  # where ids are of a chunk table and no content addresses
+    **settings: Any,  # metrics, budgets, curve, tokenizer, …: as `bench` takes them
 ) -> Results:
-    "Results of runs that were made elsewhere: TREC files, ranx's `Run`, dicts, data frames, pairs of a run and its chunks; systems among them are run here."
-    if not isinstance(corpus, Corpus) or not len(corpus): raise ConfigError(f"the corpus is {corpus!r:.60}", "from_runs", "Give a Corpus with documents")
-    if not isinstance(gold, Gold): raise ConfigError(f"the gold is a {type(gold).__name__}", "from_runs", "Give a Gold")
+    """Results of runs that were made elsewhere: TREC files, ranx's `Run`, dicts, data frames, pairs of a run
+    and its chunks; systems among them are run here."""
+    if not isinstance(corpus, Corpus) or not len(corpus):
+        raise ConfigError(f"the corpus is {corpus!r:.60}", "from_runs", "Give a Corpus with documents")
+    if not isinstance(gold, Gold):
+        raise ConfigError(f"the gold is a {type(gold).__name__}", "from_runs", "Give a Gold")
     named = _named(runs)
-    if not named: raise ConfigError("there are no runs", "from_runs", 'Give {"bm25": "x.run", …}')
+    if not named:
+        raise ConfigError("there are no runs", "from_runs", 'Give {"bm25": "x.run", …}')
     unknown = set(settings) - set(Settings.__dataclass_fields__) - {"store", "progress"}
-    if unknown: raise ConfigError(f"unknown setting {sorted(unknown)[0]!r}", "from_runs", f"There are: {', '.join(Settings.__dataclass_fields__)}")
-    plain = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items() if k not in ("store", "progress")}
+    if unknown:
+        raise ConfigError(
+            f"unknown setting {sorted(unknown)[0]!r}",
+            "from_runs",
+            f"There are: {', '.join(Settings.__dataclass_fields__)}",
+        )
+    plain = {
+        k: tuple(v) if isinstance(v, list) else v
+        for k, v in settings.items()
+        if k not in ("store", "progress")
+    }
     s = Settings(**plain)
     ours = [r for _, r in named if isinstance(r, System)]
     base = _benched(corpus, gold, ours, settings) if ours else None
     systems, queue = [], list(base.systems) if base else []
     for name, r in named:
-        if isinstance(r, System): systems.append(queue.pop(0))
-        elif isinstance(r, SystemResult): systems.append(_rejudged(r, corpus, gold, s))
-        elif isinstance(r, Results): systems += [_rejudged(x, corpus, gold, s) for x in r.systems]
-        else: systems.append(judged(given_run(r, corpus, gold, name, chunks), corpus, gold, s, f"the run {r}" if isinstance(r, (str, Path)) else ""))
-    manifest = base.manifest if base else {"corpus": {"fingerprint": corpus.fingerprint}, "gold": {"fingerprint": gold.fingerprint}, "versions": versions(), "settings": _settings(s)}
-    return Results(corpus, gold, _distinct(systems), s.columns, s.curve, base.latency_ms if base else {}, manifest, base.step_ms if base else {})
+        if isinstance(r, System):
+            systems.append(queue.pop(0))
+        elif isinstance(r, SystemResult):
+            systems.append(_rejudged(r, corpus, gold, s))
+        elif isinstance(r, Results):
+            systems += [_rejudged(x, corpus, gold, s) for x in r.systems]
+        else:
+            systems.append(
+                judged(
+                    given_run(r, corpus, gold, name, chunks),
+                    corpus,
+                    gold,
+                    s,
+                    f"the run {r}" if isinstance(r, (str, Path)) else "",
+                )
+            )
+    manifest = (
+        base.manifest
+        if base
+        else {
+            "corpus": {"fingerprint": corpus.fingerprint},
+            "gold": {"fingerprint": gold.fingerprint},
+            "versions": versions(),
+            "settings": _settings(s),
+        }
+    )
+    return Results(
+        corpus,
+        gold,
+        _distinct(systems),
+        s.columns,
+        s.curve,
+        base.latency_ms if base else {},
+        manifest,
+        base.step_ms if base else {},
+    )
 
 # %% ../../nbs/09_bench/03e_given_runs.ipynb #051d0c81
 def _settings(s: Settings) -> dict[str, Any]:
     "Settings as a manifest has them."
-    return {k: [x if isinstance(x, (str, int)) else repr(x) for x in v] if isinstance(v, tuple) else v for k, v in vars(s).items() if k not in ("depth", "rounds", "seed")}
+    return {
+        k: [x if isinstance(x, (str, int)) else repr(x) for x in v] if isinstance(v, tuple) else v
+        for k, v in vars(s).items()
+        if k not in ("depth", "rounds", "seed")
+    }
+
 
 def _benched(corpus: Corpus, gold: Gold, systems: list[System], settings: Mapping[str, Any]) -> Results:
     "Systems of ours, run here; a list inside one would make more than one system of it."
     from ragbench.bench.runner import bench
     from ragbench.system.system import grid
-    if len(grid(*systems)) != len(systems): raise ConfigError("a system holds a list of choices", "from_runs", "Give bench(corpus, gold, system) for a grid, and its results here")
+
+    if len(grid(*systems)) != len(systems):
+        raise ConfigError(
+            "a system holds a list of choices",
+            "from_runs",
+            "Give bench(corpus, gold, system) for a grid, and its results here",
+        )
     return bench(corpus, gold, systems, **settings)
+
 
 def _rejudged(r: SystemResult, corpus: Corpus, gold: Gold, s: Settings) -> SystemResult:
     "A result with the metrics that are asked for here; judged again where it has others."
-    if r.chunks.corpus.fingerprint != corpus.fingerprint: raise DataError("it was measured on another corpus", f"from_runs, system {r.name!r}", "Give the corpus that it was measured on")
-    if r.run.query_ids == tuple(q.query_id for q in gold.query_list) and set(s.columns) <= set(r.scores) and r.curve.shape[1] == len(s.curve): return r
+    if r.chunks.corpus.fingerprint != corpus.fingerprint:
+        raise DataError(
+            "it was measured on another corpus",
+            f"from_runs, system {r.name!r}",
+            "Give the corpus that it was measured on",
+        )
+    if (
+        r.run.query_ids == tuple(q.query_id for q in gold.query_list)
+        and set(s.columns) <= set(r.scores)
+        and r.curve.shape[1] == len(s.curve)
+    ):
+        return r
     given = given_run((r.run, r.chunks), corpus, gold, r.name)
     return dataclasses.replace(judged(given, corpus, gold, s, r.config), facts=r.facts, system=r.system)
+
 
 def _distinct(systems: Sequence[SystemResult]) -> list[SystemResult]:
     "Systems with distinct names: the second `bm25` is `bm25 #2`."
@@ -124,19 +249,47 @@ def _distinct(systems: Sequence[SystemResult]) -> list[SystemResult]:
 # %% ../../nbs/09_bench/03e_given_runs.ipynb #a692ddcc
 def add_run(
     results: Results,
-    name: Any,                     # of the new system; or the path of the run, which is then named after its file
-    run: Any = None,               # as in `from_runs`
+    name: Any,  # of the new system; or the path of the run, which is then named after its file
+    run: Any = None,  # as in `from_runs`
     chunks: Chunks | None = None,  # where ids are of a chunk table and no content addresses
 ) -> Results:
     "The results with one run more; raises `ConfigError` or `DataError` where it does not fit them."
-    if run is None: name, run = "", name
-    if not isinstance(name, str): raise ConfigError(f"the name is {name!r:.60}", "add_run", 'Write add_run("theirs", run), or add_run("theirs.trec")')
-    if name in results.names: raise ConfigError(f"there is a system {name!r} already", "add_run", "Give the run another name")
+    if run is None:
+        name, run = "", name
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"the name is {name!r:.60}", "add_run", 'Write add_run("theirs", run), or add_run("theirs.trec")'
+        )
+    if name in results.names:
+        raise ConfigError(f"there is a system {name!r} already", "add_run", "Give the run another name")
     from ragbench.evaluate.scores import check_metrics
-    try: check_metrics(results.metrics)
-    except ConfigError as e: raise ConfigError(f"a metric of one's own cannot be computed again: {e.what}", "add_run", "Give the run to Results.from_runs together with the systems, and the metric itself") from e
-    s = Settings(metrics=tuple(results.metrics), budgets=(), curve=tuple(results.curve_budgets), tokenizer=results.tokenizer)
-    new = judged(given_run(run, results.corpus, results.gold, name, chunks), results.corpus, results.gold, s, f"the run {run}" if isinstance(run, (str, Path)) else "")
-    if new.name in results.names: raise ConfigError(f"there is a system {new.name!r} already", "add_run", "Give the run another name: add_run(name, run)")
+
+    try:
+        check_metrics(results.metrics)
+    except ConfigError as e:
+        raise ConfigError(
+            f"a metric of one's own cannot be computed again: {e.what}",
+            "add_run",
+            "Give the run to Results.from_runs together with the systems, and the metric itself",
+        ) from e
+    s = Settings(
+        metrics=tuple(results.metrics),
+        budgets=(),
+        curve=tuple(results.curve_budgets),
+        tokenizer=results.tokenizer,
+    )
+    new = judged(
+        given_run(run, results.corpus, results.gold, name, chunks),
+        results.corpus,
+        results.gold,
+        s,
+        f"the run {run}" if isinstance(run, (str, Path)) else "",
+    )
+    if new.name in results.names:
+        raise ConfigError(
+            f"there is a system {new.name!r} already",
+            "add_run",
+            "Give the run another name: add_run(name, run)",
+        )
     out = dataclasses.replace(results, systems=(*results.systems, new))
     return out

@@ -27,32 +27,63 @@ __all__ = ['rounds_of', 'usual_ms', 'Budget', 'timed']
 # %% ../../nbs/09_bench/05a_latency.ipynb #cbb6d3fe
 def rounds_of(asked: int | None, questions: int) -> int:
     "How often each of so many questions is asked."
-    return asked if asked is not None else min(3, math.ceil(calls_needed(.95) / max(1, questions)))
+    return asked if asked is not None else min(3, math.ceil(calls_needed(0.95) / max(1, questions)))
 
 # %% ../../nbs/09_bench/05a_latency.ipynb #8bd7ec9a
 def usual_ms(steps: Any) -> float:
     "Milliseconds that the yardstick takes on this machine, measured once and kept."
+
     def build():
-        with quiet(): return {"ms": Yardstick().ms(300)}
+        with quiet():
+            return {"ms": Yardstick().ms(300)}
+
     recipe = {"machine": machine(), "code": code_hash(Yardstick), "versions": versions()}
     return float(np.median(steps.make("yardstick", "how fast this machine is", recipe, build).array("ms")))
+
 
 def _recipe(steps: Any, system: System, chunks: Chunks) -> dict[str, Any]:
     "What decides the milliseconds of one system."
     s, texts = steps.plan.settings, steps.texts
     asked = [texts[i] for i in timed_questions(len(texts), s.timed, s.seed)]
-    return {"system": system, "chunks": chunks.fingerprint, "queries": asked, "rounds": rounds_of(s.rounds, len(asked)), **({} if s.seconds is None else {"seconds": s.seconds}), "depth": s.depth,
-            "machine": machine(), "code": code_hash(Stopwatch), "versions": versions()}
+    return {
+        "system": system,
+        "chunks": chunks.fingerprint,
+        "queries": asked,
+        "rounds": rounds_of(s.rounds, len(asked)),
+        **({} if s.seconds is None else {"seconds": s.seconds}),
+        "depth": s.depth,
+        "machine": machine(),
+        "code": code_hash(Stopwatch),
+        "versions": versions(),
+    }
 
-def _measured(steps: Any, system: System, chunks: Chunks, recipe: dict[str, Any], bar: Any, budget: Budget) -> dict[str, Any]:
+
+def _measured(
+    steps: Any, system: System, chunks: Chunks, recipe: dict[str, Any], bar: Any, budget: Budget
+) -> dict[str, Any]:
     "Time one system; no other process that shares the store times meanwhile."
     ranker, depth = steps.context.ranker(system.retriever, chunks), recipe["depth"]
-    built = BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context) if system.staged else None
-    ask = Stopwatch(built, min(depth, system.candidates)) if built is not None else lambda text: ranker.rank([text], depth)
+    built = (
+        BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context)
+        if system.staged
+        else None
+    )
+    ask = (
+        Stopwatch(built, min(depth, system.candidates))
+        if built is not None
+        else lambda text: ranker.rank([text], depth)
+    )
     with steps.store.locked("timing", "one at a time"), budget.share() as seconds:
-        ms, ticks = time_alone(ask, recipe["queries"], recipe["rounds"], seconds, progress=bar.update, collect=budget.first)    # garbage takes a second, where much is in memory: once is enough
+        ms, ticks = time_alone(
+            ask, recipe["queries"], recipe["rounds"], seconds, progress=bar.update, collect=budget.first
+        )  # garbage takes a second, where much is in memory: once is enough
     parts = ask.steps(len(ms)) if built is not None else {}
-    return {"ms": ms, "ticks": ticks, "parts": list(parts), **{f"step-{name}": x for name, x in parts.items()}}
+    return {
+        "ms": ms,
+        "ticks": ticks,
+        "parts": list(parts),
+        **{f"step-{name}": x for name, x in parts.items()},
+    }
 
 # %% ../../nbs/09_bench/05a_latency.ipynb #abe6c08a
 def _shaped(a: Artifact, name: str, usual: float, questions: int) -> np.ndarray:
@@ -60,36 +91,63 @@ def _shaped(a: Artifact, name: str, usual: float, questions: int) -> np.ndarray:
     ms = np.array(a.array(name)) * usual / local_ms(a.array("ticks"), len(a.array("ms")))
     return ms.reshape(-1, questions) if len(ms) % questions == 0 else ms[None]
 
+
 class Budget:
-    "Seconds for so many systems, an equal share of what is left for each; what one does not use, the others have."
-    def __init__(self, seconds: float, systems: int): self.left, self.systems, self.first = seconds, systems, True
+    """Seconds for so many systems, an equal share of what is left for each; what one does not use, the others
+    have."""
+
+    def __init__(self, seconds: float, systems: int):
+        self.left, self.systems, self.first = seconds, systems, True
 
     @contextmanager
     def share(self) -> Iterator[float]:
         "The seconds of the next system; what passes inside is spent."
         began = time.perf_counter()
         yield max(0.0, self.left) / max(1, self.systems)
-        self.left, self.systems, self.first = self.left - (time.perf_counter() - began), self.systems - 1, False
+        self.left, self.systems, self.first = (
+            self.left - (time.perf_counter() - began),
+            self.systems - 1,
+            False,
+        )
 
 # %% ../../nbs/09_bench/05a_latency.ipynb #f7f29322
 def timed(
-    steps: Any,                       # the runner's: plan, store, context, and how to make an artifact
-    chunkings: Sequence[Chunks],      # of each system
-    seconds: float,                   # most for all that is not yet timed
+    steps: Any,  # the runner's: plan, store, context, and how to make an artifact
+    chunkings: Sequence[Chunks],  # of each system
+    seconds: float,  # most for all that is not yet timed
     progress: bool | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
-    "Milliseconds of every call, by system, and by system and step: `(rounds, n_timed)` each; empty without rounds."
+    """Milliseconds of every call, by system, and by system and step: `(rounds, n_timed)` each; empty without
+    rounds."""
     plan, latency, by_step = steps.plan, {}, {}
     recipes = [_recipe(steps, system, chunks) for system, chunks in zip(plan.systems, chunkings)]
-    if not recipes[0]["rounds"]: return latency, by_step
-    calls = [0 if steps.store.get("timing", fingerprint("timing", r), warn=False) else r["rounds"] * len(r["queries"]) for r in recipes]
+    if not recipes[0]["rounds"]:
+        return latency, by_step
+    calls = [
+        (
+            0
+            if steps.store.get("timing", fingerprint("timing", r), warn=False)
+            else r["rounds"] * len(r["queries"])
+        )
+        for r in recipes
+    ]
     with progress_bar("timing", sum(calls), "call", progress) as bar:
         steps.bar, usual, begun, budget = bar, usual_ms(steps), 0, Budget(seconds, sum(map(bool, calls)))
         for name, system, chunks, recipe, n in zip(plan.names, plan.systems, chunkings, recipes, calls):
-            a = steps.make("timing", name, recipe, lambda system=system, chunks=chunks, recipe=recipe: _measured(steps, system, chunks, recipe, bar, budget))
+            a = steps.make(
+                "timing",
+                name,
+                recipe,
+                lambda system=system, chunks=chunks, recipe=recipe: _measured(
+                    steps, system, chunks, recipe, bar, budget
+                ),
+            )
             begun += n
-            bar.update(begun - bar.n)                                    # of a system that was too slow for all its calls
+            bar.update(begun - bar.n)  # of a system that was too slow for all its calls
             questions = len(recipe["queries"])
             latency[name] = _shaped(a, "ms", usual, questions)
-            if a.value("parts"): by_step[name] = {step: _shaped(a, f"step-{step}", usual, questions) for step in a.value("parts")}
+            if a.value("parts"):
+                by_step[name] = {
+                    step: _shaped(a, f"step-{step}", usual, questions) for step in a.value("parts")
+                }
     return latency, by_step

@@ -25,7 +25,12 @@ from ..core.numbers import count, interval, ms_text, number, p_text, percent, se
 from ..core.progress import note
 from ..evaluate.clusters import Grouping, grouping
 from ..evaluate.corrections import CORRECTIONS, all_pairs_p, compare_to
-from ..evaluate.power import FEWEST_DIFFERENT, detectable_words, minimal_detectable_difference, queries_needed
+from ragbench.evaluate.power import (
+    FEWEST_DIFFERENT,
+    detectable_words,
+    minimal_detectable_difference,
+    queries_needed,
+)
 from ..evaluate.selection import Optimism, selection_optimism
 from ..evaluate.slices import Slices, slice_by_tag
 from ..evaluate.statistics import all_ties, bootstrap_interval, compare_pair, interval_kinds
@@ -36,64 +41,119 @@ __all__ = ['ALPHA', 'tokens_read', 'all_pairs', 'leaderboard_frame', 'Leaderboar
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
 
+
 def _order(means: np.ndarray) -> np.ndarray:
     "Positions from best to worst; equal means (to 1e-9) in the order of the plan."
     return np.argsort(-np.round(means, 9), kind="stable")
 
-def _tested(x: np.ndarray, reference: int, p: np.ndarray | None, correction: str | None, clusters: np.ndarray | None) -> dict[str, np.ndarray]:
-    "Against a reference, a value a system: difference, its interval and standardised size, wins, losses, and p: as given, else corrected for a named baseline."
+
+def _tested(
+    x: np.ndarray, reference: int, p: np.ndarray | None, correction: str | None, clusters: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Against a reference, a value a system: difference, its interval and standardised size, wins, losses,
+    and p: as given, else corrected for a named baseline."""
     found = compare_to(x, reference, clusters=clusters, correction=correction or "holm")
     p = [c.p for c in found] if p is None else p
-    return {"difference": np.array([c.mean_difference for c in found]), "difference_low": np.array([c.low for c in found]), "difference_high": np.array([c.high for c in found]),
-            "p": np.asarray(p), "wins": np.array([c.wins for c in found], float), "losses": np.array([c.losses for c in found], float),
-            **{f"effect{end}": np.array([v(c.effect) for c in found]) for end, v in (("", lambda e: e.value), ("_low", lambda e: e.low), ("_high", lambda e: e.high))}}
+    return {
+        "difference": np.array([c.mean_difference for c in found]),
+        "difference_low": np.array([c.low for c in found]),
+        "difference_high": np.array([c.high for c in found]),
+        "p": np.asarray(p),
+        "wins": np.array([c.wins for c in found], float),
+        "losses": np.array([c.losses for c in found], float),
+        **{
+            f"effect{end}": np.array([v(c.effect) for c in found])
+            for end, v in (("", lambda e: e.value), ("_low", lambda e: e.low), ("_high", lambda e: e.high))
+        },
+    }
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #32672047
 def tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
-    "`tokens@k`: mean tokens that the first k passages of each system hand over, where the metric looks at k passages and systems differ by more than a tenth; else nothing."
+    """`tokens@k`: mean tokens that the first k passages of each system hand over, where the metric looks at k
+    passages and systems differ by more than a tenth; else nothing."""
     m = re.fullmatch(r"[^@]+@(\d+)(?:-l\d+)?", metric)
-    if m is None or len(results) < 2 or f"tokens@{m[1]}" in results.metrics: return {}
+    if m is None or len(results) < 2 or f"tokens@{m[1]}" in results.metrics:
+        return {}
     tokens = results.handed(int(m[1]))
     known = tokens[~np.isnan(tokens)]
     return {f"tokens@{m[1]}": tokens} if len(known) and known.max() > 1.1 * known.min() else {}
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #8f3a6b21
 def _equal_tokens(columns: Sequence[str]) -> str:
-    "The advice to compare at equal tokens, by the middle one of the budgets that were asked for; nothing where none was."
+    """The advice to compare at equal tokens, by the middle one of the budgets that were asked for; nothing
+    where none was."""
     budgets = sorted(int(m[1]) for c in columns if (m := re.fullmatch(r"evidence_recall@(\d+)tok", c)))
     return f"; evidence_recall@{budgets[len(budgets) // 2]}tok compares at equal tokens" if budgets else ""
 
+
 def _intervals(x: np.ndarray, reference: int, clusters: np.ndarray | None) -> str:
-    "What the intervals of a table are called: those of the means `(n, s)` and of the differences to one of them; empty where there is none."
+    """What the intervals of a table are called: those of the means `(n, s)` and of the differences to one of
+    them; empty where there is none."""
     d, shares = np.delete(x - x[:, [reference]], reference, axis=1), np.tile([-1.0, 1.0], (x.shape[1] - 1, 1))
     kinds = {*interval_kinds(x, clusters, scales(x)), *interval_kinds(d, clusters, shares)} - {""}
     names = {"bootstrap": "bootstrap intervals", "edge": "Gaffke's intervals"}
-    return "bootstrap intervals (Gaffke's near the ends of the scale)" if len(kinds) > 1 else names[kinds.pop()] if kinds else ""
+    return (
+        "bootstrap intervals (Gaffke's near the ends of the scale)"
+        if len(kinds) > 1
+        else names[kinds.pop()]
+        if kinds
+        else ""
+    )
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #66655b92
-def all_pairs(results: Results, metric: str, baseline: str | None = None, correction: str | None = None) -> np.ndarray:
+def all_pairs(
+    results: Results, metric: str, baseline: str | None = None, correction: str | None = None
+) -> np.ndarray:
     "p of every pair `(s, s)`, in the order of the plan; by the named correction where no baseline uses it."
     named = {} if baseline is not None or correction is None else {"correction": correction}
     return all_pairs_p(results.scores(metric), clusters=grouping(results.gold).labels, **named)
 
-def leaderboard_frame(results: Results, metric: str, pairs: np.ndarray, baseline: str | None = None, correction: str | None = None):
-    "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame; `pairs` from `all_pairs`."
+
+def leaderboard_frame(
+    results: Results,
+    metric: str,
+    pairs: np.ndarray,
+    baseline: str | None = None,
+    correction: str | None = None,
+):
+    """Everything a leaderboard shows, a row a system from best to worst, as a DataFrame; `pairs` from
+    `all_pairs`."""
     import pandas as pd
+
     x, clusters = results.scores(metric), grouping(results.gold).labels
     order = _order(x.mean(axis=0))
     first = int(order[0])
-    reference = first if baseline is None else results.names.index(one_of("system", baseline, results.names, "leaderboard"))
+    reference = (
+        first
+        if baseline is None
+        else results.names.index(one_of("system", baseline, results.names, "leaderboard"))
+    )
     tests = _tested(x, reference, None if baseline is not None else pairs[reference], correction, clusters)
     tied = pairs[first] >= ALPHA
     own, blank = bootstrap_interval(x, clusters=clusters), np.arange(len(results)) == reference
-    facts = lambda k: np.array([s.facts.get(k, math.nan) for s in results.systems], np.float64)
+
+    def facts(k):
+        return np.array([s.facts.get(k, math.nan) for s in results.systems], np.float64)
+
     against = {k: np.where(blank, np.nan, v) for k, v in tests.items()}
-    frame = pd.DataFrame({
-        "system": results.names, metric: x.mean(axis=0), "low": own[:, 0], "high": own[:, 1], "n": results.n,
-        **{k: against[k] for k in ("difference", "difference_low", "difference_high", "p")}, "tied": tied,
-        **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
-        **tokens_read(results, metric), "chunks": facts("chunks"), "truncated": facts("truncated_chunks") / facts("chunks"), "gold_past_window": facts("gold_past_window"), "ann_recall": facts("ann_recall"),
-        **{k: against[k] for k in ("effect", "effect_low", "effect_high", "wins", "losses")}})
+    frame = pd.DataFrame(
+        {
+            "system": results.names,
+            metric: x.mean(axis=0),
+            "low": own[:, 0],
+            "high": own[:, 1],
+            "n": results.n,
+            **{k: against[k] for k in ("difference", "difference_low", "difference_high", "p")},
+            "tied": tied,
+            **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
+            **tokens_read(results, metric),
+            "chunks": facts("chunks"),
+            "truncated": facts("truncated_chunks") / facts("chunks"),
+            "gold_past_window": facts("gold_past_window"),
+            "ann_recall": facts("ann_recall"),
+            **{k: against[k] for k in ("effect", "effect_low", "effect_high", "wins", "losses")},
+        }
+    )
     speed = results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]]
     return frame.join(speed).iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
@@ -101,20 +161,44 @@ def leaderboard_frame(results: Results, metric: str, pairs: np.ndarray, baseline
 def _keyed(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
     "Header and cells of each column after rank and system, by key, the most important first."
     f, one = board.frame, board.metric
-    span = lambda mid, low, high, form: [f"{number(m, form)} {interval(a, b, form)}".strip() for m, a, b in zip(f[mid], f[low], f[high])]
-    percent = lambda v: number(100 * v, ".1f") or "–"
-    inner = list(f.columns[list(f.columns).index("tied") + 1:list(f.columns).index("chunks")])
+
+    def span(mid, low, high, form):
+        return [
+            f"{number(m, form)} {interval(a, b, form)}".strip() for m, a, b in zip(f[mid], f[low], f[high])
+        ]
+
+    def percent(v):
+        return number(100 * v, ".1f") or "–"
+
+    inner = list(f.columns[list(f.columns).index("tied") + 1 : list(f.columns).index("chunks")])
     read = [c for c in inner if c.startswith("tokens@")]
     cols = {one: (f"{one} [95 %]", span(one, "low", "high", ".3f"))}
-    if len(f) > 1: cols |= {"difference": (f"to {board.baseline or 'the first'} [95 %]", span("difference", "difference_low", "difference_high", "+.3f")), "p": ("p", list(map(p_text, f["p"])))}
+    if len(f) > 1:
+        cols |= {
+            "difference": (
+                f"to {board.baseline or 'the first'} [95 %]",
+                span("difference", "difference_low", "difference_high", "+.3f"),
+            ),
+            "p": ("p", list(map(p_text, f["p"]))),
+        }
     cols |= {c: (c, [number(v, ",.0f") for v in f[c]]) for c in read}
     if f[["truncated", "gold_past_window"]].fillna(0).to_numpy().any():
-        cols["cut"] = ("% cut off: chunks / gold", [f"{percent(a)} / {percent(b)}" for a, b in zip(f["truncated"], f["gold_past_window"])])
-    if f["ann_recall"].notna().any(): cols["ann_recall"] = ("ANN recall", list(map(number, f["ann_recall"])))
-    if f["latency_p95"].notna().any(): cols["latency_p95"] = ("p95 ms", list(map(ms_text, f["latency_p95"])))
+        cols["cut"] = (
+            "% cut off: chunks / gold",
+            [f"{percent(a)} / {percent(b)}" for a, b in zip(f["truncated"], f["gold_past_window"])],
+        )
+    if f["ann_recall"].notna().any():
+        cols["ann_recall"] = ("ANN recall", list(map(number, f["ann_recall"])))
+    if f["latency_p95"].notna().any():
+        cols["latency_p95"] = ("p95 ms", list(map(ms_text, f["latency_p95"])))
     cols |= {m: (m, list(map(number, f[m]))) for m in inner if m not in read}
-    if f["chunks"].notna().any(): cols["chunks"] = ("chunks", [number(v, ",.0f") for v in f["chunks"]])
-    return cols | ({"latency_p50": ("p50 ms", list(map(ms_text, f["latency_p50"])))} if f["latency_p50"].notna().any() else {})
+    if f["chunks"].notna().any():
+        cols["chunks"] = ("chunks", [number(v, ",.0f") for v in f["chunks"]])
+    return cols | (
+        {"latency_p50": ("p50 ms", list(map(ms_text, f["latency_p50"])))}
+        if f["latency_p50"].notna().any()
+        else {}
+    )
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #cb45c1f5
 def _notes(board: Leaderboard) -> list[str]:
@@ -122,129 +206,270 @@ def _notes(board: Leaderboard) -> list[str]:
     f, s, tied = board.frame, len(board.frame), int(board.frame["tied"].sum())
     n, pairs = int(f["n"].iloc[0]), s * (s - 1) // 2
     said = CORRECTIONS.get(board.correction, (None, "corrected for all {} pairs"))[1]
-    test = f"paired sign-flip test, {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}" if pairs > 1 else "paired sign-flip test"
+    test = (
+        "paired sign-flip test,"
+        f" {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}"
+        if pairs > 1
+        else "paired sign-flip test"
+    )
     drawn = " and ".join([*([board.intervals] if board.intervals else []), *(["tests"] if s > 1 else [])])
-    out = [f"Means over {count(n, 'question')} on {count(board.documents, 'document')}{f', {drawn} {board.drawn}' if drawn else ''}{', each interval by itself' if board.intervals else ''}."]
-    if f["low"].isna().any(): out.append(f"A mean without brackets has {without_interval(n)}.")
-    if board.winner: out.append(f"★ {board.winner} beats every other system ({test}).")
-    elif s > 1: out.append(f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is no winner.")
-    if board.baseline: out.append(f"Differences and p are against {board.baseline}, {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}.")
+    out = [
+        f"Means over {count(n, 'question')} on"
+        f" {count(board.documents, 'document')}{f', {drawn} {board.drawn}' if drawn else ''}{', each interval by itself' if board.intervals else ''}."  # noqa: E501
+    ]
+    if f["low"].isna().any():
+        out.append(f"A mean without brackets has {without_interval(n)}.")
+    if board.winner:
+        out.append(f"★ {board.winner} beats every other system ({test}).")
+    elif s > 1:
+        out.append(
+            f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is"
+            " no winner."
+        )
+    if board.baseline:
+        out.append(
+            f"Differences and p are against {board.baseline},"
+            f" {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}."
+        )
     out += board.remarks
-    if any(c.startswith("tokens@") for c in f.columns): out.append(f"Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system that hands over more has more chances{_equal_tokens(f.columns)}.")
+    if any(c.startswith("tokens@") for c in f.columns):
+        out.append(
+            "Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system"
+            f" that hands over more has more chances{_equal_tokens(f.columns)}."
+        )
     if (o := board.optimism) is not None:
         size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
-        out.append(f"Choosing the best of {s} on the questions that score it flatters it by {size}: {number(o.in_sample)} in sample, {number(o.held_out)} "
-                   f"held out (cross-validated); {percent(o.stability, 0)} of the folds chose the same one.")
-    if board.metric.startswith("qrels:"): out.append("qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of different chunkers cannot be compared by this metric.")
-    if f["ann_recall"].notna().any(): out.append("ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is part of the system's score.")
-    if f["truncated"].fillna(0).gt(0).any(): out.append("Cut off: the share of chunks longer than their encoder's window, and of the evidence that lies past it.")
-    elif f["truncated"].notna().any(): out.append("No chunk was longer than its encoder's window.")
-    if f["latency_p50"].notna().any() and f["latency_p95"].isna().all(): out.append(f"No p95: it takes {calls_needed(.95)} timed calls.")
+        out.append(
+            f"Choosing the best of {s} on the questions that score it flatters it by {size}:"
+            f" {number(o.in_sample)} in sample, {number(o.held_out)} held out (cross-validated);"
+            f" {percent(o.stability, 0)} of the folds chose the same one."
+        )
+    if board.metric.startswith("qrels:"):
+        out.append(
+            "qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of"
+            " different chunkers cannot be compared by this metric."
+        )
+    if f["ann_recall"].notna().any():
+        out.append(
+            "ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is"
+            " part of the system's score."
+        )
+    if f["truncated"].fillna(0).gt(0).any():
+        out.append(
+            "Cut off: the share of chunks longer than their encoder's window, and of the evidence that lies"
+            " past it."
+        )
+    elif f["truncated"].notna().any():
+        out.append("No chunk was longer than its encoder's window.")
+    if f["latency_p50"].notna().any() and f["latency_p95"].isna().all():
+        out.append(f"No p95: it takes {calls_needed(0.95)} timed calls.")
     return out
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #59f7b66e
 def _remarks(results: Results) -> list[str]:
     "What else must be said about these results, a sentence or two each."
     out, of = [], int(results.manifest.get("selected_from", 0))
-    if of > len(results): out.append(f"These {len(results)} systems were selected from {of}: tests are corrected for these alone, and a choice made after the scores were known flatters them.")
+    if of > len(results):
+        out.append(
+            f"These {len(results)} systems were selected from {of}: tests are corrected for these alone, and"
+            " a choice made after the scores were known flatters them."
+        )
     for n in sorted({int(s.facts.get("missing_queries", 0)) for s in results.systems} - {0}):
         who = [s.name for s in results.systems if s.facts.get("missing_queries", 0) == n]
-        out.append(f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {thousands(n)} of {count(results.n, 'question')}; each counts as 0.")
+        out.append(
+            f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {thousands(n)} of"
+            f" {count(results.n, 'question')}; each counts as 0."
+        )
     for n in sorted({int(s.facts.get("unknown_documents", 0)) for s in results.systems} - {0}):
         who = [s.name for s in results.systems if s.facts.get("unknown_documents", 0) == n]
-        out.append(f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and count as not relevant.")
-    if note := lost_note(results.gold): out.append(f"{note}.")
+        out.append(
+            f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and"
+            " count as not relevant."
+        )
+    if note := lost_note(results.gold):
+        out.append(f"{note}.")
     return out
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #92e91e55
 @dataclass(frozen=True, eq=False)
 class Leaderboard:
-    "A ranked table that says how sure it is: `.verdict` is the answer, `.frame` has the numbers, `.notes` the conditions."
-    frame: Any                 # DataFrame, best first
+    """A ranked table that says how sure it is: `.verdict` is the answer, `.frame` has the numbers, `.notes`
+    the conditions."""
+
+    frame: Any  # DataFrame, best first
     metric: str
     documents: int
     baseline: str | None = None
     optimism: Optimism | None = None
-    drawn: str = "over questions"    # what the intervals draw and the tests flip
-    correction: str | None = None    # None: Holm against a baseline, max-T for all pairs
+    drawn: str = "over questions"  # what the intervals draw and the tests flip
+    correction: str | None = None  # None: Holm against a baseline, max-T for all pairs
     pairs: np.ndarray | None = None  # (s, s) p of every pair, in the order of the frame
-    remarks: Sequence[str] = ()      # further notes
-    intervals: str = "bootstrap intervals"   # how they came about; empty where there is none
+    remarks: Sequence[str] = ()  # further notes
+    intervals: str = "bootstrap intervals"  # how they came about; empty where there is none
 
-    def __len__(self) -> int: return len(self.frame)
-    def __str__(self) -> str: return text_table(self)
-    def __repr__(self) -> str: return text_table(self)
-    def _repr_html_(self) -> str: return html_table(self)
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __str__(self) -> str:
+        return text_table(self)
+
+    def __repr__(self) -> str:
+        return text_table(self)
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
 
     @property
     def winner(self) -> str | None:
         "The first, if the corrected tests separate it from every other; else `None`."
         return self.frame["system"].iloc[0] if len(self) > 1 and self.frame["tied"].sum() == 1 else None
+
     @property
-    def verdict(self) -> str: return _answer(self)
+    def verdict(self) -> str:
+        return _answer(self)
+
     @property
     def marks(self) -> list[str]:
         "★ for a winner, ≈ for each system that the first cannot be told from, else nothing; one a row."
-        if len(self) == 1: return [""]
+        if len(self) == 1:
+            return [""]
         return ["" if not t else "★" if self.winner else "≈" for t in self.frame["tied"]]
+
     @functools.cached_property
     def letters(self) -> list[str]:
-        "Letters of each system; two share one exactly if no test separates them. Empty where the pairs are not known."
+        """Letters of each system; two share one exactly if no test separates them. Empty where the pairs are
+        not known."""
         return [""] * len(self) if self.pairs is None else letters(self.pairs, ALPHA)
+
     @property
-    def notes(self) -> list[str]: return _notes(self)
+    def notes(self) -> list[str]:
+        return _notes(self)
+
     @functools.cached_property
-    def keyed(self) -> Mapping[str, tuple[str, list[str]]]: return _keyed(self)
+    def keyed(self) -> Mapping[str, tuple[str, list[str]]]:
+        return _keyed(self)
+
     @property
     def every(self) -> Mapping[str, tuple[str, list[str]]]:
         "All columns that an exported table can have, by key."
-        return {**self.keyed, "group": ("group", self.letters), "n": ("n", [thousands(v) for v in self.frame["n"]])}
-    @property
-    def columns(self) -> list[tuple[str, list[str]]]: return list(self.keyed.values())
+        return {
+            **self.keyed,
+            "group": ("group", self.letters),
+            "n": ("n", [thousands(v) for v in self.frame["n"]]),
+        }
 
-    def to_markdown(self, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True) -> str:
-        "A Markdown table of chosen columns (keys of `every`); with letters for groups that cannot be told apart."
+    @property
+    def columns(self) -> list[tuple[str, list[str]]]:
+        return list(self.keyed.values())
+
+    def to_markdown(
+        self, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True
+    ) -> str:
+        """A Markdown table of chosen columns (keys of `every`); with letters for groups that cannot be told
+        apart."""
         return markdown_table(self, columns, intervals, letters)
-    def to_latex(self, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True, caption: str = "", label: str = "") -> str:
-        "A LaTeX table (booktabs) of chosen columns (keys of `every`); with letters for groups that cannot be told apart."
+
+    def to_latex(
+        self,
+        columns: Sequence[str] | None = None,
+        intervals: bool = True,
+        letters: bool = True,
+        caption: str = "",
+        label: str = "",
+    ) -> str:
+        """A LaTeX table (booktabs) of chosen columns (keys of `every`); with letters for groups that cannot
+        be told apart."""
         return latex_table(self, columns, intervals, letters, caption, label)
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #eeb3c020
 def _answer(board: Leaderboard) -> str:
     "The answer in a sentence; empty for a single system."
     f, s = board.frame, len(board)
-    if s < 2: return ""
-    first, mean, tied = f["system"].iloc[0], number(f[board.metric].iloc[0]), int(f["tied"].sum()) - 1       # the first is marked too
-    if board.winner: return f"{first} wins: {board.metric} {mean}, better than {'the other' if s == 2 else f'each of the {s - 1} others'} by more than chance explains."
-    if s == 2: return f"No winner: the two systems cannot be told apart ({board.metric} {mean} for the first, {first})."
-    return f"No winner: {tied} of the {s - 1} other systems cannot be told apart from the first, {first} ({board.metric} {mean})."
+    if s < 2:
+        return ""
+    first, mean, tied = (
+        f["system"].iloc[0],
+        number(f[board.metric].iloc[0]),
+        int(f["tied"].sum()) - 1,
+    )  # the first is marked too
+    if board.winner:
+        return (
+            f"{first} wins: {board.metric} {mean}, better than"
+            f" {'the other' if s == 2 else f'each of the {s - 1} others'} by more than chance explains."
+        )
+    if s == 2:
+        return (
+            f"No winner: the two systems cannot be told apart ({board.metric} {mean} for the first, {first})."
+        )
+    return (
+        f"No winner: {tied} of the {s - 1} other systems cannot be told apart from the first, {first}"
+        f" ({board.metric} {mean})."
+    )
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #115a8fac
 def leaderboard(
     results: Results,
-    metric: str | None = None,      # the first one of the results unless named
-    baseline: str | None = None,    # a system to compare with, named before looking; the first of the table otherwise
-    correction: str | None = None,  # bh or none, where Holm (against a baseline) and max-T (all pairs) are not wanted; holm
+    metric: str | None = None,  # the first one of the results unless named
+    baseline: (
+        str | None
+    ) = None,  # a system to compare with, named before looking; the first of the table otherwise
+    correction: (
+        str | None
+    ) = None,  # bh or none, where Holm (against a baseline) and max-T (all pairs) are not wanted; holm
 ) -> Leaderboard:
-    "Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of the choice."
+    """Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of
+    the choice."""
     metric = results.metric(metric)
-    if correction is not None: one_of("correction", correction, CORRECTIONS, "leaderboard")
-    if baseline is not None: one_of("system", baseline, results.names, "leaderboard")
+    if correction is not None:
+        one_of("correction", correction, CORRECTIONS, "leaderboard")
+    if baseline is not None:
+        one_of("system", baseline, results.names, "leaderboard")
     drawn = grouping(results.gold)
-    optimism = selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels) if len(results) > 1 and drawn.groups >= FEWEST_SCORES else None
-    pairs, order = all_pairs(results, metric, baseline, correction), _order(results.scores(metric).mean(axis=0))
+    optimism = (
+        selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels)
+        if len(results) > 1 and drawn.groups >= FEWEST_SCORES
+        else None
+    )
+    pairs, order = (
+        all_pairs(results, metric, baseline, correction),
+        _order(results.scores(metric).mean(axis=0)),
+    )
     frame = leaderboard_frame(results, metric, pairs, baseline, correction)
-    return Leaderboard(frame, metric, len(results.corpus), baseline, optimism, drawn.note, correction, pairs[np.ix_(order, order)], _remarks(results), _intervals(results.scores(metric), order[0] if baseline is None else results.names.index(baseline), drawn.labels))
+    return Leaderboard(
+        frame,
+        metric,
+        len(results.corpus),
+        baseline,
+        optimism,
+        drawn.note,
+        correction,
+        pairs[np.ix_(order, order)],
+        _remarks(results),
+        _intervals(
+            results.scores(metric),
+            order[0] if baseline is None else results.names.index(baseline),
+            drawn.labels,
+        ),
+    )
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #33eb1a3f
 def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
     "Rows of the two systems, and whether the data chose any of them."
-    at = [None if name is None else results.names.index(one_of("system", name, results.names, "compare")) for name in (a, b)]
+    at = [
+        None if name is None else results.names.index(one_of("system", name, results.names, "compare"))
+        for name in (a, b)
+    ]
     rest = [int(i) for i in _order(results.scores(metric).mean(axis=0)) if i not in at]
     first = rest.pop(0) if at[0] is None and rest else at[0]
     second = rest.pop(0) if at[1] is None and rest else at[1]
-    if first is None or second is None or first == second: raise ConfigError(f"a comparison needs two systems, and these are {a!r} and {b!r}", "compare", f"There is: {', '.join(results.names)}")
+    if first is None or second is None or first == second:
+        raise ConfigError(
+            f"a comparison needs two systems, and these are {a!r} and {b!r}",
+            "compare",
+            f"There is: {', '.join(results.names)}",
+        )
     return first, second, None in at
+
 
 def compare(
     results: Results,
@@ -252,7 +477,8 @@ def compare(
     a: str | None = None,  # the best unless named
     b: str | None = None,  # the best of the others unless named
 ) -> str:
-    "What a careful researcher would say about two systems, and, where none is named, about the first and all others."
+    """What a careful researcher would say about two systems, and, where none is named, about the first and
+    all others."""
     metric = results.metric(metric)
     i, j, looked = _picked(results, metric, a, b)
     x, s, drawn = results.scores(metric), len(results), grouping(results.gold)
@@ -261,46 +487,129 @@ def compare(
     every = all_pairs_p(x, clusters=drawn.labels) if pairs > 1 else None
     p = c.p if every is None else float(every[i, j])
     A, B = results.names[i], results.names[j]
-    size = "" if math.isnan(c.effect.value) else f", {number(c.effect.value, '+.2f')} standard deviations ({number(c.effect.low, '+.2f')} to {number(c.effect.high, '+.2f')})"
-    means = (f"{metric} over {count(c.n, 'question')}: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}. The difference is {number(c.mean_difference, '+.3f')} "
-             f"({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of them, equal on {c.ties}, worse on {c.losses}.")
+    size = (
+        ""
+        if math.isnan(c.effect.value)
+        else (
+            f", {number(c.effect.value, '+.2f')} standard deviations ({number(c.effect.low, '+.2f')} to"
+            f" {number(c.effect.high, '+.2f')})"
+        )
+    )
+    means = (
+        f"{metric} over {count(c.n, 'question')}: {A} {number(x[:, i].mean())}, {B} {number(x[:, j].mean())}."
+        f" The difference is {number(c.mean_difference, '+.3f')}"
+        f" ({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of"
+        f" them, equal on {c.ties}, worse on {c.losses}."
+    )
     rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
-    holds = f"This holds for questions like these on {'this document' if len(results.corpus) == 1 else f'these {thousands(len(results.corpus))} documents'}." if drawn.labels is None else f"Intervals and tests are {drawn.note}: this holds for questions and documents like these {len(results.corpus)}."
-    return " ".join([_verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn), means, *rest, holds])
+    holds = (
+        "This holds for questions like these on"
+        f" {'this document' if len(results.corpus) == 1 else f'these {thousands(len(results.corpus))} documents'}."  # noqa: E501
+        if drawn.labels is None
+        else (
+            f"Intervals and tests are {drawn.note}: this holds for questions and documents like these"
+            f" {len(results.corpus)}."
+        )
+    )
+    return " ".join(
+        [
+            _verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn),
+            means,
+            *rest,
+            holds,
+        ]
+    )
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #94718ef2
 def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn: Grouping) -> str:
     "The sentence that says whether a difference is more than chance, and if not, what could have been seen."
     better, other = names
-    how = f"paired sign-flip test, p {'' if p < .001 else '= '}{p_text(p)}" + (f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else "")
-    if p < ALPHA: return f"{better} is better than {other} by more than chance explains ({how})."
-    if not d.any(): return f"Nothing tells {better} and {other} apart: {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
-    if drawn.groups < 2: return f"Nothing tells {better} and {other} apart."
-    least, needed = detectable_words(d, ALPHA / pairs, drawn.labels), queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-    more = "" if needed is None or needed <= len(d) or needed > 100 * len(d) else f"; one as large as this one would take about {count(needed - len(d), 'more question')}"
-    return f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how}). {least[:1].upper()}{least[1:]}{more}."
+    how = f"paired sign-flip test, p {'' if p < 0.001 else '= '}{p_text(p)}" + (
+        f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else ""
+    )
+    if p < ALPHA:
+        return f"{better} is better than {other} by more than chance explains ({how})."
+    if not d.any():
+        return (
+            f"Nothing tells {better} and {other} apart:"
+            f" {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
+        )
+    if drawn.groups < 2:
+        return f"Nothing tells {better} and {other} apart."
+    least, needed = (
+        detectable_words(d, ALPHA / pairs, drawn.labels),
+        queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels),
+    )
+    more = (
+        ""
+        if needed is None or needed <= len(d) or needed > 100 * len(d)
+        else f"; one as large as this one would take about {count(needed - len(d), 'more question')}"
+    )
+    return (
+        f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how})."
+        f" {least[:1].upper()}{least[1:]}{more}."
+    )
+
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
     rest = [j for j in _order(x.mean(axis=0)).tolist() if j != first]
     stand, fall = [j for j in rest if p[j] < ALPHA], [j for j in rest if p[j] >= ALPHA]
-    some = lambda js: ", ".join(f"{names[j]} ({number(x[:, first].mean() - x[:, j].mean(), '+.3f')})" for j in js[:4]) + (f" and {len(js) - 4} more" if len(js) > 4 else "")
-    out = f"Of its differences to all {len(rest)} others, {len(stand)} stand" + (f": to {some(stand)}" if stand else "")
-    if not fall: return out + "."
+
+    def some(js):
+        return ", ".join(
+            f"{names[j]} ({number(x[:, first].mean() - x[:, j].mean(), '+.3f')})" for j in js[:4]
+        ) + (f" and {len(js) - 4} more" if len(js) > 4 else "")
+
+    out = f"Of its differences to all {len(rest)} others, {len(stand)} stand" + (
+        f": to {some(stand)}" if stand else ""
+    )
+    if not fall:
+        return out + "."
     pairs = len(names) * (len(names) - 1) // 2
-    least = [minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels) for j in fall if ((d := x[:, first] - x[:, j]) != 0).sum() >= FEWEST_DIFFERENT] if drawn.groups > 1 else []
-    size = f", which would have had to be about {number(min(least))}" + (f" to {number(max(least))}" if len(least) > 1 else "") if least else ""
+    least = (
+        [
+            minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels)
+            for j in fall
+            if ((d := x[:, first] - x[:, j]) != 0).sum() >= FEWEST_DIFFERENT
+        ]
+        if drawn.groups > 1
+        else []
+    )
+    size = (
+        f", which would have had to be about {number(min(least))}"
+        + (f" to {number(max(least))}" if len(least) > 1 else "")
+        if least
+        else ""
+    )
     return f"{out}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {some(fall)}{size}."
 
 # %% ../../nbs/09_bench/03a_leaderboard.ipynb #16ff47af
 def best(results: Results, metric: str | None = None) -> Any:
-    "The system with the best mean of `metric`; says how much the choice flatters it, by nested cross-validation."
+    """The system with the best mean of `metric`; says how much the choice flatters it, by nested
+    cross-validation."""
     metric = results.metric(metric)
     first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
-    if first.system is None: raise ConfigError(f"the system {first.name!r} was not made here", "best", f"Make it again from its code: {first.config}")
+    if first.system is None:
+        raise ConfigError(
+            f"the system {first.name!r} was not made here",
+            "best",
+            f"Make it again from its code: {first.config}",
+        )
     o = leaderboard(results, metric).optimism
-    note(f"best by {metric}: {first.name}" + ("" if o is None else f"; {number(o.in_sample)} on the questions that chose it, {number(o.held_out)} on others (optimism {number(o.optimism, '+.3f')})"))
+    note(
+        f"best by {metric}: {first.name}"
+        + (
+            ""
+            if o is None
+            else (
+                f"; {number(o.in_sample)} on the questions that chose it, {number(o.held_out)} on others"
+                f" (optimism {number(o.optimism, '+.3f')})"
+            )
+        )
+    )
     return first.system
+
 
 def slices(
     results: Results,
@@ -312,4 +621,6 @@ def slices(
     metric = results.metric(metric)
     i, j, _ = _picked(results, metric, a, b)
     x, tags = results.scores(metric), [q.tags for q in results.gold.answerable]
-    return slice_by_tag(x[:, i], x[:, j], tags, (results.names[i], results.names[j]), clusters=grouping(results.gold).labels)
+    return slice_by_tag(
+        x[:, i], x[:, j], tags, (results.names[i], results.names[j]), clusters=grouping(results.gold).labels
+    )

@@ -12,7 +12,7 @@ __all__ = ['groups_of', 'letters']
 
 # %% ../../nbs/09_bench/02c_letters.ipynb #1fac55d6
 def groups_of(
-    apart: np.ndarray,   # (s, s) bool, symmetric: which pairs a test separates
+    apart: np.ndarray,  # (s, s) bool, symmetric: which pairs a test separates
 ) -> list[frozenset[int]]:
     "The largest groups of systems of which no two are separated, the one with the best first."
     groups = {frozenset(range(len(apart)))}
@@ -22,16 +22,21 @@ def groups_of(
         groups = {g for g in groups if g and not any(g < other for other in groups)}
     return sorted(groups, key=sorted)
 
+
 def _letter(i: int) -> str:
     "a, b, … z, aa, ab, …"
     return (_letter(i // 26 - 1) if i >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[i % 26]
 
+
 def letters(
-    p: np.ndarray,        # (s, s) corrected p-values of all pairs
+    p: np.ndarray,  # (s, s) corrected p-values of all pairs
     alpha: float = 0.05,
 ) -> list[str]:
     "The letters of each system: two share one exactly if their p is not below `alpha`."
     apart = np.asarray(p) < alpha
     groups = groups_of(apart | apart.T)
     long = len(groups) > 26
-    return [(" " if long else "").join(_letter(g) for g, members in enumerate(groups) if i in members) for i in range(len(apart))]
+    return [
+        (" " if long else "").join(_letter(g) for g, members in enumerate(groups) if i in members)
+        for i in range(len(apart))
+    ]

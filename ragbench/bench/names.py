@@ -16,37 +16,45 @@ __all__ = ['clip', 'short_names', 'legend']
 # %% ../../nbs/09_bench/02b_names.ipynb #8547a78a
 def clip(text: str, most: int) -> str:
     "`text`, its middle replaced by … if it is longer than `most`."
-    return text if len(text) <= most else text[:most // 2] + "…" + text[len(text) - (most - most // 2 - 1):]
+    return text if len(text) <= most else text[: most // 2] + "…" + text[len(text) - (most - most // 2 - 1) :]
 
 # %% ../../nbs/09_bench/02b_names.ipynb #3d27d955
 def _parts(name: str) -> tuple[list[str], str]:
     "The parts of a name and what joins them."
-    if " · " in name: return name.split(" · "), " · "
+    if " · " in name:
+        return name.split(" · "), " · "
     return ([name] if "(" in name else name.split(" ")), " "
+
 
 def _trimmed(names: Sequence[str]) -> list[str]:
     "Names without the parts that all begin or end with."
     parts, joints = zip(*map(_parts, names))
-    if len(set(names)) < 2: return list(names)
+    if len(set(names)) < 2:
+        return list(names)
     least = min(map(len, parts)) - 1
     front = min(len(os.path.commonprefix(parts)), least)
     back = min(len(os.path.commonprefix([p[::-1] for p in parts])), least - front)
-    return [joint.join(p[front:len(p) - back]) for p, joint in zip(parts, joints)]
+    return [joint.join(p[front : len(p) - back]) for p, joint in zip(parts, joints)]
+
 
 def short_names(
     names: Sequence[str],
-    most: int = 40,        # characters
+    most: int = 40,  # characters
 ) -> list[str]:
     "Names without what all of them share, at most `most` characters long, and as distinct as the names are."
-    if not names: return []
+    if not names:
+        return []
     trimmed = _trimmed(names)
     short = [clip(n, most) for n in trimmed]
     again = Counter(short)
     seen: dict[str, itertools.count] = {}
+
     def own(n: str) -> str:
         number = f" #{next(seen.setdefault(n, itertools.count(1)))}"
         return clip(n, most - len(number)) + number
+
     return [s if again[s] == 1 or len(set(names)) < len(names) else own(s) for s in short]
+
 
 def legend(names: Sequence[str], short: Sequence[str]) -> list[tuple[str, str]]:
     "(short, full) of every name that was shortened."

@@ -24,7 +24,9 @@ from ..core.spans import as_spans
 __all__ = ['word_weights', 'likeness', 'near_misses', 'accepted']
 
 # %% ../../nbs/09_bench/03g_near.ipynb #c2fef12f
-def _words(text: str) -> list[str]: return re.findall(r"\w+", text.lower())
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.lower())
+
 
 def word_weights(texts: Iterable[str]) -> dict[str, float]:
     "How telling a word is: the logarithm of texts over texts with it."
@@ -32,11 +34,16 @@ def word_weights(texts: Iterable[str]) -> dict[str, float]:
     having = Counter(w for t in texts for w in set(_words(t)))
     return {w: math.log1p(len(texts) / n) for w, n in having.items()}
 
+
 def likeness(a: str, b: str, weights: Mapping[str, float]) -> float:
     "How alike two texts are, 0 to 100."
     from rapidfuzz import fuzz
+
     x, y = set(_words(a)), set(_words(b))
-    weigh = lambda words: sum(weights.get(w, math.log(2)) for w in words)
+
+    def weigh(words):
+        return sum(weights.get(w, math.log(2)) for w in words)
+
     shared = 200 * weigh(x & y) / (weigh(x) + weigh(y)) if x and y else 0.0
     return max(shared, fuzz.token_sort_ratio(a.lower(), b.lower()))
 
@@ -44,80 +51,158 @@ def likeness(a: str, b: str, weights: Mapping[str, float]) -> float:
 def _windows(text: str, sentences: int) -> np.ndarray:
     "Spans of so many consecutive sentences of a text, `(m, 2)`."
     s, _ = sentences_and_words(text)
-    if not len(s): return np.empty((0, 2), np.int64)
+    if not len(s):
+        return np.empty((0, 2), np.int64)
     n = min(sentences, len(s))
-    return np.c_[s[:len(s) - n + 1, 0], s[n - 1:, 1]]
+    return np.c_[s[: len(s) - n + 1, 0], s[n - 1 :, 1]]
+
 
 def _retrieved(results: Results, i: int, depth: int) -> dict[tuple[int, int, int], tuple[int, str]]:
-    "(document row, start, end) of the passages that systems found for query `i`, with the best rank and who had it."
+    """(document row, start, end) of the passages that systems found for query `i`, with the best rank and who
+    had it."""
     out: dict[tuple[int, int, int], tuple[int, str]] = {}
     for s in results.systems:
         for rank, r in zip(s.run.places(i).tolist(), s.run.of(i).tolist()):
-            if rank > depth: break
+            if rank > depth:
+                break
             span = (int(s.chunks.doc_row[r]), int(s.chunks.start[r]), int(s.chunks.end[r]))
-            if span not in out or rank < out[span][0]: out[span] = (rank, s.name)
+            if span not in out or rank < out[span][0]:
+                out[span] = (rank, s.name)
     return out
 
-def _best_windows(results: Results, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None) -> list[tuple]:
+
+def _best_windows(
+    results: Results, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None
+) -> list[tuple]:
     "(likeness, has the answer, document row, start, end, passage) of the best window of each passage."
     corpus, out = results.corpus, []
     spans = list(spans)
     weights = word_weights([corpus[r].text[s:e] for r, s, e in spans])
-    wanted = [corpus[p.places[0][0]].text[p.places[0][1]:p.places[0][2]] for p in pieces if p.places]
+    wanted = [corpus[p.places[0][0]].text[p.places[0][1] : p.places[0][2]] for p in pieces if p.places]
     known = [p for c in pieces for p in c.places]
-    holds = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE) if answer and answer.strip() else None
+    holds = (
+        re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE) if answer and answer.strip() else None
+    )
     for r, s, e in spans:
         text, found = corpus[r].text[s:e], []
         for evidence in wanted:
             n = max(1, len(sentences_and_words(evidence)[0]))
             for a, b in _windows(text, n).tolist():
-                if any(row == r and a + s < end and start < b + s for row, start, end in known): continue
-                found.append((likeness(evidence, text[a:b], weights), bool(holds and holds.search(text[a:b])), r, s + a, s + b, (r, s, e)))
-        if found: out.append(max(found, key=lambda f: (f[1], f[0], -f[3])))
+                if any(row == r and a + s < end and start < b + s for row, start, end in known):
+                    continue
+                found.append(
+                    (
+                        likeness(evidence, text[a:b], weights),
+                        bool(holds and holds.search(text[a:b])),
+                        r,
+                        s + a,
+                        s + b,
+                        (r, s, e),
+                    )
+                )
+        if found:
+            out.append(max(found, key=lambda f: (f[1], f[0], -f[3])))
     return out
 
 # %% ../../nbs/09_bench/03g_near.ipynb #3352662d
 def near_misses(
     results: Results,
     query_id: str | Sequence[str] | None = None,  # a question or several; all that have evidence unless named
-    depth: int = 20,                              # passages of each system
-    least: float = 60.0,                          # likeness, 0 to 100, below which a passage is left out unless it holds the answer
-    most: int = 10,                               # of each question
+    depth: int = 20,  # passages of each system
+    least: float = 60.0,  # likeness, 0 to 100, below which a passage is left out unless it holds the answer
+    most: int = 10,  # of each question
 ):
-    "Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end, likeness, has_answer, rank, system, text. A DataFrame."
+    """Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end,
+    likeness, has_answer, rank, system, text. A DataFrame."""
     import pandas as pd
+
     depth, most = whole_number("depth", depth, 1, "near_misses"), whole_number("most", most, 1, "near_misses")
-    if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 100: raise ConfigError(f"least is {least!r}", "near_misses", "Give a number from 0 to 100")
-    if not results.texts: raise DataError("the texts are not part of these results", "near_misses", "Load them with their corpus: Results.load(path, corpus=load_corpus(…))")
-    if results.gold.unit == "document": raise ConfigError("this gold judges whole documents, which have no wording of their own", "near_misses", "Give gold with places: from_spans or from_quotes")
-    ids = [q.query_id for q in results.gold.answerable] if query_id is None else [query_id] if isinstance(query_id, str) or not isinstance(query_id, Sequence) else list(query_id)
+    if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 100:
+        raise ConfigError(f"least is {least!r}", "near_misses", "Give a number from 0 to 100")
+    if not results.texts:
+        raise DataError(
+            "the texts are not part of these results",
+            "near_misses",
+            "Load them with their corpus: Results.load(path, corpus=load_corpus(…))",
+        )
+    if results.gold.unit == "document":
+        raise ConfigError(
+            "this gold judges whole documents, which have no wording of their own",
+            "near_misses",
+            "Give gold with places: from_spans or from_quotes",
+        )
+    ids = (
+        [q.query_id for q in results.gold.answerable]
+        if query_id is None
+        else [query_id]
+        if isinstance(query_id, str) or not isinstance(query_id, Sequence)
+        else list(query_id)
+    )
     at = {q.query_id: i for i, q in enumerate(results.gold.query_list)}
     classes, rows = evidence_classes(results.gold, results.corpus), []
     for i in (at[one_of("question", q, at, "near_misses")] for q in ids):
         q = results.gold.query_list[i]
         passages = _retrieved(results, i, depth)
-        found = [f for f in _best_windows(results, classes.get(q.query_id, ()), passages, q.answer) if f[0] >= least or f[1]]
+        found = [
+            f
+            for f in _best_windows(results, classes.get(q.query_id, ()), passages, q.answer)
+            if f[0] >= least or f[1]
+        ]
         for like, has, r, s, e, span in _apart(sorted(found, key=lambda f: (-f[1], -f[0], f[2:5])))[:most]:
-            rows.append((q.query_id, q.text, results.corpus[r].id, s, e, round(like, 1), has, *passages[span], results.corpus[r].text[s:e]))
-    return pd.DataFrame(rows, columns=["query_id", "question", "doc_id", "start", "end", "likeness", "has_answer", "rank", "system", "text"])
+            rows.append(
+                (
+                    q.query_id,
+                    q.text,
+                    results.corpus[r].id,
+                    s,
+                    e,
+                    round(like, 1),
+                    has,
+                    *passages[span],
+                    results.corpus[r].text[s:e],
+                )
+            )
+    return pd.DataFrame(
+        rows,
+        columns=[
+            "query_id",
+            "question",
+            "doc_id",
+            "start",
+            "end",
+            "likeness",
+            "has_answer",
+            "rank",
+            "system",
+            "text",
+        ],
+    )
+
 
 def _apart(found: Sequence[tuple]) -> list[tuple]:
     "The best of those that overlap; order kept."
     out: list[tuple] = []
     for f in found:
-        if not any(o[2] == f[2] and o[3] < f[4] and f[3] < o[4] for o in out): out.append(f)
+        if not any(o[2] == f[2] and o[3] < f[4] and f[3] < o[4] for o in out):
+            out.append(f)
     return out
 
 # %% ../../nbs/09_bench/03g_near.ipynb #e084422a
 def accepted(
     gold: Gold,
-    rows: Any,   # of `near_misses`: a DataFrame, or mappings with query_id, doc_id, start, end
+    rows: Any,  # of `near_misses`: a DataFrame, or mappings with query_id, doc_id, start, end
 ) -> Gold:
     "The gold with these passages as further evidence; those that it has already are not added twice."
     records = rows.to_dict("records") if hasattr(rows, "to_dict") and hasattr(rows, "columns") else rows
-    if not isinstance(records, (list, tuple)) or not all(isinstance(r, Mapping) and {"query_id", "doc_id", "start", "end"} <= set(r) for r in records):
-        raise ConfigError(f"the rows are {rows!r:.60}", "accepted", "Give rows of near_misses: frame.iloc[[0, 2]]")
+    if not isinstance(records, (list, tuple)) or not all(
+        isinstance(r, Mapping) and {"query_id", "doc_id", "start", "end"} <= set(r) for r in records
+    ):
+        raise ConfigError(
+            f"the rows are {rows!r:.60}", "accepted", "Give rows of near_misses: frame.iloc[[0, 2]]"
+        )
     as_spans([(r["start"], r["end"]) for r in records])
     new = [Evidence(str(r["query_id"]), str(r["doc_id"]), int(r["start"]), int(r["end"])) for r in records]
     there = {e[:4] for e in gold.evidence_list}
-    return dataclasses.replace(gold, evidence_list=(*gold.evidence_list, *(e for e in dict.fromkeys(new) if e[:4] not in there)))
+    return dataclasses.replace(
+        gold, evidence_list=(*gold.evidence_list, *(e for e in dict.fromkeys(new) if e[:4] not in there))
+    )

@@ -28,45 +28,72 @@ __all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'check_
 # %% ../../nbs/09_bench/00_plan.ipynb #47a1d355
 def _listed(name: str, value: Any) -> tuple[Any, ...]:
     "A setting that takes several values, given as one or as several."
-    if isinstance(value, dict | bytes) or value is None: raise ConfigError(f"{name} is {value!r:.60}", "bench", f"Give a list; {name}=[] for none" if name != "metrics" else "Give a list, such as metrics=['recall@5']")
+    if isinstance(value, dict | bytes) or value is None:
+        raise ConfigError(
+            f"{name} is {value!r:.60}",
+            "bench",
+            (
+                f"Give a list; {name}=[] for none"
+                if name != "metrics"
+                else "Give a list, such as metrics=['recall@5']"
+            ),
+        )
     return (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
 
 # %% ../../nbs/09_bench/00_plan.ipynb #8b4068eb
 @dataclass(frozen=True)
 class Settings:
     "How systems are judged: metrics, token budgets, depth of the rankings, rounds of timing."
-    metrics: tuple[Any, ...] = METRICS      # names, and metrics of one's own
-    budgets: tuple[int, ...] = BUDGETS      # tokens
-    curve: tuple[int, ...] = CURVE          # tokens
-    tokenizer: str = "cl100k_base"          # of the budgets
-    depth: int = 100                        # chunks a question
-    rounds: int | None = None               # times a question is timed; 0: no timing, None: enough for p95, 3 at most
-    timed: int = 72                         # questions that are timed, a seeded sample; 72 calls bound a p95, 368 a p99
-    seconds: float | None = None            # most for all timing; None: a fifth of what the rest takes, 5 at least
+
+    metrics: tuple[Any, ...] = METRICS  # names, and metrics of one's own
+    budgets: tuple[int, ...] = BUDGETS  # tokens
+    curve: tuple[int, ...] = CURVE  # tokens
+    tokenizer: str = "cl100k_base"  # of the budgets
+    depth: int = 100  # chunks a question
+    rounds: int | None = None  # times a question is timed; 0: no timing, None: enough for p95, 3 at most
+    timed: int = 72  # questions that are timed, a seeded sample; 72 calls bound a p95, 368 a p99
+    seconds: float | None = None  # most for all timing; None: a fifth of what the rest takes, 5 at least
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("metrics", "budgets", "curve"): object.__setattr__(self, name, _listed(name, getattr(self, name)))
+        for name in ("metrics", "budgets", "curve"):
+            object.__setattr__(self, name, _listed(name, getattr(self, name)))
         for name in ("budgets", "curve"):
-            for b in getattr(self, name): whole_number(name, b, 1, "bench")
+            for b in getattr(self, name):
+                whole_number(name, b, 1, "bench")
         for name, least in (("depth", 1), ("timed", 1), ("rounds", 0), ("seed", 0)):
-            if name != "rounds" or self.rounds is not None: whole_number(name, getattr(self, name), least, "bench")
-        if self.seconds is not None and (isinstance(self.seconds, bool) or not isinstance(self.seconds, int | float) or not self.seconds > 0): raise ConfigError(f"seconds is {self.seconds!r}", "bench", "Give a number above 0")
-        if not self.metrics and not self.budgets: raise ConfigError("there are no metrics and no budgets", "bench", "Give at least one, such as metrics=['recall@5']")
+            if name != "rounds" or self.rounds is not None:
+                whole_number(name, getattr(self, name), least, "bench")
+        if self.seconds is not None and (
+            isinstance(self.seconds, bool)
+            or not isinstance(self.seconds, int | float)
+            or not self.seconds > 0
+        ):
+            raise ConfigError(f"seconds is {self.seconds!r}", "bench", "Give a number above 0")
+        if not self.metrics and not self.budgets:
+            raise ConfigError(
+                "there are no metrics and no budgets",
+                "bench",
+                "Give at least one, such as metrics=['recall@5']",
+            )
         object.__setattr__(self, "curve", tuple(sorted({*self.curve, *self.budgets})))
 
     @property
     def columns(self) -> tuple[str, ...]:
         "The metrics of the results, in order: those asked for, then evidence recall at each budget."
-        return tuple(dict.fromkeys((*check_metrics(self.metrics), *(f"evidence_recall@{b}tok" for b in self.budgets))))
+        return tuple(
+            dict.fromkeys((*check_metrics(self.metrics), *(f"evidence_recall@{b}tok" for b in self.budgets)))
+        )
 
     @property
-    def own(self) -> dict[str, Any]: return {m.name: m for m in self.metrics if not isinstance(m, str)}   # metrics of one's own
+    def own(self) -> dict[str, Any]:
+        return {m.name: m for m in self.metrics if not isinstance(m, str)}  # metrics of one's own
 
 # %% ../../nbs/09_bench/00_plan.ipynb #05fb329c
 @dataclass(frozen=True)
 class Plan:
     "What will be computed: systems with distinct names, over one corpus, against one gold standard."
+
     corpus: Corpus
     gold: Gold
     systems: tuple[System, ...]
@@ -74,57 +101,136 @@ class Plan:
     settings: Settings
 
     @property
-    def cut(self) -> int: return deepest(self.settings.columns)
+    def cut(self) -> int:
+        return deepest(self.settings.columns)
+
 
 def deepest(metrics: Sequence[str]) -> int:
     "The deepest cut-off among metrics, in chunks; 0 where none has one."
-    return max((int(m.rsplit("@", 1)[1].split("-")[0]) for m in metrics if "@" in m and not m.endswith("tok")), default=0)
+    return max(
+        (int(m.rsplit("@", 1)[1].split("-")[0]) for m in metrics if "@" in m and not m.endswith("tok")),
+        default=0,
+    )
 
 # %% ../../nbs/09_bench/00_plan.ipynb #2bd8d66d
 def check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
-    "Raise `ConfigError` or `DataError` that says what to give for a corpus, a gold standard or systems that are none."
+    """Raise `ConfigError` or `DataError` that says what to give for a corpus, a gold standard or systems that
+    are none."""
     want = {"corpus": Corpus, "gold": Gold}
     for name, value in (("corpus", corpus), ("gold", gold)):
-        other = next((n for n, kind in want.items() if n != name and isinstance(value, kind)), "systems" if isinstance(value, System) else None)
-        if other: raise ConfigError(f"the {name} is a {type(value).__name__}", "bench", "The order is bench(corpus, gold, systems)")
-        if isinstance(value, want[name]): continue
+        other = next(
+            (n for n, kind in want.items() if n != name and isinstance(value, kind)),
+            "systems" if isinstance(value, System) else None,
+        )
+        if other:
+            raise ConfigError(
+                f"the {name} is a {type(value).__name__}",
+                "bench",
+                "The order is bench(corpus, gold, systems)",
+            )
+        if isinstance(value, want[name]):
+            continue
         path = isinstance(value, str | os.PathLike)
-        how = {"corpus": f"Load it: load_corpus({str(value)!r})" if path else "Give load_corpus('docs/') or Corpus([Document('a', 'text'), ...])",
-               "gold": f"Load it: Gold.load({str(value)!r}, corpus)" if path else "Give Gold.from_quotes(...), Gold.from_spans(...) or Gold.load(path, corpus)"}
-        raise ConfigError(f"the {name} is {value!r:.60}" if value is None or path else f"the {name} is a {type(value).__name__}", "bench", how[name])
-    if isinstance(systems, Corpus | Gold): raise ConfigError(f"the systems are a {type(systems).__name__}", "bench", "The order is bench(corpus, gold, systems)")
-    if not len(corpus): raise DataError("the corpus is empty: 0 documents", "bench", "Look at corpus.errors for what was refused")
-    if not gold.answerable: raise DataError(f"none of the {len(gold)} questions has evidence", "bench", "Recall needs at least one question with evidence")
+        how = {
+            "corpus": (
+                f"Load it: load_corpus({str(value)!r})"
+                if path
+                else "Give load_corpus('docs/') or Corpus([Document('a', 'text'), ...])"
+            ),
+            "gold": (
+                f"Load it: Gold.load({str(value)!r}, corpus)"
+                if path
+                else "Give Gold.from_quotes(...), Gold.from_spans(...) or Gold.load(path, corpus)"
+            ),
+        }
+        raise ConfigError(
+            (
+                f"the {name} is {value!r:.60}"
+                if value is None or path
+                else f"the {name} is a {type(value).__name__}"
+            ),
+            "bench",
+            how[name],
+        )
+    if isinstance(systems, Corpus | Gold):
+        raise ConfigError(
+            f"the systems are a {type(systems).__name__}",
+            "bench",
+            "The order is bench(corpus, gold, systems)",
+        )
+    if not len(corpus):
+        raise DataError(
+            "the corpus is empty: 0 documents", "bench", "Look at corpus.errors for what was refused"
+        )
+    if not gold.answerable:
+        raise DataError(
+            f"none of the {len(gold)} questions has evidence",
+            "bench",
+            "Recall needs at least one question with evidence",
+        )
+
 
 def named(systems: Any) -> list[System]:
-    "One system, several in any order of things, or a dictionary of them by name, as a list; raises `ConfigError` for anything else."
-    if isinstance(systems, System): return [systems]
-    if isinstance(systems, Mapping): return [dataclasses.replace(s, name=str(n)) if isinstance(s, System) else _refused(s) for n, s in systems.items()]
-    if isinstance(systems, str | bytes) or not isinstance(systems, Iterable): _refused(systems)
+    """One system, several in any order of things, or a dictionary of them by name, as a list; raises
+    `ConfigError` for anything else."""
+    if isinstance(systems, System):
+        return [systems]
+    if isinstance(systems, Mapping):
+        return [
+            dataclasses.replace(s, name=str(n)) if isinstance(s, System) else _refused(s)
+            for n, s in systems.items()
+        ]
+    if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
+        _refused(systems)
     return [s if isinstance(s, System) else _refused(s) for s in systems]
 
+
 def _refused(value: Any) -> System:
-    what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)[:60] if value is None or isinstance(value, str) else f"a {type(value).__name__}"
-    raise ConfigError(f"expected a System, got {what}", "bench", "Give System(TokenChunker(256), Lexical(FTS5())), a list of such, or {'a name': System(...)}")
+    what = (
+        f"the class {value.__name__}"
+        if isinstance(value, type)
+        else repr(value)[:60]
+        if value is None or isinstance(value, str)
+        else f"a {type(value).__name__}"
+    )
+    raise ConfigError(
+        f"expected a System, got {what}",
+        "bench",
+        "Give System(TokenChunker(256), Lexical(FTS5())), a list of such, or {'a name': System(...)}",
+    )
+
 
 def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     "The settings; raises `ConfigError` for a name that is none, with the nearest that is one."
     names = [*Settings.__dataclass_fields__, "store", "progress"]
     for name in settings:
-        if name in Settings.__dataclass_fields__: continue
-        near = difflib.get_close_matches(name, names, 1, .5)
-        raise ConfigError(f"unknown setting {name!r}", "bench", (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(names)}")
+        if name in Settings.__dataclass_fields__:
+            continue
+        near = difflib.get_close_matches(name, names, 1, 0.5)
+        raise ConfigError(
+            f"unknown setting {name!r}",
+            "bench",
+            (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(names)}",
+        )
     return settings
 
 # %% ../../nbs/09_bench/00_plan.ipynb #42591212
-def make_plan(corpus: Corpus, gold: Gold, systems: System | Iterable[System] | Mapping[str, System], **settings: Any) -> Plan:
+def make_plan(
+    corpus: Corpus, gold: Gold, systems: System | Iterable[System] | Mapping[str, System], **settings: Any
+) -> Plan:
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
     check_inputs(corpus, gold, systems)
     check_gold(gold, corpus)
     listed = grid(*named(systems))
     s = Settings(**_known(settings))
     cut = deepest(s.columns)
-    if cut > s.depth: s = Settings(**{**vars(s), "depth": cut})
+    if cut > s.depth:
+        s = Settings(**{**vars(s), "depth": cut})
     short = next((x for x in listed if x.staged and x.candidates < cut), None)
-    if short is not None: raise ConfigError(f"a metric looks at {cut} passages, and the steps of a system see {short.candidates} candidates", repr(short), "Raise candidates")
+    if short is not None:
+        raise ConfigError(
+            f"a metric looks at {cut} passages, and the steps of a system see {short.candidates} candidates",
+            repr(short),
+            "Raise candidates",
+        )
     return Plan(corpus, gold, tuple(listed), tuple(names_of(listed)), s)

@@ -31,20 +31,31 @@ __all__ = ['KINDS', 'FILLS', 'component_of', 'short_code', 'Look', 'looks', 'spr
 
 # %% ../../nbs/09_bench/04_plots.ipynb #4c053ba7
 def component_of(code: ast.AST) -> Any:
-    "The public component that a piece of code makes from plain values; raises `ValueError` for any other code."
+    """The public component that a piece of code makes from plain values; raises `ValueError` for any other
+    code."""
     import ragbench
-    if isinstance(code, ast.Dict): return {ast.literal_eval(k): component_of(v) for k, v in zip(code.keys, code.values)}
-    if not isinstance(code, ast.Call): return ast.literal_eval(code)
+
+    if isinstance(code, ast.Dict):
+        return {ast.literal_eval(k): component_of(v) for k, v in zip(code.keys, code.values)}
+    if not isinstance(code, ast.Call):
+        return ast.literal_eval(code)
     name = code.func.id if isinstance(code.func, ast.Name) else ""
-    if not name.endswith(("Chunker", "Embedder", "Document", "ByType")) or name not in ragbench.__all__: raise ValueError(name)
-    return getattr(ragbench, name)(*map(component_of, code.args), **{k.arg: component_of(k.value) for k in code.keywords if k.arg})
+    if not name.endswith(("Chunker", "Embedder", "Document", "ByType")) or name not in ragbench.__all__:
+        raise ValueError(name)
+    return getattr(ragbench, name)(
+        *map(component_of, code.args), **{k.arg: component_of(k.value) for k in code.keywords if k.arg}
+    )
+
 
 def short_code(
     code: str,  # a component as its repr shows it
 ) -> str:
     "The label of the component that `code` makes; code of a class that is not public is cut in the middle."
-    try: return label_of(component_of(ast.parse(code, mode="eval").body))
-    except (SyntaxError, ValueError, TypeError, RagbenchError): return clip(code, 40)
+    try:
+        return label_of(component_of(ast.parse(code, mode="eval").body))
+    except (SyntaxError, ValueError, TypeError, RagbenchError):
+        return clip(code, 40)
+
 
 def _distinct(codes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
     "The label of each code, as `known` or read from the code; the code itself where two would look the same."
@@ -55,9 +66,11 @@ def _distinct(codes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
 KINDS = ("Dense", "Lexical", "Hybrid")
 FILLS = ("full", "none", "left", "bottom")
 
+
 @dataclass(frozen=True)
 class Look:
     "How a system is drawn, and what that stands for."
+
     color: str
     marker: str
     dashes: Any
@@ -66,39 +79,59 @@ class Look:
     chunk: str
     embedder: str
 
+
 def looks(results: Results) -> dict[str, Look]:
-    "The look of each system: colour by kind, marker by chunker, filling by embedder (while there are markers and fillings enough), line by variant within its kind."
+    """The look of each system: colour by kind, marker by chunker, filling by embedder (while there are
+    markers and fillings enough), line by variant within its kind."""
     found = [parts(s.config) for s in results.systems]
-    values = lambda key: list(dict.fromkeys(p.get(key, "") for p in found))
+
+    def values(key):
+        return list(dict.fromkeys(p.get(key, "") for p in found))
+
     kinds = [*KINDS, *sorted(set(values("retrieve")) - set(KINDS))]
     chunks, embedders = values("chunk"), [e for e in values("embedder") if e]
     made = [s.system for s in results.systems]
     known = {p["chunk"]: label_of(m.chunk) for p, m in zip(found, made) if m is not None and "chunk" in p}
-    known |= {repr(d.embedder): label_of(d.embedder) for m in made if m is not None for d in dense_parts(m.retrieve)}
+    known |= {
+        repr(d.embedder): label_of(d.embedder) for m in made if m is not None for d in dense_parts(m.retrieve)
+    }
     short = _distinct([c for c in chunks if c], known) | _distinct(embedders, known)
     variants: dict[str, list] = {}
     out = {}
     for s, p in zip(results.systems, found):
         kind, variant = p.get("retrieve", ""), (p.get("embedder", ""), p.get("fuse", ""))
         mine = variants.setdefault(kind, [])
-        if variant not in mine: mine.append(variant)
+        if variant not in mine:
+            mine.append(variant)
         marker = (chunks.index(p.get("chunk", "")) if p else len(out)) if len(chunks) <= len(MARKERS) else 0
-        fill = FILLS[embedders.index(p["embedder"])] if p.get("embedder") and len(embedders) <= len(FILLS) else "full"
-        out[s.name] = Look(PALETTE[kinds.index(kind) % len(PALETTE)], MARKERS[marker % len(MARKERS)], DASHES[mine.index(variant) % len(DASHES)],
-                           fill, kind, short.get(p.get("chunk", ""), ""), short.get(p.get("embedder", ""), ""))
+        fill = (
+            FILLS[embedders.index(p["embedder"])]
+            if p.get("embedder") and len(embedders) <= len(FILLS)
+            else "full"
+        )
+        out[s.name] = Look(
+            PALETTE[kinds.index(kind) % len(PALETTE)],
+            MARKERS[marker % len(MARKERS)],
+            DASHES[mine.index(variant) % len(DASHES)],
+            fill,
+            kind,
+            short.get(p.get("chunk", ""), ""),
+            short.get(p.get("embedder", ""), ""),
+        )
     return out
 
 # %% ../../nbs/09_bench/04_plots.ipynb #d9d3c5c1
 def spread(
     wanted: Sequence[float],  # where each label would like to stand
-    gap: float,               # smallest distance between two
+    gap: float,  # smallest distance between two
     low: float,
     high: float,
 ) -> np.ndarray:
-    "Positions at least `gap` apart, inside `[low, high]` as far as there is room, in the same order, as close to the wanted ones as can be."
+    """Positions at least `gap` apart, inside `[low, high]` as far as there is room, in the same order, as
+    close to the wanted ones as can be."""
     y = np.asarray(wanted, np.float64)
     order = np.argsort(y, kind="stable")
-    clumps: list[list[float]] = []                           # [sum of wanted positions less own offset, members]
+    clumps: list[list[float]] = []  # [sum of wanted positions less own offset, members]
     for v in y[order] - gap * np.arange(len(y)):
         clumps.append([v, 1])
         while len(clumps) > 1 and clumps[-2][0] / clumps[-2][1] > clumps[-1][0] / clumps[-1][1]:
@@ -113,138 +146,281 @@ def spread(
 def curve_frame(results: Results):
     "Mean evidence recall with its interval by system and budget, as a long DataFrame."
     import pandas as pd
+
     rows = []
     for s in results.systems:
         ends = bootstrap_interval(s.curve)
-        rows += [(s.name, b, m, lo, hi) for b, m, (lo, hi) in zip(results.curve_budgets, s.curve.mean(axis=0), ends)]
+        rows += [
+            (s.name, b, m, lo, hi)
+            for b, m, (lo, hi) in zip(results.curve_budgets, s.curve.mean(axis=0), ends)
+        ]
     return pd.DataFrame(rows, columns=["system", "tokens", "evidence_recall", "low", "high"])
 
 # %% ../../nbs/09_bench/04_plots.ipynb #5ca17d5d
-def _some(budgets: Sequence[int], apart: float = .14) -> list[int]:
-    "Budgets far enough from each other, on a logarithmic axis, for their labels not to touch; the first and the last are among them."
+def _some(budgets: Sequence[int], apart: float = 0.14) -> list[int]:
+    """Budgets far enough from each other, on a logarithmic axis, for their labels not to touch; the first and
+    the last are among them."""
     least, kept = apart * math.log(budgets[-1] / budgets[0]), [budgets[0]]
     for b in budgets[1:-1]:
-        if math.log(b / kept[-1]) >= least and math.log(budgets[-1] / b) >= least: kept.append(b)
+        if math.log(b / kept[-1]) >= least and math.log(budgets[-1] / b) >= least:
+            kept.append(b)
     return kept + list(budgets[-1:]) * (len(budgets) > 1)
+
 
 def _behind(ax, data, names: Sequence[str]) -> None:
     "Systems that are there to compare with: thin grey lines."
     for name in names:
         one = data[data["system"] == name]
-        ax.plot(one["tokens"], one["evidence_recall"], color="#888888", alpha=.45, linewidth=.9, zorder=1)
+        ax.plot(one["tokens"], one["evidence_recall"], color="#888888", alpha=0.45, linewidth=0.9, zorder=1)
+
 
 def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share: float) -> None:
     "Lines with bands, and names at their right ends; `share` of the axes' height is what a label takes."
     inside = data[data["system"].isin(names)]
     budgets = sorted(set(data["tokens"]))
-    if len(budgets) > 1: ax.set_xscale("log")
+    if len(budgets) > 1:
+        ax.set_xscale("log")
     ticks = _some(budgets)
-    ax.set_xticks(ticks, [thousands(b) for b in ticks]); ax.xaxis.minorticks_off()
-    ax.set_ylim(0, 1.02); ax.set_yticks(np.arange(0, 1.01, .2), [percent(v, 0) for v in np.arange(0, 1.01, .2)])
-    last = [float(inside[(inside["system"] == n) & (inside["tokens"] == budgets[-1])]["evidence_recall"].iloc[0]) for n in names]
-    for name, end, at, label in zip(names, last, spread(last, share, .5 * share, 1.02 - .5 * share), short_names(names, 44)):
+    ax.set_xticks(ticks, [thousands(b) for b in ticks])
+    ax.xaxis.minorticks_off()
+    ax.set_ylim(0, 1.02)
+    ax.set_yticks(np.arange(0, 1.01, 0.2), [percent(v, 0) for v in np.arange(0, 1.01, 0.2)])
+    last = [
+        float(inside[(inside["system"] == n) & (inside["tokens"] == budgets[-1])]["evidence_recall"].iloc[0])
+        for n in names
+    ]
+    for name, end, at, label in zip(
+        names, last, spread(last, share, 0.5 * share, 1.02 - 0.5 * share), short_names(names, 44)
+    ):
         one, l = inside[inside["system"] == name], look[name]
-        ax.fill_between(one["tokens"], one["low"], one["high"], color=l.color, alpha=.09, linewidth=0)
-        ax.plot(one["tokens"], one["evidence_recall"], color=l.color, linestyle=l.dashes, marker=l.marker, fillstyle=l.filled, markersize=5,
-                markevery=max(1, len(budgets) // 5), zorder=2)
-        ax.annotate(label, (budgets[-1], end), xytext=(1.07, at), textcoords=ax.get_yaxis_transform(), va="center", fontsize=10,
-                    arrowprops={"arrowstyle": "-", "color": l.color, "lw": 1, "shrinkA": 2, "shrinkB": 4, "relpos": (0, .5)})
+        ax.fill_between(one["tokens"], one["low"], one["high"], color=l.color, alpha=0.09, linewidth=0)
+        ax.plot(
+            one["tokens"],
+            one["evidence_recall"],
+            color=l.color,
+            linestyle=l.dashes,
+            marker=l.marker,
+            fillstyle=l.filled,
+            markersize=5,
+            markevery=max(1, len(budgets) // 5),
+            zorder=2,
+        )
+        ax.annotate(
+            label,
+            (budgets[-1], end),
+            xytext=(1.07, at),
+            textcoords=ax.get_yaxis_transform(),
+            va="center",
+            fontsize=10,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": l.color,
+                "lw": 1,
+                "shrinkA": 2,
+                "shrinkB": 4,
+                "relpos": (0, 0.5),
+            },
+        )
 
 # %% ../../nbs/09_bench/04_plots.ipynb #777a4a72
 def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
     "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
     top = whole_number("top", top, 1, "budget_curve")
     if systems is None:
-        last = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)         # a stand-in for the area: the mean over the budgets
+        last = np.round(
+            np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9
+        )  # a stand-in for the area: the mean over the budgets
         rows = sorted(np.argsort(-last, kind="stable")[:top].tolist())
-    else: rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
+    else:
+        rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
     chosen = [results.names[i] for i in rows]
-    return dataclasses.replace(results, systems=[results.systems[i] for i in rows], latency_ms={}, step_ms={}), [n for n in results.names if n not in chosen]
+    return dataclasses.replace(
+        results, systems=[results.systems[i] for i in rows], latency_ms={}, step_ms={}
+    ), [n for n in results.names if n not in chosen]
+
 
 def budget_curve(
     results: Results,
-    systems: Any = None,   # names, patterns or predicates as in `Results.select`; the best over all budgets unless given
-    top: int = 8,          # so many of them, where none are named
+    # names, patterns or predicates as in `Results.select`; the best over all budgets unless given
+    systems: Any = None,
+    top: int = 8,  # so many of them, where none are named
 ) -> Chart:
     "Evidence recall against the token budget, with 95 % intervals; `.data` has all systems."
-    if not results.curve_budgets: raise ConfigError("no curve was measured", "budget_curve", "Give bench(…, budgets=[500, 1000, 2000])")
+    if not results.curve_budgets:
+        raise ConfigError("no curve was measured", "budget_curve", "Give bench(…, budgets=[500, 1000, 2000])")
     shown, others = _drawn(results, systems, top)
     look, data = looks(shown), curve_frame(results)
-    if len({l.color for l in look.values()}) == 1: look = {n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)]) for i, (n, l) in enumerate(look.items())}   # one kind: colours are free to say more
-    height = max(4.3, 1.4 + .3 * len(shown))
+    if len({l.color for l in look.values()}) == 1:
+        look = {
+            n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)])
+            for i, (n, l) in enumerate(look.items())
+        }  # one kind: colours are free to say more
+    height = max(4.3, 1.4 + 0.3 * len(shown))
+
     def draw(figure) -> None:
         ax = figure.subplots()
         _behind(ax, data, others)
-        _curve_panel(ax, data, shown.names, look, .3 / (height - 1))
-        ax.set_xlabel("tokens of retrieved text"); ax.set_ylabel("evidence found")
-    at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(shown.names)].sort_values("evidence_recall", ascending=False, kind="stable")
-    said = lambda r: f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
+        _curve_panel(ax, data, shown.names, look, 0.3 / (height - 1))
+        ax.set_xlabel("tokens of retrieved text")
+        ax.set_ylabel("evidence found")
+
+    at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(shown.names)].sort_values(
+        "evidence_recall", ascending=False, kind="stable"
+    )
+
+    def said(r):
+        return f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
+
     grey = f", {len(others)} more in grey" if others else ""
-    alt = (f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from {thousands(min(results.curve_budgets))} to {thousands(max(results.curve_budgets))} tokens. "
-           f"At the largest the highest is {said(at_end.iloc[0])}, the lowest {said(at_end.iloc[-1])}.")
+    alt = (
+        f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from"
+        f" {thousands(min(results.curve_budgets))} to {thousands(max(results.curve_budgets))} tokens. At the"
+        f" largest the highest is {said(at_end.iloc[0])}, the lowest {said(at_end.iloc[-1])}."
+    )
     return Chart("Evidence found within a token budget", alt, data, draw, (9.6, height))
 
 # %% ../../nbs/09_bench/04_plots.ipynb #c8bdceef
-_COSTS = {"index_bytes": "index size, bytes", "chunks": "chunks in the index", "mean_tokens": "mean tokens of a chunk"}
+_COSTS = {
+    "index_bytes": "index size, bytes",
+    "chunks": "chunks in the index",
+    "mean_tokens": "mean tokens of a chunk",
+}
+
 
 def pareto_frame(results: Results, quality: str, cost: str):
     "Cost and quality with intervals by system, and whether it is on the frontier, as a DataFrame."
     import pandas as pd
+
     speed = results.latency()
-    x = speed[cost].to_numpy() if cost in speed else np.array([s.facts[cost] for s in results.systems], np.float64)
-    ends = speed[[f"{cost}_low", f"{cost}_high"]].to_numpy() if cost in speed else np.full((len(x), 2), np.nan)
+    x = (
+        speed[cost].to_numpy()
+        if cost in speed
+        else np.array([s.facts[cost] for s in results.systems], np.float64)
+    )
+    ends = (
+        speed[[f"{cost}_low", f"{cost}_high"]].to_numpy() if cost in speed else np.full((len(x), 2), np.nan)
+    )
     scores = results.scores(quality)
     y, own = scores.mean(axis=0), bootstrap_interval(scores)
     best, front = -math.inf, np.zeros(len(x), bool)
-    for i in np.lexsort((-y, x)):                      # cheapest first, the better first at equal cost
-        if not math.isnan(x[i]) and y[i] > best: best, front[i] = y[i], True
-    return pd.DataFrame({"system": results.names, cost: x, f"{cost}_low": ends[:, 0], f"{cost}_high": ends[:, 1],
-                         quality: y, "low": own[:, 0], "high": own[:, 1], "frontier": front})
+    for i in np.lexsort((-y, x)):  # cheapest first, the better first at equal cost
+        if not math.isnan(x[i]) and y[i] > best:
+            best, front[i] = y[i], True
+    return pd.DataFrame(
+        {
+            "system": results.names,
+            cost: x,
+            f"{cost}_low": ends[:, 0],
+            f"{cost}_high": ends[:, 1],
+            quality: y,
+            "low": own[:, 0],
+            "high": own[:, 1],
+            "frontier": front,
+        }
+    )
 
 # %% ../../nbs/09_bench/04_plots.ipynb #70b1a714
 def _key(figure, look: Mapping[str, Look]) -> None:
     "What colours, markers and fillings mean, a column each below the axes; only where there is a choice."
     from matplotlib import rcParams
     from matplotlib.lines import Line2D
+
     ink = rcParams["text.color"]
-    dot = lambda label, color=ink, marker="o", fill="full": Line2D([], [], color=color, marker=marker, fillstyle=fill, linestyle="", label=label)
-    distinct = lambda key: {getattr(l, key): l for l in look.values() if getattr(l, key)}
+
+    def dot(label, color=ink, marker="o", fill="full"):
+        return Line2D([], [], color=color, marker=marker, fillstyle=fill, linestyle="", label=label)
+
+    def distinct(key):
+        return {getattr(l, key): l for l in look.values() if getattr(l, key)}
+
     chunks, embedders = distinct("chunk"), distinct("embedder")
-    groups = [[dot(k, color=l.color) for k, l in distinct("kind").items()], [dot(c, marker=l.marker) for c, l in chunks.items()],
-              [dot(e, fill=l.filled) for e, l in embedders.items()]]
+    groups = [
+        [dot(k, color=l.color) for k, l in distinct("kind").items()],
+        [dot(c, marker=l.marker) for c, l in chunks.items()],
+        [dot(e, fill=l.filled) for e, l in embedders.items()],
+    ]
     groups = [g for g in groups if len(g) > 1]
     deep = max(map(len, groups), default=0)
     rows = [h for g in groups for h in g + [Line2D([], [], linestyle="", label=" ")] * (deep - len(g))]
-    if rows: figure.legend(handles=rows, loc="outside lower center", ncols=len(groups), handletextpad=.3, columnspacing=2.5)
+    if rows:
+        figure.legend(
+            handles=rows, loc="outside lower center", ncols=len(groups), handletextpad=0.3, columnspacing=2.5
+        )
+
 
 def _points(ax, data, quality: str, cost: str, look: Mapping[str, Look]) -> None:
     "Systems with bars both ways, the frontier as steps, and the names of those on it."
     from matplotlib import rcParams
+
     for r in data.itertuples(index=False):
         l, (x, x0, x1, y, y0, y1) = look[r[0]], r[1:7]
-        ax.errorbar(x, y, xerr=None if math.isnan(x0) else [[x - x0], [x1 - x]], yerr=None if math.isnan(y0) else [[max(0, y - y0)], [max(0, y1 - y)]], color=l.color,
-                    marker=l.marker, fillstyle=l.filled, markersize=8, elinewidth=1, alpha=1 if r.frontier else .55, zorder=3 if r.frontier else 2)
+        ax.errorbar(
+            x,
+            y,
+            xerr=None if math.isnan(x0) else [[x - x0], [x1 - x]],
+            yerr=None if math.isnan(y0) else [[max(0, y - y0)], [max(0, y1 - y)]],
+            color=l.color,
+            marker=l.marker,
+            fillstyle=l.filled,
+            markersize=8,
+            elinewidth=1,
+            alpha=1 if r.frontier else 0.55,
+            zorder=3 if r.frontier else 2,
+        )
     front = data[data["frontier"]].sort_values(cost)
     right = data[f"{cost}_high"].fillna(data[cost]).max()
-    ax.step([*front[cost], right], [*front[quality], front[quality].iloc[-1]], where="post", color=rcParams["text.color"], lw=1.2, linestyle=(0, (3, 3)), alpha=.6, zorder=1)
-    _name_points(ax, front[cost].to_numpy(), front[quality].to_numpy(), [clip(n, 44) for n in front["system"]])
+    ax.step(
+        [*front[cost], right],
+        [*front[quality], front[quality].iloc[-1]],
+        where="post",
+        color=rcParams["text.color"],
+        lw=1.2,
+        linestyle=(0, (3, 3)),
+        alpha=0.6,
+        zorder=1,
+    )
+    _name_points(
+        ax, front[cost].to_numpy(), front[quality].to_numpy(), [clip(n, 44) for n in front["system"]]
+    )
 
 # %% ../../nbs/09_bench/04_plots.ipynb #98f6a717
 def _name_points(ax, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None:
     "Names beside points of rising x and y, moved up until no two boxes overlap."
     from matplotlib import rcParams
+
     (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
-    gap, placed = .06 * (top - bottom), []
-    wide = .085 / ax.get_figure().get_figwidth() / .9                  # of a character of 10 points, as a share of the axes
+    gap, placed = 0.06 * (top - bottom), []
+    wide = 0.085 / ax.get_figure().get_figwidth() / 0.9  # of a character of 10 points, as a share of the axes
     for px, py, name in zip(x, y, names):
         at, share = py, (math.log(px) - left) / (right - left)
         side = -1 if share - wide * len(name) > 0 else 1
-        box = sorted((share, share + side * (wide * len(name) + .02)))
-        while hit := [h for lo, hi, h in placed if lo < box[1] and box[0] < hi and h - gap < at < h + gap]: at = max(hit) + 1.001 * gap
+        box = sorted((share, share + side * (wide * len(name) + 0.02)))
+        while hit := [h for lo, hi, h in placed if lo < box[1] and box[0] < hi and h - gap < at < h + gap]:
+            at = max(hit) + 1.001 * gap
         placed.append((*box, at))
-        line = {"arrowstyle": "-", "color": rcParams["text.color"], "alpha": .35, "lw": .8, "shrinkA": 0, "shrinkB": 5, "relpos": ((1 - side) / 2, 0)} if at - py > gap / 2 else None
-        ax.annotate(name, (px, py), xytext=(px * math.exp(side * .012 * (right - left)), at + gap * .25), fontsize=10, va="bottom", ha="right" if side < 0 else "left",
-                    arrowprops=line, annotation_clip=False)
+        line = (
+            {
+                "arrowstyle": "-",
+                "color": rcParams["text.color"],
+                "alpha": 0.35,
+                "lw": 0.8,
+                "shrinkA": 0,
+                "shrinkB": 5,
+                "relpos": ((1 - side) / 2, 0),
+            }
+            if at - py > gap / 2
+            else None
+        )
+        ax.annotate(
+            name,
+            (px, py),
+            xytext=(px * math.exp(side * 0.012 * (right - left)), at + gap * 0.25),
+            fontsize=10,
+            va="bottom",
+            ha="right" if side < 0 else "left",
+            arrowprops=line,
+            annotation_clip=False,
+        )
     ax.set_ylim(bottom, max([top, *(h + 1.4 * gap for *_, h in placed)]))
 
 # %% ../../nbs/09_bench/04_plots.ipynb #ecbeaa0d
@@ -252,30 +428,59 @@ def costs(results: Results) -> list[str]:
     "The costs that were measured for these systems, latencies first."
     speed = results.latency()
     measured = [c for c in ("latency_p95", "latency_p50", "latency_p99") if speed[c].notna().any()]
-    return measured + [k for k in dict.fromkeys(k for s in results.systems for k in s.facts) if k in _COSTS and all(s.facts.get(k, 0) > 0 for s in results.systems)]
+    return measured + [
+        k
+        for k in dict.fromkeys(k for s in results.systems for k in s.facts)
+        if k in _COSTS and all(s.facts.get(k, 0) > 0 for s in results.systems)
+    ]
+
 
 def pareto(
     results: Results,
-    quality: str | None = None,   # a metric; the first unless named
-    cost: str | None = None,      # of `costs`; the first unless named: p95 latency where it was measured
+    quality: str | None = None,  # a metric; the first unless named
+    cost: str | None = None,  # of `costs`; the first unless named: p95 latency where it was measured
 ) -> Chart:
     "Quality against cost with 95 % intervals and the frontier; raises `ConfigError` where no cost is known."
     quality = results.metric(quality)
     there = costs(results)
-    if not there: raise ConfigError("no cost is known of all these systems", "pareto", "Time them (bench does, unless rounds=0), or select systems of ours")
+    if not there:
+        raise ConfigError(
+            "no cost is known of all these systems",
+            "pareto",
+            "Time them (bench does, unless rounds=0), or select systems of ours",
+        )
     cost = there[0] if cost is None else one_of("cost (measured for these systems)", cost, there, "pareto")
     look, data = looks(results), pareto_frame(results, quality, cost)
-    label = f"{cost.removeprefix('latency_')} latency, milliseconds a query" if cost.startswith("latency_") else _COSTS.get(cost, cost.replace("_", " "))
+    label = (
+        f"{cost.removeprefix('latency_')} latency, milliseconds a query"
+        if cost.startswith("latency_")
+        else _COSTS.get(cost, cost.replace("_", " "))
+    )
+
     def draw(figure) -> None:
         from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
         ax = figure.subplots()
         ax.set_xscale("log")
         _points(ax, data.dropna(subset=[cost]), quality, cost, look)
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.minorticks_off()
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ',.12g')))
-        ax.set_xlabel(f"{label} (logarithmic)"); ax.set_ylabel(quality)
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+        ax.xaxis.minorticks_off()
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ",.12g")))
+        ax.set_xlabel(f"{label} (logarithmic)")
+        ax.set_ylabel(quality)
         _key(figure, look)
+
     front, unit = data[data["frontier"]].sort_values(cost), " ms" if cost.startswith("latency_") else ""
     shown = ms_text if unit else lambda x: number(x, ",.0f" if x >= 100 else ",.3g")
-    steps = "; ".join(f"{r.system} {number(r.y)} at {shown(r.x)}{unit}" for r in front.rename(columns={quality: "y", cost: "x"}).itertuples())
-    return Chart(f"{quality} against {label}", f"{quality} against {label}, {len(data)} systems. On the frontier, cheapest first: {steps}.", data, draw, (9.2, 5.6))
+    steps = "; ".join(
+        f"{r.system} {number(r.y)} at {shown(r.x)}{unit}"
+        for r in front.rename(columns={quality: "y", cost: "x"}).itertuples()
+    )
+    return Chart(
+        f"{quality} against {label}",
+        f"{quality} against {label}, {len(data)} systems. On the frontier, cheapest first: {steps}.",
+        data,
+        draw,
+        (9.2, 5.6),
+    )

@@ -38,29 +38,69 @@ __all__ = ['ROOM', 'json_in_html', 'explain', 'page_data', 'manifest_of', 'snipp
 # %% ../../nbs/09_bench/05_report.ipynb #a05fcb50
 def json_in_html(value: Any) -> str:
     "JSON that can stand inside a `<script>` element whatever text it holds."
-    try: text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError) as e: raise ConfigError(f"the report holds something that is not JSON: {e}", "report", "Put only text, finite numbers, lists and mappings into the manifest") from e
-    for c in "<>&\u2028\u2029": text = text.replace(c, f"\\u{ord(c):04x}")
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(
+            f"the report holds something that is not JSON: {e}",
+            "report",
+            "Put only text, finite numbers, lists and mappings into the manifest",
+        ) from e
+    for c in "<>&\u2028\u2029":
+        text = text.replace(c, f"\\u{ord(c):04x}")
     return text
 
 # %% ../../nbs/09_bench/05_report.ipynb #7be63f69
 _MEANING = (
-    (r"recall@(\d+)", "the share of a question's pieces of evidence that its first {0} passages hold (a piece counts once half of it is covered)"),
-    (r"(?:mrr|reciprocal_rank)(?:@(\d+))?", "1 over the position of the first passage that completes a piece of evidence, 0 where none does"),
-    (r"ndcg(?:@(\d+))?", "how close the order of the passages comes to the best possible one, later positions counting less (nDCG)"),
-    (r"(?:map|average_precision)(?:@(\d+))?", "the precision at each piece of evidence found, averaged (MAP)"),
+    (
+        r"recall@(\d+)",
+        (
+            "the share of a question's pieces of evidence that its first {0} passages hold (a piece counts"
+            " once half of it is covered)"
+        ),
+    ),
+    (
+        r"(?:mrr|reciprocal_rank)(?:@(\d+))?",
+        "1 over the position of the first passage that completes a piece of evidence, 0 where none does",
+    ),
+    (
+        r"ndcg(?:@(\d+))?",
+        (
+            "how close the order of the passages comes to the best possible one, later positions counting"
+            " less (nDCG)"
+        ),
+    ),
+    (
+        r"(?:map|average_precision)(?:@(\d+))?",
+        "the precision at each piece of evidence found, averaged (MAP)",
+    ),
     (r"(?:hit_rate|hits|success)@(\d+)", "whether the first {0} passages hold any of the evidence"),
     (r"evidence_recall@(\d+)tok", "the share of the evidence within the first {0} tokens of retrieved text"),
-    (r"precision@(\d+)", "the share of the first {0} passages that hold evidence"))
+    (r"precision@(\d+)", "the share of the first {0} passages that hold evidence"),
+)
+
 
 def explain(metrics: Sequence[str]) -> str:
     "What metrics measure, in words, those of a kind together; a bare name where it is not one of ours."
     kinds: dict[str, list[re.Match]] = {}
     for metric in metrics:
-        words, found = next(((w, m) for pattern, w in _MEANING if (m := re.fullmatch(pattern, metric))), ("a measure for which higher is better", re.match(".*", metric)))
+        words, found = next(
+            ((w, m) for pattern, w in _MEANING if (m := re.fullmatch(pattern, metric))),
+            ("a measure for which higher is better", re.match(".*", metric)),
+        )
         kinds.setdefault(words, []).append(found)
-    depth = lambda found: [" or ".join(dict.fromkeys(thousands(int(d)) for d in ds if d)) for ds in zip(*(f.groups() for f in found))]
-    return "; ".join(f"{', '.join(f.string for f in found)} {'is' if len(found) == 1 else 'are'} {words.format(*depth(found))}" for words, found in kinds.items())
+
+    def depth(found):
+        return [
+            " or ".join(dict.fromkeys(thousands(int(d)) for d in ds if d))
+            for ds in zip(*(f.groups() for f in found))
+        ]
+
+    return "; ".join(
+        f"{', '.join(f.string for f in found)} {'is' if len(found) == 1 else 'are'}"
+        f" {words.format(*depth(found))}"
+        for words, found in kinds.items()
+    )
 
 # %% ../../nbs/09_bench/05_report.ipynb #7d31f7c9
 def _place(doc: Document, row: int, start: int, end: int) -> list:
@@ -69,38 +109,69 @@ def _place(doc: Document, row: int, start: int, end: int) -> list:
     shown = "" if not pages else f"page {pages[0]}" if len(pages) == 1 else f"pages {pages[0]}–{pages[-1]}"
     return [row, start, end, shown, " › ".join(section_path(doc, start, end)) if doc.headings else ""]
 
-def _question(results: Results, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int) -> dict[str, Any]:
+
+def _question(
+    results: Results, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int
+) -> dict[str, Any]:
     "A question for the page: text, evidence, scores by metric and the first passages of each system."
     q, corpus = results.gold.query_list[i], results.corpus
     at = {a.query_id: n for n, a in enumerate(results.gold.answerable)}.get(q.query_id)
     places = sorted({p for c in gold.get(q.query_id, ()) for p in c.places})
-    evidence = [_place(corpus[e.doc_id], corpus.row(e.doc_id), e.start, e.end) for e in results.gold.by_query[q.query_id]]
-    scores = {} if at is None else {m: [round(float(results.systems[s].scores[m][at]), 4) for s in systems] for m in results.metrics}
-    return {"id": q.query_id, "text": q.text, "tags": list(q.tags), "answer": q.answer, "gold": places, "evidence": evidence, "scores": scores,
-            "hits": [[chunk_of[s, int(c)] for c in results.systems[s].run.of(i)[:top]] for s in systems]}
+    evidence = [
+        _place(corpus[e.doc_id], corpus.row(e.doc_id), e.start, e.end)
+        for e in results.gold.by_query[q.query_id]
+    ]
+    scores = (
+        {}
+        if at is None
+        else {
+            m: [round(float(results.systems[s].scores[m][at]), 4) for s in systems] for m in results.metrics
+        }
+    )
+    return {
+        "id": q.query_id,
+        "text": q.text,
+        "tags": list(q.tags),
+        "answer": q.answer,
+        "gold": places,
+        "evidence": evidence,
+        "scores": scores,
+        "hits": [[chunk_of[s, int(c)] for c in results.systems[s].run.of(i)[:top]] for s in systems],
+    }
 
 # %% ../../nbs/09_bench/05_report.ipynb #f0fd4599
 def page_data(
     results: Results,
     systems: Sequence[int],  # their order on the page
-    top: int = 5,            # passages of each system and question
+    top: int = 5,  # passages of each system and question
 ) -> dict[str, Any]:
     "What the page's script needs: questions, the passages they point to, and the text of those, each once."
     corpus, table, chunk_of, chunks, used = results.corpus, {}, {}, [], [[] for _ in results.corpus]
     for s in systems:
         c = results.systems[s].chunks
         for i in np.unique(results.systems[s].run.rows[:, :top]).tolist():
-            if i < 0: continue
+            if i < 0:
+                continue
             span = (int(c.doc_row[i]), int(c.start[i]), int(c.end[i]))
             if span not in table:
                 table[span] = len(chunks)
-                chunks.append(_place(corpus[span[0]], *span)); used[span[0]].append(span[1:])
+                chunks.append(_place(corpus[span[0]], *span))
+                used[span[0]].append(span[1:])
             chunk_of[s, i] = table[span]
-    for e in results.gold.evidence_list: used[corpus.row(e.doc_id)].append((e.start, e.end))
+    for e in results.gold.evidence_list:
+        used[corpus.row(e.doc_id)].append((e.start, e.end))
     gold = evidence_classes(results.gold, corpus) if results.texts else {}
-    return {"systems": [results.names[s] for s in systems], "top": top, "documents": [d.id for d in corpus], "chunks": chunks,
-            "segments": [[[a, (d.text[a:b] if results.texts else ""), b - a] for a, b in union(u).tolist()] for d, u in zip(corpus, used)],
-            "questions": [_question(results, i, systems, chunk_of, gold, top) for i in range(len(results.gold))]}
+    return {
+        "systems": [results.names[s] for s in systems],
+        "top": top,
+        "documents": [d.id for d in corpus],
+        "chunks": chunks,
+        "segments": [
+            [[a, (d.text[a:b] if results.texts else ""), b - a] for a, b in union(u).tolist()]
+            for d, u in zip(corpus, used)
+        ],
+        "questions": [_question(results, i, systems, chunk_of, gold, top) for i in range(len(results.gold))],
+    }
 
 # %% ../../nbs/09_bench/05_report.ipynb #4d83c6c0
 def _cell(text: str) -> tuple[str, str]:
@@ -108,9 +179,11 @@ def _cell(text: str) -> tuple[str, str]:
     main, bracket, rest = text.partition(" [")
     return main, bracket.strip() + rest
 
+
 def _means(x: np.ndarray) -> list[tuple[str, str]]:
     "Mean and interval of each column of `(n, s)` scores."
     return [(number(m), interval(lo, hi)) for m, (lo, hi) in zip(x.mean(axis=0), bootstrap_interval(x))]
+
 
 def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[list, list]:
     "(tag, n) of each tag, and a row of means for each system."
@@ -120,48 +193,105 @@ def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[
     found = [(t, sum(t in q.tags for q in questions)) for t in tags]
     return found, [(k + 1, s, [c[k] for c in cells]) for k, s in enumerate(systems)]
 
+
 def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     "Percentiles with intervals, and calls, of each system."
     frame = results.latency()
-    three = lambda r, c: (ms_text(r[c]), f"[{ms_text(r[c + '_low'])}, {ms_text(r[c + '_high'])}]" if r[c] == r[c] else "")
-    return [(s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], thousands(int(r['calls']))) for s in systems for r in [frame.iloc[s]]]
+
+    def three(r, c):
+        return (
+            ms_text(r[c]),
+            f"[{ms_text(r[c + '_low'])}, {ms_text(r[c + '_high'])}]" if r[c] == r[c] else "",
+        )
+
+    return [
+        (s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], thousands(int(r["calls"])))
+        for s in systems
+        for r in [frame.iloc[s]]
+    ]
 
 # %% ../../nbs/09_bench/05_report.ipynb #1d47e840
 def manifest_of(results: Results) -> dict[str, Any]:
-    "The manifest of a run, completed by the systems as code, what was counted about them, and the quality table."
-    base = {"corpus": {"fingerprint": results.corpus.fingerprint}, "gold": {"fingerprint": results.gold.fingerprint}}
-    return {**base, **{k: v for k, v in results.manifest.items() if k != "own_code"}, "metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets),
-            "systems": {s.name: s.config for s in results.systems}, "facts": {s.name: {k: float(v) for k, v in s.facts.items()} for s in results.systems},
-            "quality_csv": results.quality_csv()} | ({"own_code": own} if (own := own_code(results)) else {})
+    """The manifest of a run, completed by the systems as code, what was counted about them, and the quality
+    table."""
+    base = {
+        "corpus": {"fingerprint": results.corpus.fingerprint},
+        "gold": {"fingerprint": results.gold.fingerprint},
+    }
+    return {
+        **base,
+        **{k: v for k, v in results.manifest.items() if k != "own_code"},
+        "metrics": list(results.metrics),
+        "curve_budgets": list(results.curve_budgets),
+        "systems": {s.name: s.config for s in results.systems},
+        "facts": {s.name: {k: float(v) for k, v in s.facts.items()} for s in results.systems},
+        "quality_csv": results.quality_csv(),
+    } | ({"own_code": own} if (own := own_code(results)) else {})
+
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     "Every leaf of nested mappings, with its path."
     if isinstance(value, Mapping) and value:
-        for k, v in value.items(): yield from _flat(v, f"{name}.{k}" if name else str(k))
-    else: yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for k, v in value.items():
+            yield from _flat(v, f"{name}.{k}" if name else str(k))
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 # %% ../../nbs/09_bench/05_report.ipynb #eebee9a9
 def _setting(name: str, value: Any, own: Mapping[str, Any]) -> str:
     "A setting as code; metrics of one's own are code already."
-    if not isinstance(value, list): return f"{name}={value!r}"
-    plain = lambda v: isinstance(v, str) and name == "metrics" and any(n in own for n in called(v))
+    if not isinstance(value, list):
+        return f"{name}={value!r}"
+
+    def plain(v):
+        return isinstance(v, str) and name == "metrics" and any(n in own for n in called(v))
+
     return f"{name}=[{', '.join(v if plain(v) else repr(v) for v in value)}]"
+
 
 def snippet(
     results: Results,
-    path: str = "results.zip",   # where `results.save` has written them
+    path: str = "results.zip",  # where `results.save` has written them
 ) -> str:
-    "Code that runs these systems again on the same corpus and gold, and compares; runs that others made are named in a comment."
+    """Code that runs these systems again on the same corpus and gold, and compares; runs that others made are
+    named in a comment."""
     own = own_code(results)
     ours = [s for s in results.systems if called(s.config)]
-    settings = results.manifest.get("settings") or {"metrics": list(results.metrics), "budgets": list(results.curve_budgets)}
+    settings = results.manifest.get("settings") or {
+        "metrics": list(results.metrics),
+        "budgets": list(results.curve_budgets),
+    }
     asked = [_setting(k, v, own) for k, v in settings.items()]
-    names = dict.fromkeys(n for code in (*(s.config for s in ours), *asked) for n in called(code.split("=", 1)[1] if code in asked else code))
-    given = [f"# Made elsewhere, and not run here: {s.name} ({s.config})" for s in results.systems if s not in ours]
-    lines = [*preamble(["Results", *(["bench"] if ours else []), *names], own), "", f"saved = Results.load({path!r})   # written by results.save({path!r})", "corpus, gold = saved.corpus, saved.gold",
-             f"assert corpus.fingerprint == {results.corpus.fingerprint!r}", f"assert gold.fingerprint == {results.gold.fingerprint!r}", *given]
-    if not ours: return "\n".join([*lines, "", "print(saved.quality_csv())"])
-    return "\n".join([*lines, "", "systems = [", *(f"    {s.config}," for s in ours), "]", f"results = bench(corpus, gold, systems, {', '.join(asked)})", "print(results.quality_csv())"])
+    names = dict.fromkeys(
+        n
+        for code in (*(s.config for s in ours), *asked)
+        for n in called(code.split("=", 1)[1] if code in asked else code)
+    )
+    given = [
+        f"# Made elsewhere, and not run here: {s.name} ({s.config})" for s in results.systems if s not in ours
+    ]
+    lines = [
+        *preamble(["Results", *(["bench"] if ours else []), *names], own),
+        "",
+        f"saved = Results.load({path!r})   # written by results.save({path!r})",
+        "corpus, gold = saved.corpus, saved.gold",
+        f"assert corpus.fingerprint == {results.corpus.fingerprint!r}",
+        f"assert gold.fingerprint == {results.gold.fingerprint!r}",
+        *given,
+    ]
+    if not ours:
+        return "\n".join([*lines, "", "print(saved.quality_csv())"])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "systems = [",
+            *(f"    {s.config}," for s in ours),
+            "]",
+            f"results = bench(corpus, gold, systems, {', '.join(asked)})",
+            "print(results.quality_csv())",
+        ]
+    )
 
 # %% ../../nbs/09_bench/05_report.ipynb #c70b3f9f
 @functools.cache
@@ -169,73 +299,192 @@ def _file(name: str) -> str:
     "A file that ships beside this module."
     return (resources.files("ragbench.bench") / name).read_text(encoding="utf-8")
 
+
 @functools.cache
 def _template():
     "The compiled template; everything it prints is escaped unless it is marked as safe."
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup, escape
+
     env = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    joints = lambda h: Markup(re.sub("(_|(?=@))", r"\1<wbr>", str(escape(h))))   # where a long header may break
-    env.filters |= {"joints": joints, "three": number, "thousands": thousands, "unit": lambda v: f"{min(1, max(0, v)):.3f}"}
+
+    def joints(h):
+        return Markup(re.sub("(_|(?=@))", r"\1<wbr>", str(escape(h))))  # where a long header may break
+
+    env.filters |= {
+        "joints": joints,
+        "three": number,
+        "thousands": thousands,
+        "unit": lambda v: f"{min(1, max(0, v)):.3f}",
+    }
     return env.from_string(_file("report.html.j2"))
 
-ROOM = 150   # characters of the leaderboard beside which a window of 1,300 pixels has none
+
+ROOM = 150  # characters of the leaderboard beside which a window of 1,300 pixels has none
 
 # %% ../../nbs/09_bench/05_report.ipynb #0268c8bc
-def _context(results: Results, board: Leaderboard, systems: Sequence[int], title: str | None, top: int) -> dict[str, Any]:
+def _context(
+    results: Results, board: Leaderboard, systems: Sequence[int], title: str | None, top: int
+) -> dict[str, Any]:
     "The tables and texts of a page."
     x, gold, corpus = results.scores(board.metric)[:, systems], results.gold, results.corpus
     at = {q.query_id: i for i, q in enumerate(gold.query_list)}
-    entry = lambda q, **more: {"index": at[q.query_id], "id": q.query_id, "text": q.text, "tags": q.tags, **more}
+
+    def entry(q, **more):
+        return {
+            "index": at[q.query_id],
+            "id": q.query_id,
+            "text": q.text,
+            "tags": q.tags,
+            **more,
+        }
+
     marks, names = board.marks, dict(zip(systems, short_names([results.names[s] for s in systems], 44)))
     columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
     tags, slices = _tag_slices(results, board.metric, systems)
     steps, unsure = results.steps(), doubts(corpus.errors)
     curve = [(names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
-    question = f"{count(len(results), 'system')}, {count(results.n, 'answerable question')}, {count(len(corpus), 'document')}: which of them finds the evidence?"
-    return {"title": title or "Which system finds the evidence?", "question": question, "board": board, "head": [h for h, _ in columns.values()], "legend": legend([results.names[s] for s in systems], list(names.values())), "texts": results.texts,
-            "dropped": dropped, "every": [(names[s], [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])]) for s in systems],
-            "rows": [{"rank": k + 1, "mark": marks[k], "winner": marks[k] == "★", "name": names[s], "full": results.names[s], "cells": [_cell(c[k]) for _, c in columns.values()]} for k, s in enumerate(systems)],
-            "facts": [("documents", thousands(len(corpus))), ("words", thousands(corpus.words)), ("questions", thousands(len(gold))), ("unanswerable", len(gold.unanswerable)), *([("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))] if any(gold.lost_by_query.values()) else []), ("systems", len(results)),
-                      ("refused files", len(refusals(corpus.errors))), *([("files in doubt", len(unsure))] if unsure else [])],
-            "meaning": _meaning(results), "refused": refusals(corpus.errors), "doubted": unsure, "metrics": results.metrics, "tags": tags, "slices": [(rank, names[s], cells) for rank, s, cells in slices], "budgets": results.curve_budgets, "curve_rows": curve,
-            "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)], "means": x.mean(axis=0).tolist(), "unanswerable": [entry(q) for q in gold.unanswerable], "lost": [entry(q) for q in gold.unreachable], "lost_note": lost_note(gold),
-            "latency": [(names[s], cells, calls) for s, cells, calls in _latencies(results, systems)] if results.latency_ms else [], "step_names": list(steps.columns), "step_rows": [(names[results.names.index(n)], [ms_text(v) for v in r]) for n, r in zip(steps.index, steps.to_numpy())], "needed": calls_needed(.99) if results.latency_ms else 0, "snippet": snippet(results), "quality_csv": results.quality_csv(),
-            "sentence": results.compare(board.metric) if len(results) > 1 else ""}
+    question = (
+        f"{count(len(results), 'system')}, {count(results.n, 'answerable question')},"
+        f" {count(len(corpus), 'document')}: which of them finds the evidence?"
+    )
+    return {
+        "title": title or "Which system finds the evidence?",
+        "question": question,
+        "board": board,
+        "head": [h for h, _ in columns.values()],
+        "legend": legend([results.names[s] for s in systems], list(names.values())),
+        "texts": results.texts,
+        "dropped": dropped,
+        "every": [
+            (
+                names[s],
+                [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])],
+            )
+            for s in systems
+        ],
+        "rows": [
+            {
+                "rank": k + 1,
+                "mark": marks[k],
+                "winner": marks[k] == "★",
+                "name": names[s],
+                "full": results.names[s],
+                "cells": [_cell(c[k]) for _, c in columns.values()],
+            }
+            for k, s in enumerate(systems)
+        ],
+        "facts": [
+            ("documents", thousands(len(corpus))),
+            ("words", thousands(corpus.words)),
+            ("questions", thousands(len(gold))),
+            ("unanswerable", len(gold.unanswerable)),
+            *(
+                [("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))]
+                if any(gold.lost_by_query.values())
+                else []
+            ),
+            ("systems", len(results)),
+            ("refused files", len(refusals(corpus.errors))),
+            *([("files in doubt", len(unsure))] if unsure else []),
+        ],
+        "meaning": _meaning(results),
+        "refused": refusals(corpus.errors),
+        "doubted": unsure,
+        "metrics": results.metrics,
+        "tags": tags,
+        "slices": [(rank, names[s], cells) for rank, s, cells in slices],
+        "budgets": results.curve_budgets,
+        "curve_rows": curve,
+        "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)],
+        "means": x.mean(axis=0).tolist(),
+        "unanswerable": [entry(q) for q in gold.unanswerable],
+        "lost": [entry(q) for q in gold.unreachable],
+        "lost_note": lost_note(gold),
+        "latency": (
+            [(names[s], cells, calls) for s, cells, calls in _latencies(results, systems)]
+            if results.latency_ms
+            else []
+        ),
+        "step_names": list(steps.columns),
+        "step_rows": [
+            (names[results.names.index(n)], [ms_text(v) for v in r])
+            for n, r in zip(steps.index, steps.to_numpy())
+        ],
+        "needed": calls_needed(0.99) if results.latency_ms else 0,
+        "snippet": snippet(results),
+        "quality_csv": results.quality_csv(),
+        "sentence": results.compare(board.metric) if len(results) > 1 else "",
+    }
+
 
 def _meaning(results: Results) -> str:
     "One paragraph: metrics, unit, uncertainty."
-    unit = "Whole documents are judged" if results.gold.unit == "document" else "Judged are pieces of evidence in the documents, never chunks, so every system is held to the same answer key however it cuts the text"
-    return (f"{explain(results.metrics)}. Higher is better, 1 is the most. {unit}. Each is a mean over the answerable questions, and its 95 % interval says how far it "
-            "would move with other questions of the same kind. A system is called better only where a paired test, corrected for the number of comparisons, says so.")
+    unit = (
+        "Whole documents are judged"
+        if results.gold.unit == "document"
+        else (
+            "Judged are pieces of evidence in the documents, never chunks, so every system is held to the"
+            " same answer key however it cuts the text"
+        )
+    )
+    return (
+        f"{explain(results.metrics)}. Higher is better, 1 is the most. {unit}. Each is a mean over the"
+        " answerable questions, and its 95 % interval says how far it would move with other questions of the"
+        " same kind. A system is called better only where a paired test, corrected for the number of"
+        " comparisons, says so."
+    )
 
 # %% ../../nbs/09_bench/05_report.ipynb #244ab6b2
 def report(
     results: Results,
     path: str | Path = "report.html",
-    metric: str | None = None,   # what the page ranks by; the first metric unless named
+    metric: str | None = None,  # what the page ranks by; the first metric unless named
     title: str | None = None,
-    top: int = 5,                # passages shown of each system and question
+    top: int = 5,  # passages shown of each system and question
 ) -> Path:
     "Write the results as one HTML file that loads nothing; the whole file or none. Returns its path."
     from markupsafe import Markup
-    if not isinstance(path, (str, Path)): raise ConfigError(f"the path is {path!r:.60}", "report", "Give the name of a file, such as report.html")
+
+    if not isinstance(path, (str, Path)):
+        raise ConfigError(
+            f"the path is {path!r:.60}", "report", "Give the name of a file, such as report.html"
+        )
     top = whole_number("top", top, 1, "report")
     board = leaderboard(results, metric)
     systems = [results.names.index(n) for n in board.frame["system"]]
-    if title is not None and not isinstance(title, str): raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
+    if title is not None and not isinstance(title, str):
+        raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
     cost = next((c for c in costs(results) if c.startswith("latency") or c == "index_bytes"), None)
     cheap = results.pareto(board.metric, cost) if cost else None
     made, js = manifest_of(results), _file("report.js.j2")
     shown = {k: v for k, v in made.items() if k not in ("systems", "facts", "quality_csv", "own_code")}
-    return write_atomic(path, _template().render(
-        **_context(results, board, systems, title, top), css=Markup(_file("report.css")), js=Markup(js),
-        script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()),
-        curve=_drawn(results.budget_curve() if results.curve_budgets else None), pareto=_drawn(cheap),
-        cost_title=cheap.title.removesuffix(", milliseconds a query") if cheap else "", pareto_note=f"A system is on the dashed frontier if none is at least as good for less. {cheap.alt.split('. ', 1)[1]}" if cheap else "",
-        manifest=Markup(json_in_html(made)), manifest_rows=list(_flat(shown)), data=Markup(json_in_html(page_data(results, systems, top))), version=metadata.version("ragbench")))
+    return write_atomic(
+        path,
+        _template().render(
+            **_context(results, board, systems, title, top),
+            css=Markup(_file("report.css")),
+            js=Markup(js),
+            script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()),
+            curve=_drawn(results.budget_curve() if results.curve_budgets else None),
+            pareto=_drawn(cheap),
+            cost_title=cheap.title.removesuffix(", milliseconds a query") if cheap else "",
+            pareto_note=(
+                "A system is on the dashed frontier if none is at least as good for less."
+                f" {cheap.alt.split('. ', 1)[1]}"
+                if cheap
+                else ""
+            ),
+            manifest=Markup(json_in_html(made)),
+            manifest_rows=list(_flat(shown)),
+            data=Markup(json_in_html(page_data(results, systems, top))),
+            version=metadata.version("ragbench"),
+        ),
+    )
+
 
 def _drawn(chart):
     "A chart whose SVG a template prints as it is."
     from markupsafe import Markup
+
     return chart and {"svg": lambda: Markup(chart.svg())}

@@ -33,16 +33,19 @@ __all__ = ['SystemResult', 'call_names', 'parts', 'Results', 'kept', 'waterfall_
 @dataclass(frozen=True, eq=False)
 class SystemResult:
     "What one system did on every question."
-    name: str                          # short and unique
-    config: str                        # code that makes the system again
-    scores: Mapping[str, np.ndarray]   # metric -> (n,) one score for each answerable question
-    curve: np.ndarray                  # (n, budgets) share of the evidence within so many tokens
-    run: Run                           # rankings of all questions
+
+    name: str  # short and unique
+    config: str  # code that makes the system again
+    scores: Mapping[str, np.ndarray]  # metric -> (n,) one score for each answerable question
+    curve: np.ndarray  # (n, budgets) share of the evidence within so many tokens
+    run: Run  # rankings of all questions
     chunks: Chunks
-    facts: Mapping[str, float] = field(default_factory=dict)  # chunks, mean_tokens, index_bytes, truncated_chunks, gold_past_window (a share)
-    system: Any = None                 # the `System` itself, where this session made it
-    stages: tuple[Any, ...] = ()       # the ranking after each step, as `ragbench.evaluate.waterfall.Stage`
-    parts: tuple[Any, ...] = ()        # the ranking of each retriever of a hybrid by itself, as `Stage`
+    facts: Mapping[str, float] = field(
+        default_factory=dict
+    )  # chunks, mean_tokens, index_bytes, truncated_chunks, gold_past_window (a share)
+    system: Any = None  # the `System` itself, where this session made it
+    stages: tuple[Any, ...] = ()  # the ranking after each step, as `ragbench.evaluate.waterfall.Stage`
+    parts: tuple[Any, ...] = ()  # the ranking of each retriever of a hybrid by itself, as `Stage`
 
     def __post_init__(self):
         object.__setattr__(self, "scores", {m: np.asarray(s, np.float64) for m, s in self.scores.items()})
@@ -51,78 +54,144 @@ class SystemResult:
     @functools.cached_property
     def code(self) -> str:
         "`config` as Python itself would write it; as it is where it is no code."
-        try: return ast.unparse(ast.parse(self.config, mode="eval"))
-        except (SyntaxError, ValueError): return self.config
+        try:
+            return ast.unparse(ast.parse(self.config, mode="eval"))
+        except (SyntaxError, ValueError):
+            return self.config
 
-    def __repr__(self) -> str: return f"SystemResult({self.name!r}, {', '.join(f'{m} {number(s.mean())}' for m, s in self.scores.items())})"
+    def __repr__(self) -> str:
+        return (
+            f"SystemResult({self.name!r},"
+            f" {', '.join(f'{m} {number(s.mean())}' for m, s in self.scores.items())})"
+        )
 
 # %% ../../nbs/09_bench/03_results.ipynb #2b68238f
 def _name(node: ast.expr | None) -> str:
     "The name that is called in `Name(...)`, or an empty string."
     return getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
 
+
 def call_names(config: str) -> list[str]:
     "The names that a system's code calls, each once, in order; empty where it is no code."
-    try: tree = ast.parse(config, mode="eval")
-    except (SyntaxError, ValueError): return []
+    try:
+        tree = ast.parse(config, mode="eval")
+    except (SyntaxError, ValueError):
+        return []
     return list(dict.fromkeys(n for c in ast.walk(tree) if (n := _name(c))))
+
 
 def parts(
     config: str,  # code that makes a system, as in SystemResult.config
 ) -> dict[str, str]:
-    "The choices in a system's code, read without running it: `retrieve`, `chunk`, `embedder`, `fuse`, as far as they are there."
-    try: tree = ast.parse(config, mode="eval").body
-    except (SyntaxError, ValueError): return {}
-    given = {k.arg: k.value for call in ast.walk(tree) if isinstance(call, ast.Call) for k in reversed(call.keywords)}
+    """The choices in a system's code, read without running it: `retrieve`, `chunk`, `embedder`, `fuse`, as
+    far as they are there."""
+    try:
+        tree = ast.parse(config, mode="eval").body
+    except (SyntaxError, ValueError):
+        return {}
+    given = {
+        k.arg: k.value
+        for call in ast.walk(tree)
+        if isinstance(call, ast.Call)
+        for k in reversed(call.keywords)
+    }
     embedders = [ast.unparse(c) for c in ast.walk(tree) if _name(c).endswith("Embedder")]
-    found = {"retrieve": _name(given.get("retrieve")), "chunk": ast.unparse(given["chunk"]) if "chunk" in given else "",
-             "embedder": embedders[0] if embedders else "", "fuse": ast.unparse(given["fuse"]) if "fuse" in given else ""}
+    found = {
+        "retrieve": _name(given.get("retrieve")),
+        "chunk": ast.unparse(given["chunk"]) if "chunk" in given else "",
+        "embedder": embedders[0] if embedders else "",
+        "fuse": ast.unparse(given["fuse"]) if "fuse" in given else "",
+    }
     return {k: v for k, v in found.items() if v}
 
 # %% ../../nbs/09_bench/03_results.ipynb #4160994b
 def _check(r: Results) -> None:
     "Raise `DataError` unless names are unique and every array has the length that the questions ask for."
     n, names = len(r.gold.answerable), [s.name for s in r.systems]
-    if twice := sorted({x for x in names if names.count(x) > 1}): raise DataError(f"two systems are called {twice[0]!r}", "Results", "Give each system its own name")
+    if twice := sorted({x for x in names if names.count(x) > 1}):
+        raise DataError(f"two systems are called {twice[0]!r}", "Results", "Give each system its own name")
     for s in r.systems:
-        wrong = [f"{m} has shape {s.scores[m].shape}" if m in s.scores else f"{m} is missing" for m in r.metrics if m not in s.scores or s.scores[m].shape != (n,)]
-        if s.curve.shape != (n, len(r.curve_budgets)): wrong.append(f"the curve has shape {s.curve.shape} for {len(r.curve_budgets)} budgets")
-        if s.run.query_ids != tuple(q.query_id for q in r.gold.query_list): wrong.append("the run is not over gold.query_list")
-        if wrong: raise DataError("; ".join(wrong), f"Results, system {s.name!r}", f"There are {n} answerable questions: one score for each, in their order")
+        wrong = [
+            f"{m} has shape {s.scores[m].shape}" if m in s.scores else f"{m} is missing"
+            for m in r.metrics
+            if m not in s.scores or s.scores[m].shape != (n,)
+        ]
+        if s.curve.shape != (n, len(r.curve_budgets)):
+            wrong.append(f"the curve has shape {s.curve.shape} for {len(r.curve_budgets)} budgets")
+        if s.run.query_ids != tuple(q.query_id for q in r.gold.query_list):
+            wrong.append("the run is not over gold.query_list")
+        if wrong:
+            raise DataError(
+                "; ".join(wrong),
+                f"Results, system {s.name!r}",
+                f"There are {n} answerable questions: one score for each, in their order",
+            )
     for name, ms in r.latency_ms.items():
-        if name not in names: raise DataError(f"latencies of {name!r}, which is no system", "Results")
-        if np.ndim(ms) != 2 or not np.size(ms): raise DataError(f"latencies of {name!r} have shape {np.shape(ms)}", "Results", "Give (rounds, queries) milliseconds")
+        if name not in names:
+            raise DataError(f"latencies of {name!r}, which is no system", "Results")
+        if np.ndim(ms) != 2 or not np.size(ms):
+            raise DataError(
+                f"latencies of {name!r} have shape {np.shape(ms)}",
+                "Results",
+                "Give (rounds, queries) milliseconds",
+            )
 
 # %% ../../nbs/09_bench/03_results.ipynb #14a37b13
 @dataclass(frozen=True, eq=False)
 class Results(Tables, Views, Looks, Choices):
-    "The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies, and the manifest."
+    """The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies,
+    and the manifest."""
+
     corpus: Corpus
     gold: Gold
     systems: tuple[SystemResult, ...]
-    metrics: tuple[str, ...]             # the first is the one that counts
+    metrics: tuple[str, ...]  # the first is the one that counts
     curve_budgets: tuple[int, ...] = ()  # tokens
-    latency_ms: Mapping[str, np.ndarray] = field(default_factory=dict)  # system -> (rounds, queries) milliseconds
-    manifest: Mapping[str, Any] = field(default_factory=dict)           # versions, seeds, hashes, recipe; JSON-able
-    step_ms: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)  # system -> step -> (rounds, queries) milliseconds; of systems with steps
+    latency_ms: Mapping[str, np.ndarray] = field(
+        default_factory=dict
+    )  # system -> (rounds, queries) milliseconds
+    manifest: Mapping[str, Any] = field(default_factory=dict)  # versions, seeds, hashes, recipe; JSON-able
+    step_ms: Mapping[str, Mapping[str, np.ndarray]] = field(
+        default_factory=dict
+    )  # system -> step -> (rounds, queries) milliseconds; of systems with steps
 
     def __post_init__(self):
-        for name in ("systems", "metrics", "curve_budgets"): object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not self.systems or not self.metrics: raise DataError(f"{len(self.systems)} systems, {len(self.metrics)} metrics", "Results", "Give at least one of each")
+        for name in ("systems", "metrics", "curve_budgets"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        if not self.systems or not self.metrics:
+            raise DataError(
+                f"{len(self.systems)} systems, {len(self.metrics)} metrics",
+                "Results",
+                "Give at least one of each",
+            )
         _check(self)
 
-    def __len__(self) -> int: return len(self.systems)
-    def __getitem__(self, name: str) -> SystemResult: return self.systems[self.names.index(one_of("system", name, self.names, "Results"))]
+    def __len__(self) -> int:
+        return len(self.systems)
+
+    def __getitem__(self, name: str) -> SystemResult:
+        return self.systems[self.names.index(one_of("system", name, self.names, "Results"))]
+
     def __repr__(self) -> str:
-        return f"Results({len(self)} systems, {self.n} answerable of {len(self.gold)} questions, {len(self.corpus)} documents; {', '.join(self.metrics)})"
-    def _repr_html_(self) -> str: return self.leaderboard()._repr_html_()
+        return (
+            f"Results({len(self)} systems, {self.n} answerable of {len(self.gold)} questions,"
+            f" {len(self.corpus)} documents; {', '.join(self.metrics)})"
+        )
+
+    def _repr_html_(self) -> str:
+        return self.leaderboard()._repr_html_()
 
     @property
-    def names(self) -> list[str]: return [s.name for s in self.systems]
+    def names(self) -> list[str]:
+        return [s.name for s in self.systems]
+
     @property
-    def n(self) -> int: return len(self.gold.answerable)
+    def n(self) -> int:
+        return len(self.gold.answerable)
+
     @property
-    def tokenizer(self) -> str: return self.manifest.get("settings", {}).get("tokenizer", "cl100k_base")
+    def tokenizer(self) -> str:
+        return self.manifest.get("settings", {}).get("tokenizer", "cl100k_base")
 
     @property
     def texts(self) -> bool:
@@ -133,21 +202,37 @@ class Results(Tables, Views, Looks, Choices):
         "Scores of every answerable question, `(n, systems)`; the first metric unless one is named."
         metric = self.metric(metric)
         return np.stack([s.scores[metric] for s in self.systems], axis=1)
+
     def per_query(self, metric: str | None = None):
         "One row an answerable question, one column a system, as a DataFrame."
         import pandas as pd
-        return pd.DataFrame(self.scores(metric), columns=self.names, index=pd.Index([q.query_id for q in self.gold.answerable], name="query_id"))
+
+        return pd.DataFrame(
+            self.scores(metric),
+            columns=self.names,
+            index=pd.Index([q.query_id for q in self.gold.answerable], name="query_id"),
+        )
 
 # %% ../../nbs/09_bench/03_results.ipynb #0867108a
 def kept(
     results: Results,
-    rows: Sequence[int],   # positions of the systems to keep
+    rows: Sequence[int],  # positions of the systems to keep
 ) -> Results:
     "Results of some of the systems, which remember from how many they were selected."
     systems = tuple(results.systems[i] for i in rows)
     names = {s.name for s in systems}
-    manifest = {**results.manifest, "selected_from": max(len(results), results.manifest.get("selected_from", 0))} if len(systems) < len(results) else results.manifest
-    out = dataclasses.replace(results, systems=systems, manifest=manifest, latency_ms={n: v for n, v in results.latency_ms.items() if n in names}, step_ms={n: v for n, v in results.step_ms.items() if n in names})
+    manifest = (
+        {**results.manifest, "selected_from": max(len(results), results.manifest.get("selected_from", 0))}
+        if len(systems) < len(results)
+        else results.manifest
+    )
+    out = dataclasses.replace(
+        results,
+        systems=systems,
+        manifest=manifest,
+        latency_ms={n: v for n, v in results.latency_ms.items() if n in names},
+        step_ms={n: v for n, v in results.step_ms.items() if n in names},
+    )
     out._handed.update({k: v[list(rows)] for k, v in results._handed.items()})
     return out
 
@@ -155,29 +240,57 @@ def kept(
 def waterfall_of(results: Results, system: str | None, budget: int):
     "The waterfall of one system; of one whose steps are not known, a single search."
     from ragbench.evaluate.waterfall import Stage, waterfall
-    name = results.names[int(np.argmax(np.round(results.scores().mean(axis=0), 9)))] if system is None else system
+
+    name = (
+        results.names[int(np.argmax(np.round(results.scores().mean(axis=0), 9)))]
+        if system is None
+        else system
+    )
     s = results[name]
     budget = whole_number("budget", budget, 1, "waterfall")
-    return waterfall(results.gold, results.corpus, s.stages or [Stage("search", s.chunks, s.run)], budget, results.tokenizer)
+    return waterfall(
+        results.gold,
+        results.corpus,
+        s.stages or [Stage("search", s.chunks, s.run)],
+        budget,
+        results.tokenizer,
+    )
 
 # %% ../../nbs/09_bench/03_results.ipynb #fb3e0669
 def quality_frame(results: Results):
     "Metrics by system in the order of the plan, and `n`."
     import pandas as pd
-    means = {m: np.round(results.scores(m).mean(axis=0), 6) + 0.0 for m in results.metrics}   # + 0.0 turns -0.0 into 0.0
+
+    means = {
+        m: np.round(results.scores(m).mean(axis=0), 6) + 0.0 for m in results.metrics
+    }  # + 0.0 turns -0.0 into 0.0
     return pd.DataFrame(means | {"n": results.n}, index=pd.Index(results.names, name="system"))
+
 
 def quality_text(results: Results) -> str:
     "Comma-separated, six decimals, `\\n`."
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["system", *results.metrics, "n"])
-    for name, row in quality_frame(results).iterrows(): rows.writerow([name, *(f"{row[m]:.6f}" for m in results.metrics), results.n])
+    for name, row in quality_frame(results).iterrows():
+        rows.writerow([name, *(f"{row[m]:.6f}" for m in results.metrics), results.n])
     return out.getvalue()
 
 # %% ../../nbs/09_bench/03_results.ipynb #48d68ae6
-_PARTS = "pump compressor furnace boiler separator condenser crane flare reactor dryer blower filter turbine absorber stripper mixer".split()
-_THINGS = ("discharge pressure", "bearing temperature", "seal gas flow", "vibration limit", "lubricant level", "cooling water flow", "trip delay")
+_PARTS = (
+    "pump compressor furnace boiler separator condenser crane flare reactor dryer blower filter turbine"
+    " absorber stripper mixer".split()
+)
+_THINGS = (
+    "discharge pressure",
+    "bearing temperature",
+    "seal gas flow",
+    "vibration limit",
+    "lubricant level",
+    "cooling water flow",
+    "trip delay",
+)
+
 
 def toy_corpus(
     documents: int = 6,
@@ -186,51 +299,101 @@ def toy_corpus(
     "A small made-up plant manual, with a question for each set point in it and two that nothing answers."
     rng, docs, rows = np.random.default_rng(seed), [], []
     for part in _PARTS[:documents]:
-        text, headings, breaks = f"Manual of the {part}\n\n", [Heading(1, f"Manual of the {part}", 0, 14 + len(part))], [0]
+        text, headings, breaks = (
+            f"Manual of the {part}\n\n",
+            [Heading(1, f"Manual of the {part}", 0, 14 + len(part))],
+            [0],
+        )
         for s, thing in enumerate(_THINGS):
             fact = f"The {thing} of the {part} is set to {rng.integers(2, 90)}.{rng.integers(10)} units."
-            title, filler = f"{s + 1} {thing.capitalize()}", " ".join(f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down." for i in range(rng.integers(2, 6)))
+            title, filler = (
+                f"{s + 1} {thing.capitalize()}",
+                " ".join(
+                    f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down."
+                    for i in range(rng.integers(2, 6))
+                ),
+            )
             headings.append(Heading(2, title, len(text), len(text) + len(title)))
             text += f"{title}\n{filler} "
             tags = ("identifier",) if s % 3 == 0 else ("paraphrase",)
-            rows.append({"query_id": f"q{len(rows) + 1:02d}", "query": f"What is the {thing} of the {part}?", "tags": tags,
-                         "evidence": [{"doc_id": f"{part}.pdf", "start": len(text), "end": len(text) + len(fact)}]})
+            rows.append(
+                {
+                    "query_id": f"q{len(rows) + 1:02d}",
+                    "query": f"What is the {thing} of the {part}?",
+                    "tags": tags,
+                    "evidence": [{"doc_id": f"{part}.pdf", "start": len(text), "end": len(text) + len(fact)}],
+                }
+            )
             text += fact + "\n\n"
-            if s in (2, 4): breaks.append(len(text))
+            if s in (2, 4):
+                breaks.append(len(text))
         pages = [Page(i + 1, a, b) for i, (a, b) in enumerate(zip(breaks, [*breaks[1:], len(text)]))]
         docs.append(Document(f"{part}.pdf", text, tuple(pages), tuple(headings), format="pdf"))
-    rows += [{"query_id": f"u{i}", "query": q, "tags": ("unanswerable",)} for i, q in enumerate(("Who painted the crane?", "What does the helium cost?"), 1)]
-    return Corpus(docs, errors=[("scan.pdf", "no text on any of its 3 pages; run OCR first")]), gold_from_spans(rows)
+    rows += [
+        {"query_id": f"u{i}", "query": q, "tags": ("unanswerable",)}
+        for i, q in enumerate(("Who painted the crane?", "What does the helium cost?"), 1)
+    ]
+    return Corpus(
+        docs, errors=[("scan.pdf", "no text on any of its 3 pages; run OCR first")]
+    ), gold_from_spans(rows)
 
 # %% ../../nbs/09_bench/03_results.ipynb #543639b3
 def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed=0) -> SystemResult:
     "A system of known skill over windows of `size` characters; metrics from its own ranking."
-    chunks = chunk_corpus(corpus, lambda d: np.array([(s, min(s + size, len(d))) for s in range(0, len(d), size)]), parts(config)["chunk"])
+    chunks = chunk_corpus(
+        corpus,
+        lambda d: np.array([(s, min(s + size, len(d))) for s in range(0, len(d), size)]),
+        parts(config)["chunk"],
+    )
     rng, own = np.random.default_rng(seed), np.random.default_rng([len(name), *name.encode()])
     n = len(gold)
-    held = np.zeros((n, len(chunks)))                       # share of the evidence of a query that each chunk holds
+    held = np.zeros((n, len(chunks)))  # share of the evidence of a query that each chunk holds
     for i, q in enumerate(gold.query_list):
         for e in gold.by_query[q.query_id]:
             here = chunks.doc_row == corpus.row(e.doc_id)
             held[i, here] = overlap(chunks.spans[here], [(e.start, e.end)]) / (e.end - e.start)
-    noise = rng.gumbel(size=(n, 4000))[:, :len(chunks)] + .5 * own.gumbel(size=held.shape)
+    noise = rng.gumbel(size=(n, 4000))[:, : len(chunks)] + 0.5 * own.gumbel(size=held.shape)
     scores = skill * held + noise
     order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
     last = order.shape[1] - 1
-    found = np.minimum(np.take_along_axis(held, order, 1)[[bool(gold.by_query[q.query_id]) for q in gold.query_list]].cumsum(1), 1)
-    mrr = np.where(found[:, -1] >= .5, 1 / (1 + (found >= .5).argmax(1)), 0.)
+    found = np.minimum(
+        np.take_along_axis(held, order, 1)[[bool(gold.by_query[q.query_id]) for q in gold.query_list]].cumsum(
+            1
+        ),
+        1,
+    )
+    mrr = np.where(found[:, -1] >= 0.5, 1 / (1 + (found >= 0.5).argmax(1)), 0.0)
     tokens = size / 4
-    curve = np.stack([found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1., b / tokens) for b in budgets], axis=1)
+    curve = np.stack(
+        [found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1.0, b / tokens) for b in budgets], axis=1
+    )
     run = Run([q.query_id for q in gold.query_list], order, np.take_along_axis(scores, order, 1))
-    facts = {"chunks": len(chunks), "mean_tokens": tokens, "index_bytes": len(chunks) * 1536, "truncated_chunks": len(chunks) // 9 if size > 300 else 0,
-             "gold_past_window": .012 if size > 300 else 0.}
-    return SystemResult(name, config, {"recall@5": found[:, min(4, last)], "mrr": mrr, "evidence_recall@200tok": curve[:, list(budgets).index(200)]}, curve, run, chunks, facts)
+    facts = {
+        "chunks": len(chunks),
+        "mean_tokens": tokens,
+        "index_bytes": len(chunks) * 1536,
+        "truncated_chunks": len(chunks) // 9 if size > 300 else 0,
+        "gold_past_window": 0.012 if size > 300 else 0.0,
+    }
+    return SystemResult(
+        name,
+        config,
+        {
+            "recall@5": found[:, min(4, last)],
+            "mrr": mrr,
+            "evidence_recall@200tok": curve[:, list(budgets).index(200)],
+        },
+        curve,
+        run,
+        chunks,
+        facts,
+    )
 
 # %% ../../nbs/09_bench/03_results.ipynb #bf02f577
 def toy_results(
-    documents: int = 6,   # up to 16, of 7 questions each
+    documents: int = 6,  # up to 16, of 7 questions each
     sizes: tuple[int, ...] = (160, 320),  # characters of a chunk; 7 systems for each
-    rounds: int = 5,      # of latencies
+    rounds: int = 5,  # of latencies
     seed: int = 0,
 ) -> Results:
     "Made-up results of seven systems for each chunk size, for documentation and tests."
@@ -238,16 +401,34 @@ def toy_results(
     budgets, systems, latency = [50, 100, 200, 400, 800], [], {}
     rng = np.random.default_rng(seed)
     dense = {"minilm": "SentenceTransformerEmbedder('all-MiniLM-L6-v2')", "lsa": "LSAEmbedder(dim=128)"}
-    plan = [("bm25", "Lexical(FTS5())", 5.2, .6)]
-    for e, (skill, ms) in zip(dense, ((5., 11.), (3.4, 1.4))):
+    plan = [("bm25", "Lexical(FTS5())", 5.2, 0.6)]
+    for e, (skill, ms) in zip(dense, ((5.0, 11.0), (3.4, 1.4))):
         d = f"Dense({dense[e]}, FaissFlat())"
-        plan += [(e, d, skill, ms), *((f"{e}+bm25 {f.split('(')[0].lower()}", f"Hybrid({d}, Lexical(FTS5()), fuse={f})", skill + up, ms + .8)
-                                      for f, up in (("RRF(k=60)", 1.), ("MinMax(dense=0.5)", 1.6)))]
+        plan += [
+            (e, d, skill, ms),
+            *(
+                (
+                    f"{e}+bm25 {f.split('(')[0].lower()}",
+                    f"Hybrid({d}, Lexical(FTS5()), fuse={f})",
+                    skill + up,
+                    ms + 0.8,
+                )
+                for f, up in (("RRF(k=60)", 1.0), ("MinMax(dense=0.5)", 1.6))
+            ),
+        ]
     for size in sizes:
         for label, code, skill, ms in plan:
             config = f"System(chunk=CharacterChunker({size}, 0), retrieve={code})"
-            systems.append(_toy_system(f"char{size} {label}", config, corpus, gold, size, skill, budgets, seed=seed))
-            latency[systems[-1].name] = ms * rng.lognormal(0, .25, size=(rounds, len(gold)))
-    manifest = {"corpus": {"fingerprint": corpus.fingerprint}, "gold": {"fingerprint": gold.fingerprint}, "versions": {"numpy": np.__version__},
-                "settings": {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": budgets, "seed": seed}}
-    return Results(corpus, gold, systems, ("recall@5", "mrr", "evidence_recall@200tok"), budgets, latency, manifest)
+            systems.append(
+                _toy_system(f"char{size} {label}", config, corpus, gold, size, skill, budgets, seed=seed)
+            )
+            latency[systems[-1].name] = ms * rng.lognormal(0, 0.25, size=(rounds, len(gold)))
+    manifest = {
+        "corpus": {"fingerprint": corpus.fingerprint},
+        "gold": {"fingerprint": gold.fingerprint},
+        "versions": {"numpy": np.__version__},
+        "settings": {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": budgets, "seed": seed},
+    }
+    return Results(
+        corpus, gold, systems, ("recall@5", "mrr", "evidence_recall@200tok"), budgets, latency, manifest
+    )

@@ -33,9 +33,12 @@ __all__ = ['SCHEMA', 'NAME', 'save', 'AbsentDocument', 'AbsentCorpus', 'load']
 # %% ../../nbs/09_bench/03d_results_file.ipynb #a358656c
 SCHEMA, NAME = 1, "ragbench results"
 
+
 class _Parts:
     "The parts of a file by name, arrays that are equal kept once."
-    def __init__(self): self.data: dict[str, bytes] = {}
+
+    def __init__(self):
+        self.data: dict[str, bytes] = {}
 
     def array(self, value: np.ndarray) -> str:
         "The name of the part that holds an array."
@@ -47,26 +50,39 @@ class _Parts:
 
     def json(self, name: str, value: Any) -> None:
         "A part of JSON."
-        self.data[name] = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        self.data[name] = json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
 
     def zipped(self) -> bytes:
         "All parts as a ZIP; the same parts are the same bytes."
         out = io.BytesIO()
         with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as z:
-            for name, data in self.data.items(): z.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+            for name, data in self.data.items():
+                z.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
         return out.getvalue()
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #07452e52
 def _narrow(a: np.ndarray) -> np.ndarray:
     "Integers in the smallest type that holds them all."
-    if not len(a.ravel()): return a.astype(np.int8)
-    return next(a.astype(t) for t in (np.int8, np.int16, np.int32, np.int64) if np.iinfo(t).min <= a.min() and a.max() <= np.iinfo(t).max)
+    if not len(a.ravel()):
+        return a.astype(np.int8)
+    return next(
+        a.astype(t)
+        for t in (np.int8, np.int16, np.int32, np.int64)
+        if np.iinfo(t).min <= a.min() and a.max() <= np.iinfo(t).max
+    )
+
 
 def _run_parts(run: Run, parts: _Parts) -> dict[str, Any]:
     "A run over the queries of the gold; scores whose values float32 holds lose nothing in it."
     scores = np.where(np.isfinite(run.scores), run.scores, 0.0)
     short = scores.astype(np.float32)
-    return {"rows": parts.array(_narrow(run.rows)), "scores": parts.array(short if (short.astype(np.float64) == scores).all() else scores)}
+    return {
+        "rows": parts.array(_narrow(run.rows)),
+        "scores": parts.array(short if (short.astype(np.float64) == scores).all() else scores),
+    }
+
 
 def _chunk_parts(chunks: Chunks, parts: _Parts) -> dict[str, Any]:
     "A chunk table: starts as they are, ends as lengths."
@@ -75,89 +91,212 @@ def _chunk_parts(chunks: Chunks, parts: _Parts) -> dict[str, Any]:
     if chunks.section is not None:
         names = list(dict.fromkeys(chunks.section))
         row = {n: i for i, n in enumerate(names)}
-        section = {"names": names, "rows": parts.array(_narrow(np.array([row[s] for s in chunks.section], np.int64)))}
-    return {"counts": parts.array(_narrow(lengths)), "start": parts.array(_narrow(chunks.start)), "length": parts.array(_narrow(chunks.end - chunks.start)), "made_by": chunks.made_by, "section": section}
+        section = {
+            "names": names,
+            "rows": parts.array(_narrow(np.array([row[s] for s in chunks.section], np.int64))),
+        }
+    return {
+        "counts": parts.array(_narrow(lengths)),
+        "start": parts.array(_narrow(chunks.start)),
+        "length": parts.array(_narrow(chunks.end - chunks.start)),
+        "made_by": chunks.made_by,
+        "section": section,
+    }
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #881f003d
 _STRUCTURE = {"pages": Page, "headings": Heading, "fields": Field, "turns": Turn}
 
+
 def _document_part(doc: Document, text: bool) -> dict[str, Any]:
     "A document as JSON."
-    about = {"id": doc.id, "length": len(doc), "text_hash": doc.text_hash, "format": doc.format, "pages": [list(p) for p in doc.pages]}
-    if not text: return about
-    return about | {"text": doc.text, "metadata": json.loads(json.dumps(dict(doc.metadata), default=str)), "source": doc.source, **{k: [list(v) for v in getattr(doc, k)] for k in ("headings", "fields", "turns")}}
+    about = {
+        "id": doc.id,
+        "length": len(doc),
+        "text_hash": doc.text_hash,
+        "format": doc.format,
+        "pages": [list(p) for p in doc.pages],
+    }
+    if not text:
+        return about
+    return about | {
+        "text": doc.text,
+        "metadata": json.loads(json.dumps(dict(doc.metadata), default=str)),
+        "source": doc.source,
+        **{k: [list(v) for v in getattr(doc, k)] for k in ("headings", "fields", "turns")},
+    }
+
 
 def _corpus_part(corpus: Corpus, text: bool) -> dict[str, Any]:
     "A corpus as JSON; its fingerprint is kept beside, so that other texts are noticed."
-    return {"fingerprint": corpus.fingerprint, "texts": text, "words": corpus.words, "documents": [_document_part(d, text) for d in corpus], "errors": [list(e) for e in corpus.errors], "doubts": [i for i, e in enumerate(corpus.errors) if isinstance(e, Doubt)]}
+    return {
+        "fingerprint": corpus.fingerprint,
+        "texts": text,
+        "words": corpus.words,
+        "documents": [_document_part(d, text) for d in corpus],
+        "errors": [list(e) for e in corpus.errors],
+        "doubts": [i for i, e in enumerate(corpus.errors) if isinstance(e, Doubt)],
+    }
+
 
 def _gold_part(gold: Gold, text: bool) -> dict[str, Any]:
     "A gold standard as JSON, every field of it; without texts, what quotes the documents is left out."
     kept = [k for k in gold.__dataclass_fields__ if text or k not in ("anchors", "inexact")]
-    return {k: [list(v) if isinstance(v, tuple) else v for v in x] if isinstance(x := getattr(gold, k), tuple) else x for k in kept}
+    return {
+        k: (
+            [list(v) if isinstance(v, tuple) else v for v in x]
+            if isinstance(x := getattr(gold, k), tuple)
+            else x
+        )
+        for k in kept
+    }
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #59eec64b
 def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> dict[str, Any]:
     "One system as JSON that names its arrays."
-    stages = lambda given: [{"name": g.name, "chunks": table[id(g.chunks)], "run": _run_parts(g.run, parts)} for g in given]
-    return {"name": s.name, "config": s.config, "scores": {m: parts.array(x) for m, x in s.scores.items()}, "curve": parts.array(s.curve), "run": _run_parts(s.run, parts),
-            "chunks": table[id(s.chunks)], "facts": {k: float(v) for k, v in s.facts.items()}, "stages": stages(s.stages), "parts": stages(s.parts)}
+
+    def stages(given):
+        return [
+            {"name": g.name, "chunks": table[id(g.chunks)], "run": _run_parts(g.run, parts)} for g in given
+        ]
+
+    return {
+        "name": s.name,
+        "config": s.config,
+        "scores": {m: parts.array(x) for m, x in s.scores.items()},
+        "curve": parts.array(s.curve),
+        "run": _run_parts(s.run, parts),
+        "chunks": table[id(s.chunks)],
+        "facts": {k: float(v) for k, v in s.facts.items()},
+        "stages": stages(s.stages),
+        "parts": stages(s.parts),
+    }
+
 
 def save(
     results: Results,
-    path: str | Path,      # such as "results.zip"
-    corpus: bool = True,   # False: without the texts of the documents
+    path: str | Path,  # such as "results.zip"
+    corpus: bool = True,  # False: without the texts of the documents
 ) -> Path:
-    "Write results as one file, whole or not at all; raises `DataError` for a path that is none and for a manifest that is not JSON."
-    if not isinstance(path, (str, Path)): raise DataError(f"the path is {path!r:.60}", "Results.save", "Give the name of a file, such as results.zip")
+    """Write results as one file, whole or not at all; raises `DataError` for a path that is none and for a
+    manifest that is not JSON."""
+    if not isinstance(path, (str, Path)):
+        raise DataError(
+            f"the path is {path!r:.60}", "Results.save", "Give the name of a file, such as results.zip"
+        )
     yes_or_no("corpus", corpus, "Results.save")
-    if corpus and not results.texts: raise DataError("the texts are not there: these results were loaded without them", "Results.save", "Write save(path, corpus=False), or load them with their corpus")
+    if corpus and not results.texts:
+        raise DataError(
+            "the texts are not there: these results were loaded without them",
+            "Results.save",
+            "Write save(path, corpus=False), or load them with their corpus",
+        )
     parts, tables, table = _Parts(), [], {}
-    for c in {id(c): c for s in results.systems for c in (s.chunks, *(g.chunks for g in (*s.stages, *s.parts)))}.values():
+    for c in {
+        id(c): c for s in results.systems for c in (s.chunks, *(g.chunks for g in (*s.stages, *s.parts)))
+    }.values():
         part = _chunk_parts(c, parts)
-        if part not in tables: tables.append(part)
+        if part not in tables:
+            tables.append(part)
         table[id(c)] = tables.index(part)
     for m in results.metrics:
-        if "@" in m and (k := m.rsplit("@", 1)[1]).isdigit(): results.handed(int(k))         # counted now, while the texts are there
+        if "@" in m and (k := m.rsplit("@", 1)[1]).isdigit():
+            results.handed(int(k))  # counted now, while the texts are there
     systems = [_system_part(s, parts, table) for s in results.systems]
-    timing = {"latency_ms": {n: parts.array(np.asarray(v)) for n, v in results.latency_ms.items()}, "step_ms": {n: {k: parts.array(np.asarray(v)) for k, v in steps.items()} for n, steps in results.step_ms.items()}}
+    timing = {
+        "latency_ms": {n: parts.array(np.asarray(v)) for n, v in results.latency_ms.items()},
+        "step_ms": {
+            n: {k: parts.array(np.asarray(v)) for k, v in steps.items()}
+            for n, steps in results.step_ms.items()
+        },
+    }
     manifest = dict(results.manifest) | ({"own_code": own} if (own := own_code(results)) else {})
     try:
-        parts.json("results.json", {"metrics": list(results.metrics), "curve_budgets": list(results.curve_budgets), "systems": systems, "chunks": tables, "manifest": manifest,
-                                    "handed": {k: [None if x != x else float(x) for x in v] for k, v in results._handed.items()}, **timing})
-    except (TypeError, ValueError) as e: raise DataError(f"the manifest holds something that is not JSON: {e}", "Results.save", "Put only text, finite numbers, lists and mappings into it") from e
+        parts.json(
+            "results.json",
+            {
+                "metrics": list(results.metrics),
+                "curve_budgets": list(results.curve_budgets),
+                "systems": systems,
+                "chunks": tables,
+                "manifest": manifest,
+                "handed": {k: [None if x != x else float(x) for x in v] for k, v in results._handed.items()},
+                **timing,
+            },
+        )
+    except (TypeError, ValueError) as e:
+        raise DataError(
+            f"the manifest holds something that is not JSON: {e}",
+            "Results.save",
+            "Put only text, finite numbers, lists and mappings into it",
+        ) from e
     parts.json("gold.json", _gold_part(results.gold, corpus))
     parts.json("corpus.json", _corpus_part(results.corpus, corpus))
     return write_atomic(path, _about(parts).zipped())
 
+
 def _about(parts: _Parts) -> _Parts:
     "The parts with a first one that says what they are."
     out = _Parts()
-    out.json("about.json", {"what": NAME, "schema": SCHEMA, "versions": versions(), "sha256": {n: hashlib.sha256(d).hexdigest() for n, d in sorted(parts.data.items())}})
+    out.json(
+        "about.json",
+        {
+            "what": NAME,
+            "schema": SCHEMA,
+            "versions": versions(),
+            "sha256": {n: hashlib.sha256(d).hexdigest() for n, d in sorted(parts.data.items())},
+        },
+    )
     out.data |= dict(sorted(parts.data.items()))
     return out
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #bc12178f
 class AbsentDocument(Document):
-    "A document of which only id, hash, length and pages are known; asked for its text, it raises `DataError`."
+    """A document of which only id, hash, length and pages are known; asked for its text, it raises
+    `DataError`."""
+
     def __init__(self, about: Mapping[str, Any]):
-        fields = {"id": about["id"], "pages": tuple(Page(*p) for p in about["pages"]), "headings": (), "fields": (), "turns": (), "metadata": {}, "format": about["format"], "source": None}
-        for k, v in fields.items(): object.__setattr__(self, k, v)
+        fields = {
+            "id": about["id"],
+            "pages": tuple(Page(*p) for p in about["pages"]),
+            "headings": (),
+            "fields": (),
+            "turns": (),
+            "metadata": {},
+            "format": about["format"],
+            "source": None,
+        }
+        for k, v in fields.items():
+            object.__setattr__(self, k, v)
         self.__dict__.update(text_hash=about["text_hash"], _length=about["length"])
 
     @property
-    def text(self) -> str: raise DataError("the text was not saved with these results", self.id, "Load them with their corpus: Results.load(path, corpus=load_corpus(…))")
-    def __len__(self) -> int: return self.__dict__["_length"]
-    def __hash__(self) -> int: return hash((self.id, self.text_hash))
-    def __repr__(self) -> str: return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
+    def text(self) -> str:
+        raise DataError(
+            "the text was not saved with these results",
+            self.id,
+            "Load them with their corpus: Results.load(path, corpus=load_corpus(…))",
+        )
+
+    def __len__(self) -> int:
+        return self.__dict__["_length"]
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.text_hash))
+
+    def __repr__(self) -> str:
+        return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
+
 
 def _errors_of(part: Mapping[str, Any]) -> list[Refusal]:
     "What was refused, and what is in doubt."
     return [(Doubt if i in part.get("doubts", ()) else Refusal)(*e) for i, e in enumerate(part["errors"])]
 
+
 class AbsentCorpus(Corpus):
     "A corpus without its texts."
+
     absent = True
+
     def __init__(self, part: Mapping[str, Any]):
         super().__init__([AbsentDocument(d) for d in part["documents"]], _errors_of(part))
         self.__dict__.update(fingerprint=part["fingerprint"], words=part["words"], duplicates=())
@@ -166,77 +305,195 @@ class AbsentCorpus(Corpus):
 def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
     "The corpus of the file, or the one that was given if it is the same."
     if given is not None:
-        if not isinstance(given, Corpus): raise DataError(f"the corpus is a {type(given).__name__}", "Results.load", "Give a Corpus, such as load_corpus returns")
-        if given.fingerprint != part["fingerprint"]: raise DataError("the corpus is another one than these results were measured on", where, f"Its fingerprint is {given.fingerprint[:12]}…, and should be {part['fingerprint'][:12]}…")
+        if not isinstance(given, Corpus):
+            raise DataError(
+                f"the corpus is a {type(given).__name__}",
+                "Results.load",
+                "Give a Corpus, such as load_corpus returns",
+            )
+        if given.fingerprint != part["fingerprint"]:
+            raise DataError(
+                "the corpus is another one than these results were measured on",
+                where,
+                f"Its fingerprint is {given.fingerprint[:12]}…, and should be {part['fingerprint'][:12]}…",
+            )
         return given
-    if not part["texts"]: return AbsentCorpus(part)
-    kinds = lambda d: {k: tuple(kind(*v) for v in d[k]) for k, kind in _STRUCTURE.items()}
-    corpus = Corpus([Document(d["id"], d["text"], metadata=d["metadata"], format=d["format"], source=d["source"], **kinds(d)) for d in part["documents"]], _errors_of(part))
+    if not part["texts"]:
+        return AbsentCorpus(part)
+
+    def kinds(d):
+        return {k: tuple(kind(*v) for v in d[k]) for k, kind in _STRUCTURE.items()}
+
+    corpus = Corpus(
+        [
+            Document(
+                d["id"], d["text"], metadata=d["metadata"], format=d["format"], source=d["source"], **kinds(d)
+            )
+            for d in part["documents"]
+        ],
+        _errors_of(part),
+    )
     for d, about in zip(corpus, part["documents"]):
-        if d.text_hash != about["text_hash"]: raise DataError("the text does not match its hash", f"{where}, {d.id}", "The file was changed: get it again")
-    corpus.__dict__["fingerprint"] = part["fingerprint"]        # metadata that JSON does not hold as they were (dates, tuples) keep their name
+        if d.text_hash != about["text_hash"]:
+            raise DataError(
+                "the text does not match its hash", f"{where}, {d.id}", "The file was changed: get it again"
+            )
+    corpus.__dict__["fingerprint"] = part[
+        "fingerprint"
+    ]  # metadata that JSON does not hold as they were (dates, tuples) keep their name
     return corpus
+
 
 def _read_gold(part: Mapping[str, Any]) -> Gold:
     "The gold of the file."
-    rows = lambda x: tuple(tuple(v) if isinstance(v, list) else v for v in x) if isinstance(x, list) else x
+
+    def rows(x):
+        return tuple(tuple(v) if isinstance(v, list) else v for v in x) if isinstance(x, list) else x
+
     queries = tuple(Query(q[0], q[1], tuple(q[2]), *q[3:]) for q in part["query_list"])
-    rest = {k: rows(v) for k, v in part.items() if k not in ("query_list", "evidence_list") and k in Gold.__dataclass_fields__}
+    rest = {
+        k: rows(v)
+        for k, v in part.items()
+        if k not in ("query_list", "evidence_list") and k in Gold.__dataclass_fields__
+    }
     return Gold(queries, tuple(Evidence(*e) for e in part["evidence_list"]), **rest)
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #1fe8f4b8
 class _Reader:
     "The parts of an open file, each checked against its hash."
-    def __init__(self, data: Mapping[str, bytes], where: str): self.data, self.where = data, where
-    def json(self, name: str) -> Any: return json.loads(self.data[name])
-    def array(self, name: str) -> np.ndarray: return np.lib.format.read_array(io.BytesIO(self.data[name]), allow_pickle=False)
+
+    def __init__(self, data: Mapping[str, bytes], where: str):
+        self.data, self.where = data, where
+
+    def json(self, name: str) -> Any:
+        return json.loads(self.data[name])
+
+    def array(self, name: str) -> np.ndarray:
+        return np.lib.format.read_array(io.BytesIO(self.data[name]), allow_pickle=False)
 
     def run(self, part: Mapping[str, str], gold: Gold) -> Run:
         "A run over the queries of the gold."
-        rows, scores = self.array(part["rows"]).astype(np.int64), self.array(part["scores"]).astype(np.float64)
+        rows, scores = (
+            self.array(part["rows"]).astype(np.int64),
+            self.array(part["scores"]).astype(np.float64),
+        )
         return Run(tuple(q.query_id for q in gold.query_list), rows, np.where(rows == -1, -np.inf, scores))
 
     def chunks(self, part: Mapping[str, Any], corpus: Corpus) -> Chunks:
         "A chunk table over the corpus."
         start = self.array(part["start"]).astype(np.int64)
-        section = part["section"] and [part["section"]["names"][i] for i in self.array(part["section"]["rows"]).tolist()]
-        return Chunks(corpus, np.repeat(np.arange(len(corpus)), self.array(part["counts"])), start, start + self.array(part["length"]), part["made_by"], section)
+        section = part["section"] and [
+            part["section"]["names"][i] for i in self.array(part["section"]["rows"]).tolist()
+        ]
+        return Chunks(
+            corpus,
+            np.repeat(np.arange(len(corpus)), self.array(part["counts"])),
+            start,
+            start + self.array(part["length"]),
+            part["made_by"],
+            section,
+        )
 
     def system(self, part: Mapping[str, Any], gold: Gold, tables: list[Chunks]) -> SystemResult:
         "One system; the object that made it is not in a file."
-        stages = lambda given: tuple(Stage(g["name"], tables[g["chunks"]], self.run(g["run"], gold)) for g in given)
-        return SystemResult(part["name"], part["config"], {m: self.array(a) for m, a in part["scores"].items()}, self.array(part["curve"]), self.run(part["run"], gold), tables[part["chunks"]],
-                            part["facts"], None, stages(part["stages"]), stages(part["parts"]))
+
+        def stages(given):
+            return tuple(Stage(g["name"], tables[g["chunks"]], self.run(g["run"], gold)) for g in given)
+
+        return SystemResult(
+            part["name"],
+            part["config"],
+            {m: self.array(a) for m, a in part["scores"].items()},
+            self.array(part["curve"]),
+            self.run(part["run"], gold),
+            tables[part["chunks"]],
+            part["facts"],
+            None,
+            stages(part["stages"]),
+            stages(part["parts"]),
+        )
+
 
 def load(
     path: str | Path,
-    corpus: Corpus | None = None,   # where the file was written without texts, or to share the corpus that is there already
+    corpus: (
+        Corpus | None
+    ) = None,  # where the file was written without texts, or to share the corpus that is there already
 ) -> Results:
     "Results from a file; raises `DataError` for one that is damaged, of another kind, or of a newer version."
     read = _opened(path)
     try:
         found = read.json("results.json")
-        gold, there = _read_gold(read.json("gold.json")), _read_corpus(read.json("corpus.json"), corpus, read.where)
+        gold, there = (
+            _read_gold(read.json("gold.json")),
+            _read_corpus(read.json("corpus.json"), corpus, read.where),
+        )
         tables = [read.chunks(c, there) for c in found["chunks"]]
-        results = Results(there, gold, [read.system(s, gold, tables) for s in found["systems"]], found["metrics"], found["curve_budgets"], {n: read.array(a) for n, a in found["latency_ms"].items()},
-                          found["manifest"], {n: {k: read.array(a) for k, a in steps.items()} for n, steps in found["step_ms"].items()})
-    except RagbenchError: raise
-    except (KeyError, ValueError, TypeError, IndexError) as e: raise DataError(f"a part is missing or not what it should be ({type(e).__name__}: {e})", read.where, "Get the file again, or make it again with results.save") from e
-    results._handed.update({int(k): np.array([np.nan if x is None else x for x in v]) for k, v in found["handed"].items()})
+        results = Results(
+            there,
+            gold,
+            [read.system(s, gold, tables) for s in found["systems"]],
+            found["metrics"],
+            found["curve_budgets"],
+            {n: read.array(a) for n, a in found["latency_ms"].items()},
+            found["manifest"],
+            {n: {k: read.array(a) for k, a in steps.items()} for n, steps in found["step_ms"].items()},
+        )
+    except RagbenchError:
+        raise
+    except (KeyError, ValueError, TypeError, IndexError) as e:
+        raise DataError(
+            f"a part is missing or not what it should be ({type(e).__name__}: {e})",
+            read.where,
+            "Get the file again, or make it again with results.save",
+        ) from e
+    results._handed.update(
+        {int(k): np.array([np.nan if x is None else x for x in v]) for k, v in found["handed"].items()}
+    )
     return results
 
 # %% ../../nbs/09_bench/03d_results_file.ipynb #9346b042
 def _opened(path: str | Path) -> _Reader:
     "The parts of a file, all of them checked."
-    if not isinstance(path, (str, Path)): raise DataError(f"the path is {path!r:.60}", "Results.load", "Give the name of a file that results.save wrote")
+    if not isinstance(path, (str, Path)):
+        raise DataError(
+            f"the path is {path!r:.60}", "Results.load", "Give the name of a file that results.save wrote"
+        )
     where = str(path)
     try:
-        with zipfile.ZipFile(path) as z: data = {i.filename: z.read(i) for i in z.infolist()}
+        with zipfile.ZipFile(path) as z:
+            data = {i.filename: z.read(i) for i in z.infolist()}
         about = json.loads(data["about.json"])
-    except FileNotFoundError as e: raise DataError("there is no such file", where, "Write it with results.save(path)") from e
-    except (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError, zipfile.zlib.error) as e: raise DataError(f"it is damaged, or no file of results ({e})", where, "Get the file again, or make it again with results.save") from e
-    if not isinstance(about, dict) or about.get("what") != NAME: raise DataError("it is a file of something else", where, "Give a file that results.save wrote")
-    if about.get("schema") != SCHEMA: raise DataError(f"its layout has version {about.get('schema')!r}, and this ragbench reads {SCHEMA}", where, f"Read it with ragbench {about.get('versions', {}).get('ragbench', 'of a later version')}")
+    except FileNotFoundError as e:
+        raise DataError("there is no such file", where, "Write it with results.save(path)") from e
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+        zipfile.zlib.error,
+    ) as e:
+        raise DataError(
+            f"it is damaged, or no file of results ({e})",
+            where,
+            "Get the file again, or make it again with results.save",
+        ) from e
+    if not isinstance(about, dict) or about.get("what") != NAME:
+        raise DataError("it is a file of something else", where, "Give a file that results.save wrote")
+    if about.get("schema") != SCHEMA:
+        raise DataError(
+            f"its layout has version {about.get('schema')!r}, and this ragbench reads {SCHEMA}",
+            where,
+            f"Read it with ragbench {about.get('versions', {}).get('ragbench', 'of a later version')}",
+        )
     bad = [n for n, h in about["sha256"].items() if n not in data or hashlib.sha256(data[n]).hexdigest() != h]
-    if bad: raise DataError(f"{len(bad)} parts are damaged or missing, first {bad[0]}", where, "Get the file again, or make it again with results.save")
+    if bad:
+        raise DataError(
+            f"{len(bad)} parts are damaged or missing, first {bad[0]}",
+            where,
+            "Get the file again, or make it again with results.save",
+        )
     return _Reader(data, where)

@@ -50,44 +50,72 @@ __all__ = ['Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'alone
 @dataclass
 class Steps:
     "Carries out a plan step by step, through the store."
+
     plan: Plan
     store: Store
     context: Context
     bar: Any
-    spared: float = 0.0      # seconds that what was found took when it was made
+    spared: float = 0.0  # seconds that what was found took when it was made
 
     def make(self, kind: str, what: str, recipe: Mapping[str, Any], build) -> Artifact:
         "One step; the bar says what is being done."
         self.bar.set_postfix_str(what[:60])
         made = []
         a = self.store.make(kind, recipe, lambda: made.append(build()) or made[0])
-        if not made: self.spared += a.manifest.get("seconds", 0.0)
+        if not made:
+            self.spared += a.manifest.get("seconds", 0.0)
         return a
 
     @property
-    def texts(self) -> list[str]: return [q.text for q in self.plan.gold.query_list]
+    def texts(self) -> list[str]:
+        return [q.text for q in self.plan.gold.query_list]
 
     def chunks(self, chunker: Any) -> Chunks:
         "The corpus cut by a chunker."
         self.bar.set_postfix_str(repr(chunker)[:60])
         return self.context.chunks(chunker, self.plan.corpus)
 
-    def run(self, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str] | None = None, role: str = "query") -> Artifact:
+    def run(
+        self,
+        retriever: Any,
+        chunks: Chunks,
+        depth: int,
+        texts: Sequence[str] | None = None,
+        role: str = "query",
+    ) -> Artifact:
         "The ranking of every question by a retriever; `texts` are what the questions were rewritten into."
         texts = self.texts if texts is None else list(texts)
-        recipe = {"chunks": chunks, "retriever": retriever, "queries": texts, "depth": depth, "code": [code_hash(search_fair), code_hash(rank)],
-                  **libraries("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")}
-        if role != "query": recipe["role"] = role
-        if any(d.header is not None for d in dense_parts(retriever)): recipe["code"].append(code_hash(headed))
-        return self.make("run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth, texts, role))
+        recipe = {
+            "chunks": chunks,
+            "retriever": retriever,
+            "queries": texts,
+            "depth": depth,
+            "code": [code_hash(search_fair), code_hash(rank)],
+            **libraries("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite"),
+        }
+        if role != "query":
+            recipe["role"] = role
+        if any(d.header is not None for d in dense_parts(retriever)):
+            recipe["code"].append(code_hash(headed))
+        return self.make(
+            "run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth, texts, role)
+        )
 
 # %% ../../nbs/09_bench/06_runner.ipynb #59fa8513
-def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str], role: str = "query") -> dict[str, Any]:
+def ranked(
+    steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str], role: str = "query"
+) -> dict[str, Any]:
     "Rows and scores of every question, and the bytes of the index."
     if isinstance(retriever, Hybrid):
         parts = [steps.run(r, chunks, retriever.depth, texts, role) for r in retriever.retrievers]
-        scores, rows = fuse_runs(retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth)
-        return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": sum(p.value("nbytes") for p in parts)}
+        scores, rows = fuse_runs(
+            retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth
+        )
+        return {
+            "rows": Packed(rows),
+            "scores": Packed(scores),
+            "nbytes": sum(p.value("nbytes") for p in parts),
+        }
     ranker = steps.context.ranker(retriever, chunks)
     scores, rows = ask(ranker, texts, depth, steps.context, role=role, size=len(chunks))
     return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": int(ranker.nbytes)}
@@ -95,131 +123,291 @@ def ranked(steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequ
 # %% ../../nbs/09_bench/06_runner.ipynb #eadb0ab2
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    "What one system hands over for every question: rows and scores `(q, depth)`, the table that the rows are of, and the bytes of its index."
+    """What one system hands over for every question: rows and scores `(q, depth)`, the table that the rows
+    are of, and the bytes of its index."""
+
     rows: np.ndarray
     scores: np.ndarray
     chunks: Chunks
     nbytes: int
-    trail: tuple[tuple[str, np.ndarray, np.ndarray], ...] = ()   # (step, scores, rows) before the passages were widened
+    trail: tuple[
+        tuple[str, np.ndarray, np.ndarray], ...
+    ] = ()  # (step, scores, rows) before the passages were widened
+
 
 def outcome(steps: Steps, system: System, chunks: Chunks) -> Outcome:
     "Retrieval and every step after it, each found in the store or made."
     depth, texts, nbytes = steps.plan.settings.depth, steps.texts, 0
     if not system.staged:
         a = steps.run(system.retriever, chunks, depth)
-        return Outcome(a.array("rows"), a.array("scores"), chunks, a.value("nbytes"), (("fusion", a.array("scores"), a.array("rows")),))
+        return Outcome(
+            a.array("rows"),
+            a.array("scores"),
+            chunks,
+            a.value("nbytes"),
+            (("fusion", a.array("scores"), a.array("rows")),),
+        )
+
     def retrieve(asked, role):
         nonlocal nbytes
         a = steps.run(system.retriever, chunks, system.candidates, asked, role)
         nbytes = a.value("nbytes")
         return a.array("scores"), a.array("rows")
+
     made = rewrite_all(system, texts, steps.context) if system.query is not None else []
     found = searched(system, texts, chunks.text_hashes, system.candidates, made, retrieve)
     trail = [("fusion", *found)]
     for stage in steps_of(system, chunks, steps.context):
-        a = steps.make(stage.name, repr(stage), after(steps, found, chunks, stage.recipe), lambda s=stage, given=found: dict(zip(("scores", "rows"), map(Packed, s.apply(texts, *given)))))
+        a = steps.make(
+            stage.name,
+            repr(stage),
+            after(steps, found, chunks, stage.recipe),
+            lambda s=stage, given=found: dict(zip(("scores", "rows"), map(Packed, s.apply(texts, *given)))),
+        )
         given, found = found, (a.array("scores"), a.array("rows"))
-        if stage.name == "min_score": say_if_empty(system.min_score, given, found)
+        if stage.name == "min_score":
+            say_if_empty(system.min_score, given, found)
         trail = [trail[0], ("rerank", *found)]
     scores, rows = found
-    if system.expand is None: return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
+    if system.expand is None:
+        return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
+
     def grow():
         e = expanded(system.expand, chunks, scores, rows, depth)
-        return {"doc_row": e.chunks.doc_row, "start": e.chunks.start, "end": e.chunks.end, "section": e.chunks.section, "scores": Packed(e.scores), "rows": Packed(e.rows), "origin": Packed(e.origin)}
-    a = steps.make("expand", repr(system.expand), after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}), grow)
-    table = Chunks(chunks.corpus, a.array("doc_row"), a.array("start"), a.array("end"), f"{chunks.made_by} grown by {system.expand!r}", a.value("section"))
+        return {
+            "doc_row": e.chunks.doc_row,
+            "start": e.chunks.start,
+            "end": e.chunks.end,
+            "section": e.chunks.section,
+            "scores": Packed(e.scores),
+            "rows": Packed(e.rows),
+            "origin": Packed(e.origin),
+        }
+
+    a = steps.make(
+        "expand",
+        repr(system.expand),
+        after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}),
+        grow,
+    )
+    table = Chunks(
+        chunks.corpus,
+        a.array("doc_row"),
+        a.array("start"),
+        a.array("end"),
+        f"{chunks.made_by} grown by {system.expand!r}",
+        a.value("section"),
+    )
     return Outcome(a.array("rows"), a.array("scores"), table, nbytes, tuple(trail))
 
-def after(steps: Steps, found: tuple[np.ndarray, np.ndarray], chunks: Chunks, recipe: Mapping[str, Any]) -> dict[str, Any]:
+
+def after(
+    steps: Steps, found: tuple[np.ndarray, np.ndarray], chunks: Chunks, recipe: Mapping[str, Any]
+) -> dict[str, Any]:
     "The recipe of a step that is given these candidates."
-    return {**recipe, "chunks": chunks, "queries": steps.texts, "scores": found[0], "rows": found[1], **libraries("numpy", "torch", "transformers", "sentence-transformers")}
+    return {
+        **recipe,
+        "chunks": chunks,
+        "queries": steps.texts,
+        "scores": found[0],
+        "rows": found[1],
+        **libraries("numpy", "torch", "transformers", "sentence-transformers"),
+    }
 
 # %% ../../nbs/09_bench/06_runner.ipynb #7823a583
 def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tuple[Stage, ...]:
     "The rankings on the way through a system, in the order in which they happen."
     ids, retriever = tuple(q.query_id for q in steps.plan.gold.query_list), system.retriever
-    depth = retriever.depth if isinstance(retriever, Hybrid) else system.candidates if system.staged else steps.plan.settings.depth
-    first = next(iter(dense_parts(retriever)), retriever.retrievers[0] if isinstance(retriever, Hybrid) else retriever)
+    depth = (
+        retriever.depth
+        if isinstance(retriever, Hybrid)
+        else system.candidates
+        if system.staged
+        else steps.plan.settings.depth
+    )
+    first = next(
+        iter(dense_parts(retriever)), retriever.retrievers[0] if isinstance(retriever, Hybrid) else retriever
+    )
+
     def searched_by(r: Any) -> Run:
         a = steps.run(r, chunks, depth)
         return Run(ids, a.array("rows"), a.array("scores"))
+
     near = isinstance(first, Dense) and not getattr(first.index, "exact", False)
-    out = [Stage("exact search", chunks, searched_by(dataclasses.replace(first, index=FaissFlat(getattr(first.index, "metric", "cosine"))) if near else first))]
-    if near: out.append(Stage("approximate index", chunks, searched_by(first)))
+    out = [
+        Stage(
+            "exact search",
+            chunks,
+            searched_by(
+                dataclasses.replace(first, index=FaissFlat(getattr(first.index, "metric", "cosine")))
+                if near
+                else first
+            ),
+        )
+    ]
+    if near:
+        out.append(Stage("approximate index", chunks, searched_by(first)))
     fused = isinstance(retriever, Hybrid) or system.query is not None
-    out += [Stage(name, chunks, Run(ids, rows, scores)) for name, scores, rows in got.trail if name != "fusion" or fused]
-    return (*out, *([Stage("assembly", got.chunks, Run(ids, got.rows, got.scores))] if system.expand is not None else []))
+    out += [
+        Stage(name, chunks, Run(ids, rows, scores))
+        for name, scores, rows in got.trail
+        if name != "fusion" or fused
+    ]
+    return (
+        *out,
+        *(
+            [Stage("assembly", got.chunks, Run(ids, got.rows, got.scores))]
+            if system.expand is not None
+            else []
+        ),
+    )
 
 # %% ../../nbs/09_bench/06_runner.ipynb #6946654b
 def alone(steps: Steps, system: System, chunks: Chunks) -> tuple[Stage, ...]:
-    "The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one, and where questions are rewritten first."
+    """The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one,
+    and where questions are rewritten first."""
     retriever = system.retriever
-    if not isinstance(retriever, Hybrid) or system.query is not None: return ()
+    if not isinstance(retriever, Hybrid) or system.query is not None:
+        return ()
     ids = tuple(q.query_id for q in steps.plan.gold.query_list)
     found = [(label(r), steps.run(r, chunks, retriever.depth)) for r in retriever.retrievers]
     return tuple(Stage(name, chunks, Run(ids, a.array("rows"), a.array("scores"))) for name, a in found)
 
 # %% ../../nbs/09_bench/06_runner.ipynb #944767cb
 def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
-    "Every metric of one run for every answerable question, and its budget curve: an artifact that needs neither ranx nor an encoder a second time."
+    """Every metric of one run for every answerable question, and its budget curve: an artifact that needs
+    neither ranx nor an encoder a second time."""
     plan, s = steps.plan, steps.plan.settings
-    recipe = {"chunks": chunks, "rows": run.rows, "gold": plan.gold, "metrics": s.columns, **({"own": s.own} if s.own else {}), "curve": s.curve, "tokenizer": s.tokenizer,
-              "code": [code_hash(f) for f in (score_run, rank_metrics, evidence_at_budgets, judge)], **libraries("ranx", "tiktoken", "numpy")}
+    recipe = {
+        "chunks": chunks,
+        "rows": run.rows,
+        "gold": plan.gold,
+        "metrics": s.columns,
+        **({"own": s.own} if s.own else {}),
+        "curve": s.curve,
+        "tokenizer": s.tokenizer,
+        "code": [code_hash(f) for f in (score_run, rank_metrics, evidence_at_budgets, judge)],
+        **libraries("ranx", "tiktoken", "numpy"),
+    }
+
     def build():
-        got = score_run(plan.gold, plan.corpus, chunks, run, [s.own.get(m, m) for m in s.columns], s.budgets, s.curve, s.tokenizer)
-        return {"scores": Packed(np.stack([got["metrics"][m] for m in s.columns], axis=1)), "curve": Packed(got["curve"])}
+        got = score_run(
+            plan.gold,
+            plan.corpus,
+            chunks,
+            run,
+            [s.own.get(m, m) for m in s.columns],
+            s.budgets,
+            s.curve,
+            s.tokenizer,
+        )
+        return {
+            "scores": Packed(np.stack([got["metrics"][m] for m in s.columns], axis=1)),
+            "curve": Packed(got["curve"]),
+        }
+
     a = steps.make("scores", "scores", recipe, build)
-    return {"curve": np.array(a.array("curve")), **{m: np.array(a.array("scores")[:, i]) for i, m in enumerate(s.columns)}}
+    return {
+        "curve": np.array(a.array("curve")),
+        **{m: np.array(a.array("scores")[:, i]) for i, m in enumerate(s.columns)},
+    }
 
 # %% ../../nbs/09_bench/06_runner.ipynb #ff68fe77
 def facts_of(steps: Steps, system: System, chunks: Chunks, nbytes: int) -> dict[str, float]:
-    "Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent, recall of an approximate index."
+    """Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent,
+    recall of an approximate index."""
     counts = token_counts(steps.plan.corpus, steps.plan.settings.tokenizer)
-    out = {"chunks": len(chunks), "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))), "index_bytes": nbytes}
+    out = {
+        "chunks": len(chunks),
+        "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))),
+        "index_bytes": nbytes,
+    }
     audits = [audited(steps, d.embedder, chunks, d.header) for d in dense_parts(system.retriever)]
     out |= {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
     spent = [c for d in dense_parts(system.retriever) if (c := getattr(d.embedder, "cost", None)) is not None]
-    if spent: out["cost"] = float(sum(spent))                       # money, by this process
-    guards = [guarded(steps, d, chunks) for d in dense_parts(system.retriever) if not getattr(d.index, "exact", False)]
-    return out | ({"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]} if guards else {})
+    if spent:
+        out["cost"] = float(sum(spent))  # money, by this process
+    guards = [
+        guarded(steps, d, chunks)
+        for d in dense_parts(system.retriever)
+        if not getattr(d.index, "exact", False)
+    ]
+    return out | (
+        {"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]} if guards else {}
+    )
+
 
 def audited(steps: Steps, embedder: Any, chunks: Chunks, header: Any = None) -> dict[str, float]:
     "The truncation audit of one embedder over one chunking; a header takes its room first."
+
     def build():
         texts = headed(chunks, header)
-        before = np.array([len(t) for t in texts]) - (chunks.end - chunks.start)         # characters of the header
-        read = np.clip(steps.context.fitted(embedder, chunks.corpus).chars_read(texts) - before, 0, chunks.end - chunks.start)
+        before = np.array([len(t) for t in texts]) - (chunks.end - chunks.start)  # characters of the header
+        read = np.clip(
+            steps.context.fitted(embedder, chunks.corpus).chars_read(texts) - before,
+            0,
+            chunks.end - chunks.start,
+        )
         a = truncation(chunks, steps.plan.gold, steps.plan.corpus, chunks.start + read)
         return {"truncated_chunks": a.truncated, "gold_past_window": a.share}
-    if not hasattr(embedder, "fit") and not hasattr(embedder, "chars_read"): return {}
-    recipe = {"chunks": chunks, "gold": steps.plan.gold, "embedder": embedder, "code": code_hash(truncation)} | ({} if header is None else {"header": header})
+
+    if not hasattr(embedder, "fit") and not hasattr(embedder, "chars_read"):
+        return {}
+    recipe = {
+        "chunks": chunks,
+        "gold": steps.plan.gold,
+        "embedder": embedder,
+        "code": code_hash(truncation),
+    } | ({} if header is None else {"header": header})
     return steps.make("audit", "truncation", recipe, lambda: {"audit": build()}).value("audit")
 
 # %% ../../nbs/09_bench/06_runner.ipynb #e807dfb0
 def guarded(steps: Steps, dense: Dense, chunks: Chunks) -> dict[str, float]:
     "`ann_recall`, the mean over all questions, and `ann_k`, at which it was taken."
     context, k = steps.context, min(steps.plan.cut or 10, len(chunks))
+
     def build():
         embedder = context.fitted(dense.embedder, chunks.corpus)
-        exact = FaissFlat(getattr(dense.index, "metric", "cosine")).build(context.passages(embedder, chunks, dense.header))
-        got = ann_recall(steps.context.ranker(dense, chunks).searcher, exact, context.embed(embedder, steps.texts, "query"), k)
+        exact = FaissFlat(getattr(dense.index, "metric", "cosine")).build(
+            context.passages(embedder, chunks, dense.header)
+        )
+        got = ann_recall(
+            steps.context.ranker(dense, chunks).searcher,
+            exact,
+            context.embed(embedder, steps.texts, "query"),
+            k,
+        )
         return {"guard": {"ann_recall": got.mean, "ann_k": k}}
-    recipe = {"dense": dense, "chunks": chunks, "queries": steps.texts, "k": k, "code": code_hash(ann_recall), **libraries("numpy", "faiss-cpu")}
+
+    recipe = {
+        "dense": dense,
+        "chunks": chunks,
+        "queries": steps.texts,
+        "k": k,
+        "code": code_hash(ann_recall),
+        **libraries("numpy", "faiss-cpu"),
+    }
     return steps.make("guard", f"recall of {dense.index!r}", recipe, build).value("guard")
 
 # %% ../../nbs/09_bench/06_runner.ipynb #5da3d55c
 def bench(
     corpus: Corpus,
     gold: Gold,
-    systems: System | Iterable[System] | Mapping[str, System],   # lists inside are choices, as in `grid`
+    systems: System | Iterable[System] | Mapping[str, System],  # lists inside are choices, as in `grid`
     *,
     store: str | Path | Store = ".ragbench",
-    progress: bool | None = None,         # None: a bar where somebody watches, lines elsewhere; False: nothing
-    **settings: Any,                      # metrics, budgets, depth, rounds, …: see ragbench.bench.plan.Settings
+    progress: bool | None = None,  # None: a bar where somebody watches, lines elsewhere; False: nothing
+    **settings: Any,  # metrics, budgets, depth, rounds, …: see ragbench.bench.plan.Settings
 ) -> Results:
-    "Run every system on every question and judge it; interrupted, it goes on where it was. Raises `ConfigError`, `DataError` or `StoreError` that says what to do."
+    """Run every system on every question and judge it; interrupted, it goes on where it was. Raises
+    `ConfigError`, `DataError` or `StoreError` that says what to do."""
     plan, store = make_plan(corpus, gold, systems, **settings), as_store(store, "bench")
-    with remembered(), stoppable(), in_use(store), progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar:
+    with (
+        remembered(),
+        stoppable(),
+        in_use(store),
+        progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar,
+    ):
         context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
         steps, done, chunkings, began = Steps(plan, store, context, bar), [], [], time.perf_counter()
         for name, system in zip(plan.names, plan.systems):
@@ -229,19 +417,58 @@ def bench(
             run = Run(tuple(q.query_id for q in gold.query_list), got.rows, got.scores)
             scores = scored(steps, run, got.chunks)
             facts = facts_of(steps, system, chunks, got.nbytes)
-            done.append(SystemResult(name, repr(system), scores, scores.pop("curve"), run, got.chunks, facts, system, stages_of(steps, system, chunks, got), alone(steps, system, chunks)))
+            done.append(
+                SystemResult(
+                    name,
+                    repr(system),
+                    scores,
+                    scores.pop("curve"),
+                    run,
+                    got.chunks,
+                    facts,
+                    system,
+                    stages_of(steps, system, chunks, got),
+                    alone(steps, system, chunks),
+                )
+            )
             chunkings.append(chunks)
             bar.update()
         rest = time.perf_counter() - began + steps.spared
         bar.close()
         latency, by_step = timed(steps, chunkings, plan.settings.seconds or max(5.0, rest / 5), progress)
-    return Results(corpus, gold, tuple(done), plan.settings.columns, plan.settings.curve, latency, manifest(plan), by_step)
+    return Results(
+        corpus,
+        gold,
+        tuple(done),
+        plan.settings.columns,
+        plan.settings.curve,
+        latency,
+        manifest(plan),
+        by_step,
+    )
 
 # %% ../../nbs/09_bench/06_runner.ipynb #568afc9f
 def manifest(plan: Plan) -> dict[str, Any]:
     "What reproduces a run: hashes of what went in, the systems as code, settings, versions, machine."
-    return {"corpus": {"fingerprint": plan.corpus.fingerprint, "documents": {d.id: d.text_hash for d in plan.corpus}, "refused": [list(e) for e in refusals(plan.corpus.errors)], "doubts": [list(e) for e in doubts(plan.corpus.errors)]},
-            "gold": {"fingerprint": plan.gold.fingerprint, "questions": len(plan.gold), "unanswerable": len(plan.gold.unanswerable), "lost": len(plan.gold.lost), "unreachable": len(plan.gold.unreachable)},
-            "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
-            "settings": {k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v for k, v in vars(plan.settings).items()},
-            "versions": versions(), "machine": machine()}
+    return {
+        "corpus": {
+            "fingerprint": plan.corpus.fingerprint,
+            "documents": {d.id: d.text_hash for d in plan.corpus},
+            "refused": [list(e) for e in refusals(plan.corpus.errors)],
+            "doubts": [list(e) for e in doubts(plan.corpus.errors)],
+        },
+        "gold": {
+            "fingerprint": plan.gold.fingerprint,
+            "questions": len(plan.gold),
+            "unanswerable": len(plan.gold.unanswerable),
+            "lost": len(plan.gold.lost),
+            "unreachable": len(plan.gold.unreachable),
+        },
+        "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
+        "settings": {
+            k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v
+            for k, v in vars(plan.settings).items()
+        },
+        "versions": versions(),
+        "machine": machine(),
+    }

@@ -19,24 +19,29 @@ __all__ = ['Columns', 'ROOM', 'FIXED', 'fitting', 'text_table', 'html_table', 'c
            'latex_table']
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #a3cb27c0
-Columns = Mapping[str, tuple[str, Sequence[str]]]   # key -> header and cells, the most important first
-ROOM, FIXED = 110, 3                                # characters of a line; columns that stay whatever the room
+Columns = Mapping[str, tuple[str, Sequence[str]]]  # key -> header and cells, the most important first
+ROOM, FIXED = 110, 3  # characters of a line; columns that stay whatever the room
+
 
 def _header(text: str, width: int) -> list[str]:
     "A header in lines: broken at spaces, underscores and @ where it is wider than its cells."
     pieces, lines = re.findall(r"\s?[^\s_@]*_?|@[^\s_@]*", text), [""]
     for piece in filter(None, pieces):
-        if len(lines[-1] + piece) <= max(width, 5) or not lines[-1]: lines[-1] += piece
-        else: lines.append(piece.strip())
+        if len(lines[-1] + piece) <= max(width, 5) or not lines[-1]:
+            lines[-1] += piece
+        else:
+            lines.append(piece.strip())
     return [line.strip() for line in lines]
+
 
 def _wide(header: str, cells: Sequence[str]) -> int:
     "Characters that a column takes."
     return max(map(len, [*_header(header, max(map(len, cells), default=0)), *cells]))
 
+
 def fitting(
     columns: Columns,
-    names: Sequence[str],    # as they will be shown
+    names: Sequence[str],  # as they will be shown
     room: int = ROOM,
 ) -> tuple[Columns, list[str]]:
     "The columns that fit beside the names, and the headers of those that do not."
@@ -48,7 +53,9 @@ def fitting(
         dropped.insert(0, column[0])
     return kept, dropped
 
-def _also(dropped: Sequence[str]) -> list[str]: return [f"Also in leaderboard().frame: {', '.join(dropped)}."] if dropped else []
+
+def _also(dropped: Sequence[str]) -> list[str]:
+    return [f"Also in leaderboard().frame: {', '.join(dropped)}."] if dropped else []
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #01875a94
 def text_table(board: Any, width: int = ROOM) -> str:
@@ -62,80 +69,232 @@ def text_table(board: Any, width: int = ROOM) -> str:
     heads = [[cols[0][0]], *(_header(h, max(map(len, c))) for h, c in cols[1:])]
     size = [max(map(len, [*h, *c])) for h, (_, c) in zip(heads, cols)]
     deep = max(map(len, heads))
-    lines = [[h[i - deep + len(h)] if i >= deep - len(h) else "" for h in heads] for i in range(deep)] + [list(row) for row in zip(*(c for _, c in cols))]
-    table = ["  ".join(v.ljust(w) if i == 0 else v.rjust(w) for i, (v, w) in enumerate(zip(row, size))).rstrip() for row in lines]
+    lines = [[h[i - deep + len(h)] if i >= deep - len(h) else "" for h in heads] for i in range(deep)] + [
+        list(row) for row in zip(*(c for _, c in cols))
+    ]
+    table = [
+        "  ".join(v.ljust(w) if i == 0 else v.rjust(w) for i, (v, w) in enumerate(zip(row, size))).rstrip()
+        for row in lines
+    ]
     full = [f"{s} = {n}" for s, n in legend(list(board.frame["system"]), names)]
-    said = [*([board.verdict] if board.verdict else []), "", *table[:deep], "─" * max(map(len, table)), *table[deep:], ""]
-    return "\n".join([*(line for s in said[:-1] for line in (textwrap.wrap(s, width) if s == board.verdict else [s])), "", *(line for n in [*board.notes, *_also(dropped), *full] for line in textwrap.wrap(n, width, subsequent_indent="  " if n in full else ""))])
+    said = [
+        *([board.verdict] if board.verdict else []),
+        "",
+        *table[:deep],
+        "─" * max(map(len, table)),
+        *table[deep:],
+        "",
+    ]
+    return "\n".join(
+        [
+            *(line for s in said[:-1] for line in (textwrap.wrap(s, width) if s == board.verdict else [s])),
+            "",
+            *(
+                line
+                for n in [*board.notes, *_also(dropped), *full]
+                for line in textwrap.wrap(n, width, subsequent_indent="  " if n in full else "")
+            ),
+        ]
+    )
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #4e83b599
 def html_table(board: Any, room: int = ROOM) -> str:
-    "A leaderboard as an HTML table that fits a window of 1,300 pixels, with a legend where names were shortened."
+    """A leaderboard as an HTML table that fits a window of 1,300 pixels, with a legend where names were
+    shortened."""
     names = short_names(list(board.frame["system"]), 36)
     kept, dropped = fitting(board.keyed, names, room)
     b = "font-weight:bold" if board.winner else ""
-    cell = lambda v, tag="td", style="": f"<{tag} style='text-align:right;white-space:nowrap;{style}'>{escape(v)}</{tag}>"
-    left = lambda v, full, style="": f"<td style='text-align:left;white-space:nowrap;{style}' title='{escape(full)}'>{escape(v)}</td>"
-    head = "<tr><th></th><th style='text-align:left'>system</th>" + "".join(f"<th style='text-align:right;vertical-align:bottom'>{escape(h)}</th>" for h, _ in kept.values()) + "</tr>"
-    rows = ["<tr>" + cell(f"{m} {r}", style=b if i == 0 else "") + left(names[i], name, b if i == 0 else "")
-            + "".join(cell(c[i], style=b if i == 0 and j == 0 else "") for j, (_, c) in enumerate(kept.values())) + "</tr>"
-            for i, (m, r, name) in enumerate(zip(board.marks, board.frame.index, board.frame["system"]))]
+
+    def cell(v, tag="td", style=""):
+        return f"<{tag} style='text-align:right;white-space:nowrap;{style}'>{escape(v)}</{tag}>"
+
+    def left(v, full, style=""):
+        return (
+            f"<td style='text-align:left;white-space:nowrap;{style}' title='{escape(full)}'>{escape(v)}</td>"
+        )
+
+    head = (
+        "<tr><th></th><th style='text-align:left'>system</th>"
+        + "".join(
+            f"<th style='text-align:right;vertical-align:bottom'>{escape(h)}</th>" for h, _ in kept.values()
+        )
+        + "</tr>"
+    )
+    rows = [
+        "<tr>"
+        + cell(f"{m} {r}", style=b if i == 0 else "")
+        + left(names[i], name, b if i == 0 else "")
+        + "".join(cell(c[i], style=b if i == 0 and j == 0 else "") for j, (_, c) in enumerate(kept.values()))
+        + "</tr>"
+        for i, (m, r, name) in enumerate(zip(board.marks, board.frame.index, board.frame["system"]))
+    ]
     verdict = f"<p style='max-width:900px'><b>{escape(board.verdict)}</b></p>" if board.verdict else ""
     notes = "".join(f"<p style='max-width:900px'>{escape(n)}</p>" for n in [*board.notes, *_also(dropped)])
-    return f"{verdict}<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{notes}{_legend(board, names)}"
+    return f"{verdict}<table><thead>{head}</thead><tbody>{''.join(rows)}</tbody></table>{notes}{_legend(board, names)}"  # noqa: E501
+
 
 def _legend(board: Any, names: Sequence[str]) -> str:
     "Full names, folded away."
     full = legend(list(board.frame["system"]), names)
-    if not full: return ""
-    rows = "".join(f"<tr><td style='text-align:left;white-space:nowrap'>{escape(s)}</td><td style='text-align:left'>{escape(n)}</td></tr>" for s, n in full)
+    if not full:
+        return ""
+    rows = "".join(
+        f"<tr><td style='text-align:left;white-space:nowrap'>{escape(s)}</td><td"
+        f" style='text-align:left'>{escape(n)}</td></tr>"
+        for s, n in full
+    )
     return f"<details><summary>Full names</summary><table>{rows}</table></details>"
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #e846b963
 def chosen(
     board: Any,
-    columns: Sequence[str] | None,   # keys, in the order wanted
+    columns: Sequence[str] | None,  # keys, in the order wanted
     intervals: bool,
     letters: bool,
 ) -> list[tuple[str, list[str]]]:
     "Header and cells of the columns that were asked for; raises `ConfigError` naming what there is."
-    yes_or_no("intervals", intervals, "Leaderboard"); yes_or_no("letters", letters, "Leaderboard")
-    if isinstance(columns, str) or not (columns is None or isinstance(columns, Sequence)): raise ConfigError(f"columns is {columns!r}", "Leaderboard", f"Give a list of: {', '.join(board.every)}")
-    keys = list(columns) if columns is not None else [*list(board.keyed)[:1], "difference", "p"] if len(board) > 1 else list(board.keyed)[:1]
+    yes_or_no("intervals", intervals, "Leaderboard")
+    yes_or_no("letters", letters, "Leaderboard")
+    if isinstance(columns, str) or not (columns is None or isinstance(columns, Sequence)):
+        raise ConfigError(
+            f"columns is {columns!r}", "Leaderboard", f"Give a list of: {', '.join(board.every)}"
+        )
+    keys = (
+        list(columns)
+        if columns is not None
+        else [*list(board.keyed)[:1], "difference", "p"]
+        if len(board) > 1
+        else list(board.keyed)[:1]
+    )
     keys = [one_of("column", k, board.every, "Leaderboard") for k in keys]
-    if letters and "group" not in keys and len(board) > 1: keys.append("group")
+    if letters and "group" not in keys and len(board) > 1:
+        keys.append("group")
     out = [board.every[k] for k in keys]
-    return [(h, list(c)) for h, c in out] if intervals else [(h.replace(" [95 %]", ""), [v.partition(" [")[0] for v in c]) for h, c in out]
+    return (
+        [(h, list(c)) for h, c in out]
+        if intervals
+        else [(h.replace(" [95 %]", ""), [v.partition(" [")[0] for v in c]) for h, c in out]
+    )
 
-def markdown_table(board: Any, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True) -> str:
+
+def markdown_table(
+    board: Any, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True
+) -> str:
     "A leaderboard as a Markdown table (GitHub's), the notes below."
     cols = chosen(board, columns, intervals, letters)
-    safe = lambda v: re.sub(r"([\\`*_|<>\[\]])", r"\\\1", v)
-    bold = lambda v, i: f"**{safe(v)}**" if i == 0 and board.winner else safe(v)
-    lines = ["| | system | " + " | ".join(safe(h) for h, _ in cols) + " |", "|---:|:---|" + "---:|" * len(cols)]
+
+    def safe(v):
+        return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", v)
+
+    def bold(v, i):
+        return f"**{safe(v)}**" if i == 0 and board.winner else safe(v)
+
+    lines = [
+        "| | system | " + " | ".join(safe(h) for h, _ in cols) + " |",
+        "|---:|:---|" + "---:|" * len(cols),
+    ]
     for i, (m, r, name) in enumerate(zip(board.marks, board.frame.index, board.frame["system"])):
-        lines.append(f"| {m} {r} | {bold(name, i)} | " + " | ".join(bold(c[i], i) if j == 0 else safe(c[i]) for j, (_, c) in enumerate(cols)) + " |")
-    notes = [*([board.verdict] if board.verdict else []), *board.notes, *([_LETTERS] if letters and len(board) > 1 else [])]
+        lines.append(
+            f"| {m} {r} | {bold(name, i)} | "
+            + " | ".join(bold(c[i], i) if j == 0 else safe(c[i]) for j, (_, c) in enumerate(cols))
+            + " |"
+        )
+    notes = [
+        *([board.verdict] if board.verdict else []),
+        *board.notes,
+        *([_LETTERS] if letters and len(board) > 1 else []),
+    ]
     return "\n".join([*lines, "", *(f"{safe(n)}  " for n in notes)]) + "\n"
+
 
 _LETTERS = "Systems that share a letter cannot be told apart."
 
 # %% ../../nbs/09_bench/03b_tables.ipynb #5ecfa46b
-_TEX = {"\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "≈": r"$\approx$",
-        "★": r"$\star$", "≥": r"$\geq$", "≤": r"$\leq$", "×": r"$\times$", "·": r"$\cdot$", "…": r"\dots{}", "–": "--", "→": r"$\rightarrow$", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
-        "[": "{[}", "]": "{]}", '"': r"\textquotedbl{}", "∞": r"$\infty$", "\u00a0": "~"}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "−": "$-$",
+    "≈": r"$\approx$",
+    "★": r"$\star$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "…": r"\dots{}",
+    "–": "--",
+    "→": r"$\rightarrow$",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "[": "{[}",
+    "]": "{]}",
+    '"': r"\textquotedbl{}",
+    "∞": r"$\infty$",
+    "\u00a0": "~",
+}
+
 
 def latex_text(text: str) -> str:
     "`text` as LaTeX prints it, line breaks as spaces."
     return "".join(_TEX.get(c, c) for c in " ".join(text.split()))
 
-def latex_table(board: Any, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True, caption: str = "", label: str = "") -> str:
+
+def latex_table(
+    board: Any,
+    columns: Sequence[str] | None = None,
+    intervals: bool = True,
+    letters: bool = True,
+    caption: str = "",
+    label: str = "",
+) -> str:
     "A leaderboard as a LaTeX `table` with the rules of `booktabs`; `caption` and `label` are LaTeX already."
     for name, value in (("caption", caption), ("label", label)):
-        if not isinstance(value, str): raise ConfigError(f"{name} is {value!r}", "to_latex", "Give text")
+        if not isinstance(value, str):
+            raise ConfigError(f"{name} is {value!r}", "to_latex", "Give text")
     cols = chosen(board, columns, intervals, letters)
-    bold = lambda v, i: rf"\textbf{{{latex_text(v)}}}" if i == 0 and board.winner else latex_text(v)
-    rows = [" & ".join([str(r), bold(name, i), *(bold(c[i], i) if j == 0 else latex_text(c[i]) for j, (_, c) in enumerate(cols))]) + r" \\" for i, (r, name) in enumerate(zip(board.frame.index, board.frame["system"]))]
-    said = caption or latex_text(" ".join(filter(None, [board.verdict, board.notes[0], _LETTERS if letters and len(board) > 1 else ""])))
-    return "\n".join([r"% \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{said}}}", *([rf"\label{{{label}}}"] if label else []), rf"\begin{{tabular}}{{rl{'r' * len(cols)}}}", r"\toprule",
-                      " & ".join(["", "system", *(latex_text(h) for h, _ in cols)]) + r" \\", r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+    def bold(v, i):
+        return rf"\textbf{{{latex_text(v)}}}" if i == 0 and board.winner else latex_text(v)
+
+    rows = [
+        " & ".join(
+            [
+                str(r),
+                bold(name, i),
+                *(bold(c[i], i) if j == 0 else latex_text(c[i]) for j, (_, c) in enumerate(cols)),
+            ]
+        )
+        + r" \\"
+        for i, (r, name) in enumerate(zip(board.frame.index, board.frame["system"]))
+    ]
+    said = caption or latex_text(
+        " ".join(
+            filter(None, [board.verdict, board.notes[0], _LETTERS if letters and len(board) > 1 else ""])
+        )
+    )
+    return "\n".join(
+        [
+            r"% \usepackage{booktabs}",
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{said}}}",
+            *([rf"\label{{{label}}}"] if label else []),
+            rf"\begin{{tabular}}{{rl{'r' * len(cols)}}}",
+            r"\toprule",
+            " & ".join(["", "system", *(latex_text(h) for h, _ in cols)]) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )

@@ -26,30 +26,40 @@ __all__ = ['BLOCK', 'TICKS', 'quiet', 'measure', 'Yardstick', 'local_ms', 'stead
 # %% ../../nbs/09_bench/01_timing.ipynb #bedb28f6
 @contextmanager
 def quiet(collect: bool = True) -> Iterator[None]:
-    "One thread for BLAS, OpenMP, FAISS and torch, and no garbage collector, inside the block; what there is of garbage goes before."
+    """One thread for BLAS, OpenMP, FAISS and torch, and no garbage collector, inside the block; what there is
+    of garbage goes before."""
     from threadpoolctl import threadpool_limits
+
     torch, faiss = sys.modules.get("torch"), sys.modules.get("faiss")
     before = torch.get_num_threads() if torch else 0, faiss.omp_get_max_threads() if faiss else 0
     collecting = gc.isenabled()
-    if collect: gc.collect()
+    if collect:
+        gc.collect()
     gc.disable()
-    if torch: torch.set_num_threads(1)
+    if torch:
+        torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            if faiss: faiss.omp_set_num_threads(1)
+            if faiss:
+                faiss.omp_set_num_threads(1)
             yield
     finally:
-        if torch: torch.set_num_threads(before[0])
-        if faiss: faiss.omp_set_num_threads(before[1])
-        if collecting: gc.enable()
+        if torch:
+            torch.set_num_threads(before[0])
+        if faiss:
+            faiss.omp_set_num_threads(before[1])
+        if collecting:
+            gc.enable()
 
 # %% ../../nbs/09_bench/01_timing.ipynb #d20cb7de
 def measure(
-    ask: Mapping[str, Callable[[str], Any]],  # for each system, a function of a question text; a float that it returns is milliseconds to add
+    ask: Mapping[
+        str, Callable[[str], Any]
+    ],  # for each system, a function of a question text; a float that it returns is milliseconds to add
     texts: Sequence[str],
-    rounds: int,                              # times that every question is asked
+    rounds: int,  # times that every question is asked
     seed: int = 0,
-    warm_up: int = 3,                         # calls of each system before the clock starts
+    warm_up: int = 3,  # calls of each system before the clock starts
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, np.ndarray]:
     "Milliseconds of every call: system -> `(rounds, n_questions)` float64."
@@ -57,31 +67,40 @@ def measure(
     names = list(ask)
     with quiet():
         for name in names:
-            for text in texts[:warm_up]: ask[name](text)
+            for text in texts[:warm_up]:
+                ask[name](text)
         for r in range(rounds):
             for i, text in enumerate(texts):
                 for j in rng.permutation(len(names)):
                     began = time.perf_counter_ns()
                     more = ask[names[j]](text)
-                    out[names[j]][r, i] = (time.perf_counter_ns() - began) / 1e6 + (more if isinstance(more, float) else 0.0)
+                    out[names[j]][r, i] = (time.perf_counter_ns() - began) / 1e6 + (
+                        more if isinstance(more, float) else 0.0
+                    )
                 progress(1)
     return out
 
 # %% ../../nbs/09_bench/01_timing.ipynb #e91d0894
-BLOCK, TICKS = 8, 3   # calls between two looks at the yardstick, and its runs at each
+BLOCK, TICKS = 8, 3  # calls between two looks at the yardstick, and its runs at each
+
 
 class Yardstick:
     "A fixed piece of work, the same on every machine; called, it runs once."
+
     def __init__(self):
         rng = np.random.default_rng(0)
-        self.matrix, self.vector = rng.normal(size=(6000, 64)).astype(np.float32), rng.normal(size=64).astype(np.float32)
+        self.matrix, self.vector = (
+            rng.normal(size=(6000, 64)).astype(np.float32),
+            rng.normal(size=64).astype(np.float32),
+        )
         self.words = {f"word{i}": i for i in range(5000)}
         self.asked = [f"word{i}" for i in rng.integers(0, 5000, 4000)]
 
     def __call__(self) -> int:
         best = np.argpartition(self.matrix @ self.vector, -50)[-50:]
         total = int(best[0])
-        for word in self.asked: total += self.words[word]
+        for word in self.asked:
+            total += self.words[word]
         return total
 
     def ms(self, times: int) -> np.ndarray:
@@ -93,17 +112,22 @@ class Yardstick:
             out[i] = (time.perf_counter_ns() - began) / 1e6
         return out
 
+
 @functools.cache
-def _yardstick() -> Yardstick: return Yardstick()
+def _yardstick() -> Yardstick:
+    return Yardstick()
 
 # %% ../../nbs/09_bench/01_timing.ipynb #4c369969
 def local_ms(
-    ticks: np.ndarray,  # (blocks + 1, 3) milliseconds of the yardstick, before each block of calls and after the last
+    # (blocks + 1, 3) milliseconds of the yardstick, before each block of calls and after the last
+    ticks: np.ndarray,
     calls: int,
 ) -> np.ndarray:
-    "What the yardstick took around each call: the median of the looks before and after its block, `(calls,)`."
+    """What the yardstick took around each call: the median of the looks before and after its block,
+    `(calls,)`."""
     around = np.median(np.concatenate([ticks[:-1], ticks[1:]], axis=1), axis=1)
     return np.repeat(around, BLOCK)[:calls]
+
 
 def steadied(ms: np.ndarray, ticks: np.ndarray, usual: float) -> np.ndarray:
     "Milliseconds `(n,)` in the order of the calls, as they would be at the machine's usual speed."
@@ -114,28 +138,36 @@ def timed_questions(n: int, most: int, seed: int = 0) -> np.ndarray:
     "The positions of at most `most` of `n` questions, a seeded sample in their order."
     return np.sort(np.random.default_rng(seed).permutation(n)[:most])
 
+
 def time_alone(
-    ask: Callable[[str], Any],   # a function of a question text; a float that it returns is milliseconds to add
+    ask: Callable[
+        [str], Any
+    ],  # a function of a question text; a float that it returns is milliseconds to add
     texts: Sequence[str],
     rounds: int = 1,
-    seconds: float = math.inf,   # no block of calls begins after so many
+    seconds: float = math.inf,  # no block of calls begins after so many
     warm_up: int = 3,
     progress: Callable[[int], None] = lambda n: None,
-    collect: bool = True,        # garbage, before the first call
+    collect: bool = True,  # garbage, before the first call
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Milliseconds of every call `(calls,)`, in turns of all questions, and of the yardstick `(blocks + 1, 3)`, for `steadied`."
+    """Milliseconds of every call `(calls,)`, in turns of all questions, and of the yardstick `(blocks + 1,
+    3)`, for `steadied`."""
     yardstick, order, out, ticks = _yardstick(), [t for _ in range(rounds) for t in texts], [], []
     with quiet(collect):
-        for text in order[:warm_up]: ask(text)
+        for text in order[:warm_up]:
+            ask(text)
         yardstick.ms(TICKS)
         began = time.perf_counter()
         for i in range(0, len(order), BLOCK):
             ticks.append(yardstick.ms(TICKS))
-            for text in order[i:i + BLOCK]: out.append(_one_call(ask, text))
-            progress(len(order[i:i + BLOCK]))
-            if time.perf_counter() - began > seconds: break
+            for text in order[i : i + BLOCK]:
+                out.append(_one_call(ask, text))
+            progress(len(order[i : i + BLOCK]))
+            if time.perf_counter() - began > seconds:
+                break
         ticks.append(yardstick.ms(TICKS))
     return np.array(out), np.array(ticks)
+
 
 def _one_call(ask: Callable[[str], Any], text: str) -> float:
     "Milliseconds of one call in which nothing was imported."
@@ -143,24 +175,29 @@ def _one_call(ask: Callable[[str], Any], text: str) -> float:
         loaded, began = len(sys.modules), time.perf_counter_ns()
         more = ask(text)
         ms = (time.perf_counter_ns() - began) / 1e6
-        if len(sys.modules) == loaded: break
+        if len(sys.modules) == loaded:
+            break
         getattr(ask, "forget", lambda: None)()
     return ms + (more if isinstance(more, float) else 0.0)
 
 # %% ../../nbs/09_bench/01_timing.ipynb #6236e2c0
 class Stopwatch:
-    "A built system that remembers how long each step of each call took; called with a question, it gives the milliseconds that its own clock cannot see."
-    def __init__(self, built: Any, depth: int): self.built, self.depth, self.calls = built, depth, []
+    """A built system that remembers how long each step of each call took; called with a question, it gives
+    the milliseconds that its own clock cannot see."""
+
+    def __init__(self, built: Any, depth: int):
+        self.built, self.depth, self.calls = built, depth, []
 
     def __call__(self, text: str) -> float:
         self.calls.append(self.built.search(text, self.depth).ms)
         return self.calls[-1].get("query", 0.0)
 
-    def forget(self) -> None: self.calls.pop()          # the last call does not count
+    def forget(self) -> None:
+        self.calls.pop()  # the last call does not count
 
     def steps(self, calls: int) -> dict[str, np.ndarray]:
         "Milliseconds by step, `(calls,)`, of the last calls: those before were the warm-up."
-        last = self.calls[len(self.calls) - calls:]
+        last = self.calls[len(self.calls) - calls :]
         return {s: np.array([c[s] for c in last]) for s in last[0]}
 
 # %% ../../nbs/09_bench/01_timing.ipynb #d9b5efbb
@@ -168,6 +205,15 @@ def machine() -> dict[str, Any]:
     "Processor, cores and operating system of this machine."
     cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.is_file():
-        names = [line.split(":", 1)[1].strip() for line in info.read_text(errors="replace").splitlines() if line.startswith("model name")]
+        names = [
+            line.split(":", 1)[1].strip()
+            for line in info.read_text(errors="replace").splitlines()
+            if line.startswith("model name")
+        ]
         cpu = names[0] if names else cpu
-    return {"cpu": cpu, "cores": os.cpu_count(), "system": platform.system(), "architecture": platform.machine()}
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "architecture": platform.machine(),
+    }

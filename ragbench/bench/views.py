@@ -21,169 +21,274 @@ __all__ = ['Tables', 'Views', 'Looks', 'selected', 'Choices']
 # %% ../../nbs/09_bench/02a_views.ipynb #5f342965
 class Tables:
     "What can be asked of results and answered with a table."
+
     def metric(self, metric: str | None = None) -> str:
         "The name of a metric of these results, the first unless one is named; raises `ConfigError`."
         return self.metrics[0] if metric is None else one_of("metric", metric, self.metrics, "Results")
+
     def quality(self):
         "Mean of each metric over the answerable questions, rounded to 1e-6, as a DataFrame; no timings."
         from ragbench.bench.results import quality_frame
+
         return quality_frame(self)
+
     def quality_csv(self) -> str:
         "`quality()` as text: the same bytes whenever the results are the same."
         from ragbench.bench.results import quality_text
+
         return quality_text(self)
+
     def latency(self):
-        "p50, p95 and p99 in milliseconds with 95 % intervals and the number of calls; blank where calls were too few."
+        """p50, p95 and p99 in milliseconds with 95 % intervals and the number of calls; blank where calls
+        were too few."""
         return self._latency.copy()
+
     @functools.cached_property
-    def _latency(self): return latency_frame(self)
+    def _latency(self):
+        return latency_frame(self)
+
     def steps(self):
-        "Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame; NaN where a system has no such step."
+        """Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame;
+        NaN where a system has no such step."""
         return step_frame(self)
+
     def efficiency(self, depth: int = 5):
-        "What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index bytes, latency (ms), money spent on embedding: a DataFrame."
+        """What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index
+        bytes, latency (ms), money spent on embedding: a DataFrame."""
         return efficiency_frame(self, whole_number("depth", depth, 1, "efficiency"))
+
     def handed(self, depth: int = 5) -> np.ndarray:
-        "Mean tokens that the first `depth` passages of each system hand over, `(systems,)`; NaN where the texts are not there."
+        """Mean tokens that the first `depth` passages of each system hand over, `(systems,)`; NaN where the
+        texts are not there."""
         depth = whole_number("depth", depth, 1, "handed")
-        if depth not in self._handed: self._handed[depth] = _handed(self, depth)
+        if depth not in self._handed:
+            self._handed[depth] = _handed(self, depth)
         return self._handed[depth].copy()
+
     @functools.cached_property
-    def _handed(self) -> dict[int, np.ndarray]: return {}
+    def _handed(self) -> dict[int, np.ndarray]:
+        return {}
+
 
 def _handed(results: Any, depth: int) -> np.ndarray:
     "Counted anew."
     from ragbench.evaluate.scores import tokens_handed
-    if not results.texts: return np.full(len(results), np.nan)
-    return np.array([tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean() for s in results.systems])
+
+    if not results.texts:
+        return np.full(len(results), np.nan)
+    return np.array(
+        [
+            tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean()
+            for s in results.systems
+        ]
+    )
 
 # %% ../../nbs/09_bench/02a_views.ipynb #21019baa
 class Views:
     "What can be asked of results and is answered in later chapters."
-    def leaderboard(self, metric: str | None = None, baseline: str | None = None, correction: str | None = None):
+
+    def leaderboard(
+        self, metric: str | None = None, baseline: str | None = None, correction: str | None = None
+    ):
         "Systems from best to worst, with intervals and corrected tests: a `Leaderboard`."
         from ragbench.bench.leaderboard import leaderboard
+
         return leaderboard(self, metric, baseline, correction)
+
     def to_latex(self, metric: str | None = None, columns: Sequence[str] | None = None, **options) -> str:
         "The leaderboard as a LaTeX table; columns and options as in `Leaderboard.to_latex`."
         return self.leaderboard(metric).to_latex(columns, **options)
+
     def to_markdown(self, metric: str | None = None, columns: Sequence[str] | None = None, **options) -> str:
         "The leaderboard as a Markdown table; columns and options as in `Leaderboard.to_markdown`."
         return self.leaderboard(metric).to_markdown(columns, **options)
+
     def best(self, metric: str | None = None):
         "The `System` with the best mean; how much choosing it flatters it is said as a note."
         from ragbench.bench.leaderboard import best
+
         return best(self, metric)
+
     def slices(self, metric: str | None = None, a: str | None = None, b: str | None = None):
         "Two systems by tag of the questions, and whether their difference depends on the tag."
         from ragbench.bench.leaderboard import slices
+
         return slices(self, metric, a, b)
+
     def waterfall(self, system: str | None = None, budget: int = 1000):
-        "Where one system (the best unless named) loses the evidence, step by step, within a budget of tokens: a `Waterfall`."
+        """Where one system (the best unless named) loses the evidence, step by step, within a budget of
+        tokens: a `Waterfall`."""
         from ragbench.bench.results import waterfall_of
+
         return waterfall_of(self, system, budget)
+
     def compare(self, metric: str | None = None, a: str | None = None, b: str | None = None) -> str:
         "What may be said about two systems, the verdict first; the best two unless named."
         from ragbench.bench.leaderboard import compare
+
         return compare(self, metric, a, b)
+
     def pareto(self, quality: str | None = None, cost: str | None = None):
-        "Quality against cost, with the systems that nothing beats in both: a `Chart`. The cost is the p95 latency where it was measured."
+        """Quality against cost, with the systems that nothing beats in both: a `Chart`. The cost is the p95
+        latency where it was measured."""
         from ragbench.bench.plots import pareto
+
         return pareto(self, quality, cost)
+
     def budget_curve(self, systems: Any = None, top: int = 8):
-        "Evidence found within so many tokens: a `Chart` of the `top` systems, or of those that `select` finds by `systems`, the others in grey."
+        """Evidence found within so many tokens: a `Chart` of the `top` systems, or of those that `select`
+        finds by `systems`, the others in grey."""
         from ragbench.bench.plots import budget_curve
+
         return budget_curve(self, systems, top)
+
     def report(self, path: str | Path = "report.html", **options) -> Path:
-        "Write everything as one HTML file that needs nothing else; returns its path. Options as in `ragbench.bench.report.report`."
+        """Write everything as one HTML file that needs nothing else; returns its path. Options as in
+        `ragbench.bench.report.report`."""
         from ragbench.bench.report import report
+
         return report(self, path, **options)
 
 # %% ../../nbs/09_bench/02a_views.ipynb #d8449271
 class Looks:
     "What can be asked about single questions."
+
     def failures(self, system: str | None = None, metric: str | None = None):
-        "The questions that a system (the best unless named) does not answer in full, worst first, with the step that lost each: `Failures`."
+        """The questions that a system (the best unless named) does not answer in full, worst first, with the
+        step that lost each: `Failures`."""
         from ragbench.bench.failures import failures
+
         return failures(self, system, metric)
+
     def why(self, query_id: str, system: str | None = None):
-        "What happened to one question: the chunk that holds the evidence, its rank after each step and under each retriever, and the step that lost it: a `Why`."
+        """What happened to one question: the chunk that holds the evidence, its rank after each step and
+        under each retriever, and the step that lost it: a `Why`."""
         from ragbench.bench.failures import why
+
         return why(self, query_id, system)
+
     def near_misses(self, query_id: str | Sequence[str] | None = None, **options):
-        "Passages that may answer in other words, a list to judge: a DataFrame. Options as in `ragbench.bench.near.near_misses`."
+        """Passages that may answer in other words, a list to judge: a DataFrame. Options as in
+        `ragbench.bench.near.near_misses`."""
         from ragbench.bench.near import near_misses
+
         return near_misses(self, query_id, **options)
 
 # %% ../../nbs/09_bench/02a_views.ipynb #a684a0a0
 def selected(
-    results: Any,                    # `Results`
-    which: Sequence[Any],            # names, with * and ?; or predicates of a `SystemResult`
-    component: Any = None,           # a component, or its name or code, or a list of which all must be there
-    top: int | None = None,          # at most so many, the best by `metric`
+    results: Any,  # `Results`
+    which: Sequence[Any],  # names, with * and ?; or predicates of a `SystemResult`
+    component: Any = None,  # a component, or its name or code, or a list of which all must be there
+    top: int | None = None,  # at most so many, the best by `metric`
     metric: str | None = None,
 ) -> list[int]:
     "Positions of the systems that were asked for, in the order of the plan; raises `ConfigError`."
     rows = _by_which(results, which) if which else list(range(len(results)))
-    for one in component if isinstance(component, (list, tuple)) else [component] if component is not None else []:
+    for one in (
+        component if isinstance(component, (list, tuple)) else [component] if component is not None else []
+    ):
         rows = [i for i in rows if i in _by_component(results, one)]
     if top is not None:
         top = whole_number("top", top, 1, "select")
         means = results.scores(metric).mean(axis=0)
         rows = sorted(sorted(rows, key=lambda i: (-round(means[i], 9), i))[:top])
-    if not rows: raise ConfigError("no system has all that was asked for", "select", f"There is: {', '.join(results.names[:20])}")
+    if not rows:
+        raise ConfigError(
+            "no system has all that was asked for", "select", f"There is: {', '.join(results.names[:20])}"
+        )
     return rows
+
 
 def _by_which(results: Any, which: Sequence[Any]) -> list[int]:
     "Positions by names, patterns and predicates; one of them is enough."
     import fnmatch
+
     rows: set[int] = set()
     for w in which:
-        if isinstance(w, str) and w not in results.names and any(c in w for c in "*?"): rows |= {i for i, n in enumerate(results.names) if fnmatch.fnmatchcase(n, w)}
-        elif callable(w): rows |= {i for i, s in enumerate(results.systems) if _holds(w, s)}
-        else: rows.add(results.names.index(one_of("system", w, results.names, "select")))
+        if isinstance(w, str) and w not in results.names and any(c in w for c in "*?"):
+            rows |= {i for i, n in enumerate(results.names) if fnmatch.fnmatchcase(n, w)}
+        elif callable(w):
+            rows |= {i for i, s in enumerate(results.systems) if _holds(w, s)}
+        else:
+            rows.add(results.names.index(one_of("system", w, results.names, "select")))
     return sorted(rows)
+
 
 def _holds(predicate: Callable[[Any], Any], system: Any) -> bool:
     "What a predicate says of a system; its own mistakes are reported as such."
-    try: return bool(predicate(system))
-    except Exception as e: raise ConfigError(f"the predicate fails on {system.name!r}: {type(e).__name__}: {e}", "select", "It is given a SystemResult, with name, config, scores, facts") from e
+    try:
+        return bool(predicate(system))
+    except Exception as e:
+        raise ConfigError(
+            f"the predicate fails on {system.name!r}: {type(e).__name__}: {e}",
+            "select",
+            "It is given a SystemResult, with name, config, scores, facts",
+        ) from e
+
 
 def _by_component(results: Any, component: Any) -> set[int]:
     "Positions of the systems in whose code a component stands."
     import ast
     from ragbench.bench.results import call_names
+
     code = component if isinstance(component, str) else repr(component)
-    try: code = ast.unparse(ast.parse(code, mode="eval"))
-    except (SyntaxError, ValueError): pass
-    found = {i for i, s in enumerate(results.systems) if code in call_names(s.config) or ("(" in code and code in s.code)}
-    if not found: one_of("component", code, dict.fromkeys(n for s in results.systems for n in call_names(s.config)), "select")
+    try:
+        code = ast.unparse(ast.parse(code, mode="eval"))
+    except (SyntaxError, ValueError):
+        pass
+    found = {
+        i
+        for i, s in enumerate(results.systems)
+        if code in call_names(s.config) or ("(" in code and code in s.code)
+    }
+    if not found:
+        one_of(
+            "component",
+            code,
+            dict.fromkeys(n for s in results.systems for n in call_names(s.config)),
+            "select",
+        )
     return found
 
 # %% ../../nbs/09_bench/02a_views.ipynb #84d6b049
 class Choices:
     "What makes other results of these."
+
     def select(self, *which: Any, component: Any = None, top: int | None = None, metric: str | None = None):
-        "Results of some systems: by name (`*` for anything), by a predicate of a `SystemResult`, by a component that they use, or the `top` of them by a metric."
+        """Results of some systems: by name (`*` for anything), by a predicate of a `SystemResult`, by a
+        component that they use, or the `top` of them by a metric."""
         from ragbench.bench.results import kept
-        if len(which) == 1 and isinstance(which[0], (list, tuple)): which = tuple(which[0])
+
+        if len(which) == 1 and isinstance(which[0], (list, tuple)):
+            which = tuple(which[0])
         self.metric(metric)
         return kept(self, selected(self, which, component, top, metric))
+
     def add_run(self, name: Any, run: Any = None, chunks: Any = None):
-        "These results and somebody else's run beside them: a TREC file, ranx's `Run`, a dict; `add_run(\"theirs.trec\")` names it after its file."
+        """These results and somebody else's run beside them: a TREC file, ranx's `Run`, a dict;
+        `add_run("theirs.trec")` names it after its file."""
         from ragbench.bench.given_runs import add_run
+
         return add_run(self, name, run, chunks)
+
     def save(self, path: str | Path, corpus: bool = True) -> Path:
-        "Write everything to one file, which `Results.load` reads again, with the texts of the corpus or without; returns its path."
+        """Write everything to one file, which `Results.load` reads again, with the texts of the corpus or
+        without; returns its path."""
         from ragbench.bench.results_file import save
+
         return save(self, path, corpus)
+
     @staticmethod
     def load(path: str | Path, corpus: Any = None):
         "Results from a file that `save` wrote; `corpus` where it was written without."
         from ragbench.bench.results_file import load
+
         return load(path, corpus)
+
     @staticmethod
     def from_runs(corpus: Any, gold: Any, runs: Any, **settings: Any):
-        "Results of runs that were made elsewhere, `{\"bm25\": \"x.run\", …}`, beside systems of ours: see `ragbench.bench.given_runs.from_runs`."
+        """Results of runs that were made elsewhere, `{"bm25": "x.run", …}`, beside systems of ours: see
+        `ragbench.bench.given_runs.from_runs`."""
         from ragbench.bench.given_runs import from_runs
+
         return from_runs(corpus, gold, runs, **settings)

@@ -27,6 +27,7 @@ __all__ = ['SHORT_GAP', 'ink', 'AlignmentError', 'align', 'AdaptedChunker', 'fro
 # %% ../../nbs/03_chunk/23_adapters.ipynb #459af6b0
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
 
+
 def ink(text: str) -> tuple[str, np.ndarray]:
     "The characters of `text` that are not white space, and the offset of each `(n,)`."
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
@@ -34,11 +35,14 @@ def ink(text: str) -> tuple[str, np.ndarray]:
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #4d266251
 class _Key(NamedTuple):
-    "A chunk as it is looked for: its ink, whether half a character stands before or after it, and its number."
+    """A chunk as it is looked for: its ink, whether half a character stands before or after it, and its
+    number."""
+
     core: str
     before: bool
     after: bool
     number: int
+
 
 def _keys(pieces: Sequence[str], letters: str) -> list[_Key]:
     "The chunks that have ink."
@@ -47,30 +51,37 @@ def _keys(pieces: Sequence[str], letters: str) -> list[_Key]:
     for i, piece in enumerate(pieces):
         core = "".join(piece.split())
         bare = core if whole else core.strip("\ufffd")
-        if core: out.append(_Key(bare or core, bool(bare) and core[0] != bare[0], bool(bare) and core[-1] != bare[-1], i))
+        if core:
+            out.append(
+                _Key(bare or core, bool(bare) and core[0] != bare[0], bool(bare) and core[-1] != bare[-1], i)
+            )
     return out
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #b952f93f
 def _grown(text: str, start: int, end: int, key: _Key) -> tuple[int, int] | None:
     "The span with the characters that were cut in half at its edges, or `None` where none can have been."
     if key.before:
-        behind = text[max(start - 80, 0):start]
+        behind = text[max(start - 80, 0) : start]
         start -= len(behind) - len(behind.rstrip(" \t\n\r\f\v")) + 1
-        if start < 0 or text[start].isascii(): return None
+        if start < 0 or text[start].isascii():
+            return None
     if key.after:
-        ahead = text[end:end + 80]
+        ahead = text[end : end + 80]
         end += len(ahead) - len(ahead.lstrip(" \t\n\r\f\v")) + 1
-        if end > len(text) or text[end - 1].isascii(): return None
+        if end > len(text) or text[end - 1].isascii():
+            return None
     return start, end
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #61735827
 def _latest(backward: str, keys: Sequence[_Key]) -> list[int] | None:
-    "The latest place in the ink at which each chunk may begin so that all later ones still fit; `None` if there is none."
+    """The latest place in the ink at which each chunk may begin so that all later ones still fit; `None` if
+    there is none."""
     n = limit = len(backward)
     out = []
     for key in reversed(keys):
         found = backward.find(key.core[::-1], max(n - limit - len(key.core), 0))
-        if found < 0: return None
+        if found < 0:
+            return None
         limit = n - found - len(key.core)
         out.append(limit)
     return out[::-1]
@@ -78,14 +89,20 @@ def _latest(backward: str, keys: Sequence[_Key]) -> list[int] | None:
 # %% ../../nbs/03_chunk/23_adapters.ipynb #dd272c6a
 SHORT_GAP = 64  # characters of ink; a separator that was dropped is shorter
 
-def _place(letters: str, backward: str, keys: Sequence[_Key], latest: Sequence[int], drops: bool) -> np.ndarray:
+
+def _place(
+    letters: str, backward: str, keys: Sequence[_Key], latest: Sequence[int], drops: bool
+) -> np.ndarray:
     "Where each chunk lies in the ink, `(n, 2)`; `drops` prefers a short gap to an overlap."
     n, out, previous, reach = len(letters), [], 0, 0
     for (core, before, _, _), last in zip(keys, latest):
         m, hi, at = len(core), min(reach, last), -1
-        if letters.startswith(core, hi): at = hi
-        elif before and hi < last and letters.startswith(core, hi + 1): at = hi + 1   # past the character that was cut
-        elif drops: at = letters.find(core, hi, min(hi + SHORT_GAP, last) + m)
+        if letters.startswith(core, hi):
+            at = hi
+        elif before and hi < last and letters.startswith(core, hi + 1):
+            at = hi + 1  # past the character that was cut
+        elif drops:
+            at = letters.find(core, hi, min(hi + SHORT_GAP, last) + m)
         if at < 0:
             back = backward.find(core[::-1], n - (hi + m), n - previous)
             at = n - back - m if back >= 0 else letters.find(core, hi)
@@ -97,43 +114,64 @@ def _place(letters: str, backward: str, keys: Sequence[_Key], latest: Sequence[i
 class AlignmentError(DataError):
     "A splitter returned text that is not in the document, or not in this order."
 
+
 def _refusal(letters: str, keys: Sequence[_Key], where: str) -> AlignmentError:
     "Why these chunks cannot be placed: the first of them that fits nowhere."
     start, end, key = 0, 0, keys[-1]
     for key in keys:
         at = letters.find(key.core, start)
-        if at < 0: break
+        if at < 0:
+            break
         start, end = at, at + len(key.core)
     if 0 <= letters.find(key.core):
-        return AlignmentError(f"chunk {key.number} lies before the chunk in front of it: {key.core[:30]!r}", where, "Return the chunks in the order of the text")
+        return AlignmentError(
+            f"chunk {key.number} lies before the chunk in front of it: {key.core[:30]!r}",
+            where,
+            "Return the chunks in the order of the text",
+        )
     low, high = 0, len(key.core)  # the first `low` characters occur, the first `high` do not
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if letters.find(key.core[:middle], start) >= 0 else (low, middle)
-    if low < 8: low, at = 0, end  # so few characters agree anywhere: compare with what follows the chunk before
-    else: at = letters.find(key.core[:low], start) + low
-    return AlignmentError(f"chunk {key.number} is not in the text: it has {key.core[max(low - 12, 0):low + 8]!r} where the text has "
-                          f"{letters[max(at - min(low, 12), 0):at + 8]!r} (without white space)", where, "A splitter may change white space, nothing else")
+    if low < 8:
+        low, at = 0, end  # so few characters agree anywhere: compare with what follows the chunk before
+    else:
+        at = letters.find(key.core[:low], start) + low
+    return AlignmentError(
+        f"chunk {key.number} is not in the text: it has {key.core[max(low - 12, 0) : low + 8]!r} where the text"  # noqa: E501
+        f" has {letters[max(at - min(low, 12), 0) : at + 8]!r} (without white space)",
+        where,
+        "A splitter may change white space, nothing else",
+    )
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #f769c3ac
 def align(
     text: str,
     pieces: Sequence[str],  # in the order in which they begin
-    where: str = "",        # for the error
+    where: str = "",  # for the error
 ) -> np.ndarray:
-    "The spans `(m, 2)` of the pieces that are not blank; raises `AlignmentError` for one that is not there. Linear time."
+    """The spans `(m, 2)` of the pieces that are not blank; raises `AlignmentError` for one that is not there.
+    Linear time."""
     letters, at = ink(text)
-    if not (keys := _keys(pieces, letters)): return np.empty((0, 2), np.int64)
-    if (latest := _latest(backward := letters[::-1], keys)) is None: raise _refusal(letters, keys, where)
+    if not (keys := _keys(pieces, letters)):
+        return np.empty((0, 2), np.int64)
+    if (latest := _latest(backward := letters[::-1], keys)) is None:
+        raise _refusal(letters, keys, where)
     readings = [_place(letters, backward, keys, latest, drops) for drops in (False, True)]
     best = max(readings, key=length)
     out, floor = np.c_[at[best[:, 0]], at[best[:, 1] - 1] + 1], 0
     for row, key in zip(out, keys):
         piece, grown = pieces[key.number], _grown(text, *row.tolist(), key)
-        if grown is None: raise AlignmentError(f"chunk {key.number} has U+FFFD where no character of the text can have been cut in half: {piece[-30:]!r}", where)
+        if grown is None:
+            raise AlignmentError(
+                f"chunk {key.number} has U+FFFD where no character of the text can have been cut in half:"
+                f" {piece[-30:]!r}",
+                where,
+            )
         row[:] = max(grown[0], floor), grown[1]
         lead, trail = len(piece) - len(piece.lstrip()), len(piece) - len(piece.rstrip())
-        if row[0] - lead >= floor and text.startswith(piece, row[0] - lead): row += (-lead, trail)
+        if row[0] - lead >= floor and text.startswith(piece, row[0] - lead):
+            row += (-lead, trail)
         floor = row[0]
     return out
 
@@ -141,14 +179,25 @@ def align(
 @dataclass(frozen=True)
 class AdaptedChunker:
     "A splitter from elsewhere as a chunker; made by `from_function` and its siblings."
+
     split: Callable[[str], Sequence[Any]] = field(repr=False)  # strings, or (start, end, string)
     name: str
-    settings: Any = field(default=None, repr=False)            # what `split` does, for the fingerprint
-    identity: str = ""                                         # instead of `settings`: a name that you vouch for
+    settings: Any = field(default=None, repr=False)  # what `split` does, for the fingerprint
+    identity: str = ""  # instead of `settings`: a name that you vouch for
 
     def __post_init__(self):
-        if not callable(self.split): raise ConfigError(f"the splitter is {self.split!r:.80}", "from_function", "Give a function of a text, such as str.splitlines")
-        if not isinstance(self.identity, str): raise ConfigError(f"identity is {self.identity!r:.80}", self.name, "Give a text: a name for exactly this splitter and its settings")
+        if not callable(self.split):
+            raise ConfigError(
+                f"the splitter is {self.split!r:.80}",
+                "from_function",
+                "Give a function of a text, such as str.splitlines",
+            )
+        if not isinstance(self.identity, str):
+            raise ConfigError(
+                f"identity is {self.identity!r:.80}",
+                self.name,
+                "Give a text: a name for exactly this splitter and its settings",
+            )
 
     @property
     def fingerprint(self) -> str:
@@ -161,10 +210,14 @@ class AdaptedChunker:
 
     @property
     def _mark(self) -> str:
-        try: return self.fingerprint[:8]
-        except ConfigError: return ""                                       # a splitter that cannot be described can still be used, outside a benchmark
+        try:
+            return self.fingerprint[:8]
+        except ConfigError:
+            return ""  # a splitter that cannot be described can still be used, outside a benchmark
 
-    def __repr__(self) -> str: return f"AdaptedChunker({', '.join([self.name, *self._told, *([f'fingerprint={self._mark!r}'] if self._mark else [])])})"
+    def __repr__(self) -> str:
+        return f"AdaptedChunker({', '.join([self.name, *self._told, *([f'fingerprint={self._mark!r}'] if self._mark else [])])})"  # noqa: E501
+
     @property
     def label(self) -> str:
         "A short name that two different splitters do not share."
@@ -173,36 +226,73 @@ class AdaptedChunker:
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64; raises `AlignmentError`."
         pieces = _checked(self.split(doc.text), f"{self.name} on {doc.id}")
-        if pieces and all(isinstance(p, tuple) for p in pieces) and (native := _native(doc.text, pieces)) is not None: return native
-        return align(doc.text, [p[-1] if isinstance(p, tuple) else p for p in pieces], f"{self.name} on {doc.id}")
+        if (
+            pieces
+            and all(isinstance(p, tuple) for p in pieces)
+            and (native := _native(doc.text, pieces)) is not None
+        ):
+            return native
+        return align(
+            doc.text, [p[-1] if isinstance(p, tuple) else p for p in pieces], f"{self.name} on {doc.id}"
+        )
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_corpus(source, self.spans, repr(self))
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #5de130a2
 _FIX = "Return a list of strings, or of tuples (start, end, string)"
 
+
 def _checked(pieces: Any, where: str) -> list[Any]:
-    "What a splitter returned, as a list; raises `DataError` for what is neither text nor text with its offsets."
-    if isinstance(pieces, (str, bytes, Mapping)) or not isinstance(pieces, Iterable): raise DataError(f"the splitter returned a {type(pieces).__name__}", where, _FIX)
+    """What a splitter returned, as a list; raises `DataError` for what is neither text nor text with its
+    offsets."""
+    if isinstance(pieces, (str, bytes, Mapping)) or not isinstance(pieces, Iterable):
+        raise DataError(f"the splitter returned a {type(pieces).__name__}", where, _FIX)
     out = list(pieces)
     for i, p in enumerate(out):
-        if isinstance(p, str): continue
-        offset = lambda x: x is None or isinstance(x, numbers.Integral) and not isinstance(x, bool)
-        if not isinstance(p, tuple) or len(p) != 3 or not isinstance(p[2], str) or not (offset(p[0]) and offset(p[1])):
-            raise DataError(f"chunk {i} is {'a ' + type(p).__name__ if not isinstance(p, tuple) else repr(p)[:60]}, not a string", where, _FIX)
+        if isinstance(p, str):
+            continue
+
+        def offset(x):
+            return x is None or isinstance(x, numbers.Integral) and not isinstance(x, bool)
+
+        if (
+            not isinstance(p, tuple)
+            or len(p) != 3
+            or not isinstance(p[2], str)
+            or not (offset(p[0]) and offset(p[1]))
+        ):
+            raise DataError(
+                f"chunk {i} is {'a ' + type(p).__name__ if not isinstance(p, tuple) else repr(p)[:60]}, not a"
+                " string",
+                where,
+                _FIX,
+            )
     return out
+
 
 def _can(splitter: Any, *methods: str) -> Any:
     "`splitter` if it has one of the methods, an instance of its class; else a `ConfigError`."
-    if not isinstance(splitter, type) and any(callable(getattr(splitter, m, None)) for m in methods): return splitter
+    if not isinstance(splitter, type) and any(callable(getattr(splitter, m, None)) for m in methods):
+        return splitter
     said = f"the class {splitter.__name__}" if isinstance(splitter, type) else f"{splitter!r:.80}"
-    raise ConfigError(f"the splitter is {said}, and has no method {' or '.join(methods)} to call", "", "Give a splitter of that library, made and configured")
+    raise ConfigError(
+        f"the splitter is {said}, and has no method {' or '.join(methods)} to call",
+        "",
+        "Give a splitter of that library, made and configured",
+    )
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #e3f7e25f
 def _parameters(settings: Any) -> dict[str, Any]:
-    "The plain settings of a splitter, for people: numbers, short strings and lists of them; `_chunk_size` is shown as `chunk_size`."
-    plain = lambda v: isinstance(v, (bool, int, float)) or isinstance(v, str) and len(v) <= 40
-    kept = lambda v: plain(v) or isinstance(v, (list, tuple)) and 0 < len(v) <= 8 and all(map(plain, v))
+    """The plain settings of a splitter, for people: numbers, short strings and lists of them; `_chunk_size`
+    is shown as `chunk_size`."""
+
+    def plain(v):
+        return isinstance(v, (bool, int, float)) or isinstance(v, str) and len(v) <= 40
+
+    def kept(v):
+        return plain(v) or isinstance(v, (list, tuple)) and 0 < len(v) <= 8 and all(map(plain, v))
+
     return {k.strip("_"): v for k, v in getattr(settings, "__dict__", {}).items() if kept(v)}
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #69d25c7d
@@ -211,21 +301,27 @@ def _native(text: str, pieces: Sequence[tuple[int | None, int | None, str]]) -> 
     pieces = [p for p in pieces if p[2].strip()]
     floor = 0
     for s, e, piece in pieces:
-        if s is None or e is None or s < floor or e - s != len(piece) or not text.startswith(piece, s): return None
+        if s is None or e is None or s < floor or e - s != len(piece) or not text.startswith(piece, s):
+            return None
         floor = s
     return np.array([p[:2] for p in pieces], dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #0de820f4
 def _described(settings: Any, owner: str) -> Any:
     "What a splitter does, in a form that changes with it: see `ragbench.core.fingerprint`."
-    try: return canonical(settings)
+    try:
+        return canonical(settings)
     except ConfigError as e:
-        raise ConfigError(f"the chunker has no fingerprint, because {e.what}", owner, "Give identity=, a name for exactly this splitter and its settings") from e
+        raise ConfigError(
+            f"the chunker has no fingerprint, because {e.what}",
+            owner,
+            "Give identity=, a name for exactly this splitter and its settings",
+        ) from e
 
 # %% ../../nbs/03_chunk/23_adapters.ipynb #599e0fe9
 def from_function(
     split: Callable[[str], Sequence[Any]],  # text to strings, or to (start, end, string)
-    identity: str = "",                     # a name for the fingerprint, where the function cannot be described
+    identity: str = "",  # a name for the fingerprint, where the function cannot be described
 ) -> AdaptedChunker:
     "Any `str -> list[str]` as a chunker with exact offsets."
     return AdaptedChunker(split, getattr(split, "__qualname__", type(split).__name__), split, identity)
@@ -233,37 +329,85 @@ def from_function(
 # %% ../../nbs/03_chunk/23_adapters.ipynb #0d2cd35c
 def _text_of(piece: Any) -> Any:
     "The text of a string, a LangChain document, a LlamaIndex node or a Chonkie chunk."
-    if isinstance(piece, str): return piece
-    return next((v for name in ("page_content", "text", "content") if isinstance(v := getattr(piece, name, None), str)), piece)
+    if isinstance(piece, str):
+        return piece
+    return next(
+        (
+            v
+            for name in ("page_content", "text", "content")
+            if isinstance(v := getattr(piece, name, None), str)
+        ),
+        piece,
+    )
 
-def _mapped(change: Callable[[Any], Any], pieces: Any) -> Any: return pieces if isinstance(pieces, (str, Mapping)) or not isinstance(pieces, Iterable) else [change(p) for p in pieces]
+
+def _mapped(change: Callable[[Any], Any], pieces: Any) -> Any:
+    return (
+        pieces
+        if isinstance(pieces, (str, Mapping)) or not isinstance(pieces, Iterable)
+        else [change(p) for p in pieces]
+    )
+
 
 def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
     "A LangChain text splitter."
     _can(splitter, "split_text")
-    return AdaptedChunker(lambda text: _mapped(_text_of, splitter.split_text(text)), type(splitter).__name__, splitter, identity)
+    return AdaptedChunker(
+        lambda text: _mapped(_text_of, splitter.split_text(text)), type(splitter).__name__, splitter, identity
+    )
+
 
 def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
     "A LlamaIndex splitter, or a node parser that has no `split_text`."
     _can(parser, "split_text", "get_nodes_from_documents")
+
     def nodes(text: str) -> list[str]:
         from llama_index.core.schema import Document as Source
+
         return _mapped(_text_of, parser.get_nodes_from_documents([Source(text=text)]))
-    return AdaptedChunker(parser.split_text if hasattr(parser, "split_text") else nodes, type(parser).__name__, parser, identity)
+
+    return AdaptedChunker(
+        parser.split_text if hasattr(parser, "split_text") else nodes, type(parser).__name__, parser, identity
+    )
+
 
 def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
     "A Chonkie chunker; its own offsets where they hold."
     _can(chunker, "chunk")
-    parts = lambda c: (c.start_index, c.end_index, c.text) if all(hasattr(c, n) for n in ("start_index", "end_index", "text")) else c
-    return AdaptedChunker(lambda text: _mapped(parts, chunker.chunk(text)), type(chunker).__name__, chunker, identity)
+
+    def parts(c):
+        return (
+            (c.start_index, c.end_index, c.text)
+            if all(hasattr(c, n) for n in ("start_index", "end_index", "text"))
+            else c
+        )
+
+    return AdaptedChunker(
+        lambda text: _mapped(parts, chunker.chunk(text)), type(chunker).__name__, chunker, identity
+    )
+
 
 def from_semchunk(chunker: Any, identity: str = "") -> AdaptedChunker:
     "What `semchunk.chunkerify` returns; its own offsets where they hold."
     _can(chunker, "__call__")
-    try: inspect.signature(chunker).bind("", offsets=True)
-    except (TypeError, ValueError) as e: raise ConfigError(f"the splitter is {chunker!r:.80}, which takes no `offsets`", "from_semchunk", "Give what semchunk.chunkerify makes, or use from_function") from e
+    try:
+        inspect.signature(chunker).bind("", offsets=True)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(
+            f"the splitter is {chunker!r:.80}, which takes no `offsets`",
+            "from_semchunk",
+            "Give what semchunk.chunkerify makes, or use from_function",
+        ) from e
+
     def split(text: str) -> list[tuple[int, int, str]]:
         both = chunker(text, offsets=True)
-        try: return [(s, e, p) for p, (s, e) in zip(*both, strict=True)]
-        except (TypeError, ValueError): raise DataError(f"it returned {both!r:.80}", "from_semchunk", "Give what semchunk.chunkerify makes: it returns chunks and their offsets") from None
+        try:
+            return [(s, e, p) for p, (s, e) in zip(*both, strict=True)]
+        except (TypeError, ValueError):
+            raise DataError(
+                f"it returned {both!r:.80}",
+                "from_semchunk",
+                "Give what semchunk.chunkerify makes: it returns chunks and their offsets",
+            ) from None
+
     return AdaptedChunker(split, "semchunk", chunker, identity)

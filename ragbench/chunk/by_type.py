@@ -20,45 +20,95 @@ from ..core.errors import ConfigError, DataError
 __all__ = ['ByType']
 
 # %% ../../nbs/03_chunk/09_by_type.ipynb #8b00911c
-_ENDINGS = {"markdown": ("md",), "text": ("txt",), "docx": ("doc", "word"), "csv": ("tsv",), "json": ("jsonl", "ndjson"), "html": ("htm",), "transcript": ("vtt", "srt")}
+_ENDINGS = {
+    "markdown": ("md",),
+    "text": ("txt",),
+    "docx": ("doc", "word"),
+    "csv": ("tsv",),
+    "json": ("jsonl", "ndjson"),
+    "html": ("htm",),
+    "transcript": ("vtt", "srt"),
+}
+
 
 @dataclass(frozen=True)
 class ByType:
-    "Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(), 'default': TokenChunker(512, 50)})`."
+    """Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(),
+    'default': TokenChunker(512, 50)})`."""
+
     chunkers: Mapping[str, Any]
 
     def __post_init__(self):
         if not isinstance(self.chunkers, Mapping) or not self.chunkers:
-            raise ConfigError(f"chunkers is {self.chunkers!r}", "ByType", "Give {format: chunker, 'default': chunker}")
+            raise ConfigError(
+                f"chunkers is {self.chunkers!r}", "ByType", "Give {format: chunker, 'default': chunker}"
+            )
         for kind, c in self.chunkers.items():
-            if not isinstance(kind, str): raise ConfigError(f"a format is {kind!r:.80}", "ByType", "Give the name of a format, such as 'pdf', or 'default'")
-            if (not callable(c) or isinstance(c, type)) and not isinstance(c, list): raise ConfigError(f"the chunker for {kind!r} is {c!r}", "ByType", "Give a chunker, such as TokenChunker(512, 50)")
+            if not isinstance(kind, str):
+                raise ConfigError(
+                    f"a format is {kind!r:.80}",
+                    "ByType",
+                    "Give the name of a format, such as 'pdf', or 'default'",
+                )
+            if (not callable(c) or isinstance(c, type)) and not isinstance(c, list):
+                raise ConfigError(
+                    f"the chunker for {kind!r} is {c!r}",
+                    "ByType",
+                    "Give a chunker, such as TokenChunker(512, 50)",
+                )
         object.__setattr__(self, "chunkers", dict(self.chunkers))
 
-    def __hash__(self) -> int: return hash(tuple(sorted(self.chunkers)))
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self.chunkers)))
 
     def kind(self, doc: Document) -> str:
         "The key under which the chunker of `doc` stands."
-        if doc.format in self.chunkers: return doc.format
+        if doc.format in self.chunkers:
+            return doc.format
         if meant := [key for key in self.chunkers if key in _ENDINGS.get(doc.format, ())]:
-            raise DataError(f"the format of the document is {doc.format!r}, and ByType knows {meant[0]!r}, an ending of files", doc.id, f"Write {doc.format!r} in its place")
+            raise DataError(
+                f"the format of the document is {doc.format!r}, and ByType knows {meant[0]!r}, an ending of"
+                " files",
+                doc.id,
+                f"Write {doc.format!r} in its place",
+            )
         if "default" not in self.chunkers:
             known = ", ".join(self.chunkers)
-            raise DataError(f"no chunker for the format {doc.format!r}", doc.id, f"Add {doc.format!r} or 'default' to ByType; it knows {known}")
+            raise DataError(
+                f"no chunker for the format {doc.format!r}",
+                doc.id,
+                f"Add {doc.format!r} or 'default' to ByType; it knows {known}",
+            )
         return "default"
 
     def __call__(self, source: Corpus | Document) -> Chunks:
         corpus = Corpus([source]) if isinstance(source, Document) else source
         if not isinstance(corpus, Corpus) or not len(corpus):
-            raise DataError("there are no documents to chunk", "ByType", "Give a Document, or a Corpus with at least one")
+            raise DataError(
+                "there are no documents to chunk", "ByType", "Give a Document, or a Corpus with at least one"
+            )
         kinds = [self.kind(d) for d in corpus]
         parts, labelled = [], False
         for kind in dict.fromkeys(kinds):
             rows = np.array([i for i, k in enumerate(kinds) if k == kind])
-            if isinstance(self.chunkers[kind], list): raise ConfigError(f"the chunker for {kind!r} is a list of choices", "ByType", "Give one ByType for each of them")
+            if isinstance(self.chunkers[kind], list):
+                raise ConfigError(
+                    f"the chunker for {kind!r} is a list of choices",
+                    "ByType",
+                    "Give one ByType for each of them",
+                )
             made = chunks_of(self.chunkers[kind], Corpus([corpus[int(i)] for i in rows]), "ByType")
             labelled |= made.section is not None
-            parts.append((rows[made.doc_row], made.start, made.end, np.array(chunk_sections(made), dtype=object)))
+            parts.append(
+                (rows[made.doc_row], made.start, made.end, np.array(chunk_sections(made), dtype=object))
+            )
         rows, start, end, names = (np.concatenate(column) for column in zip(*parts))
         order = np.argsort(rows, kind="stable")
-        return Chunks(corpus, rows[order], start[order], end[order], repr(self), names[order].tolist() if labelled else None)
+        return Chunks(
+            corpus,
+            rows[order],
+            start[order],
+            end[order],
+            repr(self),
+            names[order].tolist() if labelled else None,
+        )

@@ -32,54 +32,90 @@ __all__ = ['KINDS', 'LAWS', 'LARGEST', 'Claim', 'Claims', 'claims_of', 'law_offs
 # %% ../../nbs/03_chunk/24_certify.ipynb #4a9f784a
 class Claim(NamedTuple):
     "What a splitter says: this text lies from `start` to `end` (`None` for an end: as long as the text)."
+
     start: int | None
     end: int | None
     text: str
 
+
 @dataclass(frozen=True)
 class Claims:
     "A splitter that says itself where its chunks lie: `split` turns a text into (start, end, text) triples."
+
     split: Callable[[str], Sequence[tuple[int | None, int | None, str]]]
     name: str
+
 
 def claims_of(chunker: Chunker | Claims, doc: Document) -> list[Claim]:
     "What a chunker says about one document."
     if isinstance(chunker, Claims):
         raw = [Claim(*c) for c in chunker.split(doc.text)]
-        return [c if c.end is not None or c.start is None else c._replace(end=c.start + len(c.text)) for c in raw]
+        return [
+            c if c.end is not None or c.start is None else c._replace(end=c.start + len(c.text)) for c in raw
+        ]
     chunks = chunker(doc)
-    if not isinstance(chunks, Chunks): raise DataError(f"the chunker returned a {type(chunks).__name__}", doc.id, "Return Chunks, or wrap the function in Claims")
+    if not isinstance(chunks, Chunks):
+        raise DataError(
+            f"the chunker returned a {type(chunks).__name__}",
+            doc.id,
+            "Return Chunks, or wrap the function in Claims",
+        )
     return [Claim(s, e, doc.text[s:e]) for s, e in chunks.spans.tolist()]
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #7e3f792c
-def _clip(text: str, most: int = 40) -> str: return repr(text if len(text) <= most else text[:most - 12] + "…" + text[-10:])
+def _clip(text: str, most: int = 40) -> str:
+    return repr(text if len(text) <= most else text[: most - 12] + "…" + text[-10:])
 
-def _holds(text: str, s: int | None, e: int | None, t: str) -> bool: return s is not None and e is not None and 0 <= s <= e <= len(text) and text[s:e] == t
+
+def _holds(text: str, s: int | None, e: int | None, t: str) -> bool:
+    return s is not None and e is not None and 0 <= s <= e <= len(text) and text[s:e] == t
+
 
 def law_offsets(text: str, claims: Sequence[Claim]) -> str | None:
     "The text at the claimed place is the claimed text."
     for i, (s, e, t) in enumerate(claims):
-        if s is None or e is None or s < 0: return f"chunk {i} {_clip(t)} has no offset ({s})"
-        if not _holds(text, s, e, t): return f"chunk {i} is {_clip(t)}, but [{s}, {e}) is {_clip(text[s:e])}"
+        if s is None or e is None or s < 0:
+            return f"chunk {i} {_clip(t)} has no offset ({s})"
+        if not _holds(text, s, e, t):
+            return f"chunk {i} is {_clip(t)}, but [{s}, {e}) is {_clip(text[s:e])}"
     return None
+
 
 def law_order(text: str, claims: Sequence[Claim]) -> str | None:
     "No chunk begins before the one in front of it; those without an offset stand nowhere."
     starts = [(i, c.start) for i, c in enumerate(claims) if c.start is not None and c.start >= 0]
-    return next((f"chunk {j} begins at {b}, before chunk {i} at {a}" for (i, a), (j, b) in zip(starts, starts[1:]) if b < a), None)
+    return next(
+        (
+            f"chunk {j} begins at {b}, before chunk {i} at {a}"
+            for (i, a), (j, b) in zip(starts, starts[1:])
+            if b < a
+        ),
+        None,
+    )
+
 
 def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
     "Every character that is not white space lies in a chunk."
-    spans = [(c.start, min(c.end, len(text))) for c in claims if c.start is not None and c.end is not None and 0 <= c.start < min(c.end, len(text))]
+    spans = [
+        (c.start, min(c.end, len(text)))
+        for c in claims
+        if c.start is not None and c.end is not None and 0 <= c.start < min(c.end, len(text))
+    ]
     at = ink(text)[1]
     lost = at[covered(np.c_[at, at + 1], spans or np.empty((0, 2), np.int64)) == 0]
-    if not len(lost): return None
+    if not len(lost):
+        return None
     run = int(np.argmax(np.append(np.diff(lost), 2) > 1)) + 1
-    return f"{_clip(text[lost[0]:lost[run - 1] + 1])} at {lost[0]} is in no chunk ({thousands(len(lost))} of {thousands(len(at))} characters lost)"
+    return (
+        f"{_clip(text[lost[0] : lost[run - 1] + 1])} at {lost[0]} is in no chunk ({thousands(len(lost))} of"
+        f" {thousands(len(at))} characters lost)"
+    )
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #25c3b090
 class Promise(NamedTuple):
-    "What a chunker promises: bounds in tokens of `tokenizer` (or `'characters'`, or `'words'`: what stands between white space), `None` where it promises nothing, and for the tokenizer where it does not say."
+    """What a chunker promises: bounds in tokens of `tokenizer` (or `'characters'`, or `'words'`: what stands
+    between white space), `None` where it promises nothing, and for the tokenizer where it does not say."""
+
     size: int | None = None
     overlap: int | None = None
     tokenizer: str | None = "characters"
@@ -88,77 +124,149 @@ class Promise(NamedTuple):
     def of(cls, chunker: Any, **said: Any) -> Promise:
         "From the chunker's `promise` or its fields, overruled by what is said."
         read = {n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int}
-        read["tokenizer"] = own if isinstance(own := getattr(chunker, "tokenizer", None), str) else None if read else "characters"
+        read["tokenizer"] = (
+            own
+            if isinstance(own := getattr(chunker, "tokenizer", None), str)
+            else None
+            if read
+            else "characters"
+        )
         read |= getattr(chunker, "promise", None) or {}
         said = {k: v for k, v in said.items() if v is not None}
-        if "size" in said and read["tokenizer"] is None: said.setdefault("tokenizer", "characters")
+        if "size" in said and read["tokenizer"] is None:
+            said.setdefault("tokenizer", "characters")
         return cls(**read | said)
 
     @property
-    def unit(self) -> str: return self.tokenizer if self.tokenizer in ("characters", "words") else "tokens"
+    def unit(self) -> str:
+        return self.tokenizer if self.tokenizer in ("characters", "words") else "tokens"
+
     @property
     def unclear(self) -> str:
         "Why sizes are not judged; empty where they are."
-        if self.tokenizer is not None or self.size is None and self.overlap is None: return ""
-        return "a size or overlap in a unit that the chunker does not name: give it a `tokenizer` (a name, 'characters' or 'words'), or say certify(…, tokenizer=…)"
+        if self.tokenizer is not None or self.size is None and self.overlap is None:
+            return ""
+        return (
+            "a size or overlap in a unit that the chunker does not name: give it a `tokenizer` (a name,"
+            " 'characters' or 'words'), or say certify(…, tokenizer=…)"
+        )
+
 
 def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
-    "How many tokens `text[s:e]` has; the chunk is only tokenised alone where the document's count is more than the bound."
-    if tokenizer == "characters": return lambda s, e, bound: e - s
+    """How many tokens `text[s:e]` has; the chunk is only tokenised alone where the document's count is more
+    than the bound."""
+    if tokenizer == "characters":
+        return lambda s, e, bound: e - s
     if tokenizer == "words":
         words = np.array([m.span() for m in re.finditer(r"\S+", text)], dtype=np.int64).reshape(-1, 2)
-        return lambda s, e, bound: int(np.searchsorted(words[:, 0], e) - np.searchsorted(words[:, 1], s, side="right"))
+        return lambda s, e, bound: int(
+            np.searchsorted(words[:, 0], e) - np.searchsorted(words[:, 1], s, side="right")
+        )
     t = get_tokenizer(tokenizer)
     spans = t.spans(text)
-    starts, rest = spans[:, 0], spans[spans[:, 0] == spans[:, 1], 0]   # `rest`: tokens in which no character begins
+    starts, rest = (
+        spans[:, 0],
+        spans[spans[:, 0] == spans[:, 1], 0],
+    )  # `rest`: tokens in which no character begins
+
     def count(s: int, e: int, bound: int) -> int:
-        n = np.searchsorted(starts, e) - np.searchsorted(starts, s) - (np.searchsorted(rest, min(s + 2, e)) - np.searchsorted(rest, s))
+        n = (
+            np.searchsorted(starts, e)
+            - np.searchsorted(starts, s)
+            - (np.searchsorted(rest, min(s + 2, e)) - np.searchsorted(rest, s))
+        )
         return int(n) if n <= bound else min(int(n), t.count(text[s:e]))
+
     return count
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #449fe1df
 def law_size(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
     "No chunk is larger than promised, unless it is a single character."
-    if promise.size is None or promise.tokenizer is None: return None
+    if promise.size is None or promise.tokenizer is None:
+        return None
     count, unit = _counter(text, promise.tokenizer), promise.unit
     for i, (s, e, t) in enumerate(claims):
-        if _holds(text, s, e, t) and e - s > 1 and (n := count(s, e, promise.size)) > promise.size: return f"chunk {i} has {n} {unit}, {promise.size} are promised"
+        if _holds(text, s, e, t) and e - s > 1 and (n := count(s, e, promise.size)) > promise.size:
+            return f"chunk {i} has {n} {unit}, {promise.size} are promised"
     return None
+
 
 def law_overlap(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
     "No chunk shares more with the one before it than promised, unless it is a single character."
-    if promise.overlap is None or promise.tokenizer is None: return None
+    if promise.overlap is None or promise.tokenizer is None:
+        return None
     count, unit = _counter(text, promise.tokenizer), promise.unit
     for i, (a, b) in enumerate(zip(claims, claims[1:]), 1):
-        if not (_holds(text, *a) and _holds(text, *b)) or a.end - b.start <= 1: continue
-        if (n := count(b.start, a.end, promise.overlap)) > promise.overlap: return f"chunks {i - 1} and {i} share {n} {unit}, {promise.overlap} are promised"
+        if not (_holds(text, *a) and _holds(text, *b)) or a.end - b.start <= 1:
+            continue
+        if (n := count(b.start, a.end, promise.overlap)) > promise.overlap:
+            return f"chunks {i - 1} and {i} share {n} {unit}, {promise.overlap} are promised"
     return None
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #3e7ce7d7
 KINDS: dict[str, tuple[str, ...]] = {
-    "plain prose": ("# Pump {i}\n\n", "Dr. Smith checked valve V-{i} at 2.4 bar, i.e. twice. ", "Is it open? It is!\n", "- item {i}\n- item\u00a0{i}b\tand more\n\n",
-                    "```\nif x > {i}:\n    stop()\n```\n\n", "A" * 120 + "{i} ", "zero\u200bwidth{i} and a soft\u00adhyphen.\n\n\n\n"),
+    "plain prose": (
+        "# Pump {i}\n\n",
+        "Dr. Smith checked valve V-{i} at 2.4 bar, i.e. twice. ",
+        "Is it open? It is!\n",
+        "- item {i}\n- item\u00a0{i}b\tand more\n\n",
+        "```\nif x > {i}:\n    stop()\n```\n\n",
+        "A" * 120 + "{i} ",
+        "zero\u200bwidth{i} and a soft\u00adhyphen.\n\n\n\n",
+    ),
     "repeated text": ("The valve is closed. ", "The valve is closed.\n\n", "no no no no no no ", "no\n"),
-    "CRLF": ("Line {i} of a file from Windows.\r\n", "\r\n", "Old Mac {i}.\r", "Page {i}.\x0c", "Next line {i}\x85 and separator\u2028 and\x1c file separator.\r\n\r\n"),
-    "combining characters": ("Cafe\u0301 {i} nai\u0308ve. ", "Z\u0351\u036b\u0343a\u0303\u0342l\u0334g\u0327o\u0321 {i}. ", "\u1112\u1161\u11ab\u1100\u1173\u11af {i}. ", "हिन्दी में {i} वाक्य। "),
-    "emoji": ("Family {i}: 👨\u200d👩\u200d👧\u200d👦 went. ", "Flags 🇩🇪🇫🇷🇯🇵{i} ", "👍🏽👍🏿 {i}\ufe0f\u20e3. ", "🙂🙂🙂{i}🙂\n"),
-    "right-to-left": ("המשאבה מספר {i} פועלת. ", "האם היא דולפת? לא.\n", "المضخة رقم {i} تعمل. ", "\u202bقيمة pump {i} هي ٢٫٤\u202c.\n\n"),
+    "CRLF": (
+        "Line {i} of a file from Windows.\r\n",
+        "\r\n",
+        "Old Mac {i}.\r",
+        "Page {i}.\x0c",
+        "Next line {i}\x85 and separator\u2028 and\x1c file separator.\r\n\r\n",
+    ),
+    "combining characters": (
+        "Cafe\u0301 {i} nai\u0308ve. ",
+        "Z\u0351\u036b\u0343a\u0303\u0342l\u0334g\u0327o\u0321 {i}. ",
+        "\u1112\u1161\u11ab\u1100\u1173\u11af {i}. ",
+        "हिन्दी में {i} वाक्य। ",
+    ),
+    "emoji": (
+        "Family {i}: 👨\u200d👩\u200d👧\u200d👦 went. ",
+        "Flags 🇩🇪🇫🇷🇯🇵{i} ",
+        "👍🏽👍🏿 {i}\ufe0f\u20e3. ",
+        "🙂🙂🙂{i}🙂\n",
+    ),
+    "right-to-left": (
+        "המשאבה מספר {i} פועלת. ",
+        "האם היא דולפת? לא.\n",
+        "المضخة رقم {i} تعمل. ",
+        "\u202bقيمة pump {i} هي ٢٫٤\u202c.\n\n",
+    ),
     "Thai, no spaces": ("ปั๊มน้ำหมายเลข{i}ทำงานปกติและไม่มีเสียงดังผิดปกติ", "วาล์วปิดอยู่ตลอดเวลา"),
-    "Chinese, no spaces": ("离心泵{i}号运行正常，没有异常噪音。", "阀门是否关闭？", "ポンプ{i}号は正常に動作しています。"),
-    "special-token text": ("Write <|endoftext|> after part {i}. ", "[CLS] and [SEP] and <s>{i}</s> ", "<|im_start|>user {i}<|fim_prefix|>\n"),
+    "Chinese, no spaces": (
+        "离心泵{i}号运行正常，没有异常噪音。",
+        "阀门是否关闭？",
+        "ポンプ{i}号は正常に動作しています。",
+    ),
+    "special-token text": (
+        "Write <|endoftext|> after part {i}. ",
+        "[CLS] and [SEP] and <s>{i}</s> ",
+        "<|im_start|>user {i}<|fim_prefix|>\n",
+    ),
     "empty and blank": (),
 }
+
 
 def _document(name: str, text: str, kind: str = "plain prose") -> Document:
     "A document whose only field is its text, so that a chunker by fields has something to read."
     return Document(name, text, fields=(Field("text", 0, len(text)),), metadata={"kind": kind})
+
 
 def stress_corpus(characters: int = 3000) -> Corpus:
     "Documents of about so many characters of each kind; the kind is in `metadata['kind']`."
     docs = []
     for kind, parts in KINDS.items():
         text, i = "", 0
-        while parts and len(text) < characters: text, i = text + parts[i % len(parts)].replace("{i}", str(i)), i + 1
+        while parts and len(text) < characters:
+            text, i = text + parts[i % len(parts)].replace("{i}", str(i)), i + 1
         short = ["".join(parts).replace("{i}", "1")] if parts else []
         for n, t in enumerate([text, *short] if parts else ["", " ", "\n\n\t\r\n", "\u3000\u2028\x1f"]):
             docs.append(_document(f"{kind} {n}", t, kind))
@@ -176,35 +284,56 @@ def smallest(
         i, before = 0, len(text)
         while i < len(text) and tries > 0:
             tries -= 1
-            shorter = text[:i] + text[i + n:]
-            if shorter and fails(shorter): text = shorter
-            else: i += n
+            shorter = text[:i] + text[i + n :]
+            if shorter and fails(shorter):
+                text = shorter
+            else:
+                i += n
         n = min(n if n == 1 and len(text) < before else n // 2, len(text))
     return text
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #fcee3797
 def examine(chunker: Chunker | Claims, doc: Document, promise: Promise) -> dict[str, str]:
     "The laws that are broken on one document, and how."
-    try: claims = claims_of(chunker, doc)
+    try:
+        claims = claims_of(chunker, doc)
     except BaseException as e:
-        if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)): raise
+        if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+            raise
         return {"no exception": f"{type(e).__name__}: {' '.join(str(e).split())[:160]}"}
-    found = {"offsets exact": law_offsets(doc.text, claims), "order": law_order(doc.text, claims), "coverage": law_coverage(doc.text, claims),
-             "size bound": law_size(doc.text, claims, promise), "overlap bound": law_overlap(doc.text, claims, promise),
-             "deterministic": _again(chunker, doc, claims), "nothing for nothing": _nothing(doc.text, claims)}
+    found = {
+        "offsets exact": law_offsets(doc.text, claims),
+        "order": law_order(doc.text, claims),
+        "coverage": law_coverage(doc.text, claims),
+        "size bound": law_size(doc.text, claims, promise),
+        "overlap bound": law_overlap(doc.text, claims, promise),
+        "deterministic": _again(chunker, doc, claims),
+        "nothing for nothing": _nothing(doc.text, claims),
+    }
     return {law: wrong for law, wrong in found.items() if wrong}
+
 
 def _nothing(text: str, claims: Sequence[Claim]) -> str | None:
     "A text without ink has no chunks."
-    return f"{len(claims)} chunk(s) of a blank text, the first is {_clip(claims[0].text)}" if claims and not text.strip() else None
+    return (
+        f"{len(claims)} chunk(s) of a blank text, the first is {_clip(claims[0].text)}"
+        if claims and not text.strip()
+        else None
+    )
+
 
 def _again(chunker: Chunker | Claims, doc: Document, claims: Sequence[Claim]) -> str | None:
     "The same document gives the same chunks, alone and in a corpus."
-    if isinstance(chunker, Claims): second = claims_of(chunker, doc)
+    if isinstance(chunker, Claims):
+        second = claims_of(chunker, doc)
     else:
         chunks = chunker(Corpus([_document("another", "Another document, to keep it company."), doc]))
         second = [Claim(s, e, doc.text[s:e]) for s, e in chunks.spans[chunks.doc_row == 1].tolist()]
-    return None if second == list(claims) else f"{len(claims)} chunks the first time, {len(second)} the second, and they differ"
+    return (
+        None
+        if second == list(claims)
+        else f"{len(claims)} chunks the first time, {len(second)} the second, and they differ"
+    )
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #41f3a6e9
 def long_line(characters: int, seed: int = 0) -> str:
@@ -212,19 +341,25 @@ def long_line(characters: int, seed: int = 0) -> str:
     words = np.array([f"w{i:x}" for i in range(5000)])
     return " ".join(words[np.random.default_rng(seed).integers(0, 5000, characters // 5 + 1)])[:characters]
 
+
 def _long(chunker: Chunker | Claims, characters: int, seconds: float) -> str | None:
     "What is wrong with the chunks of one long line, or `None`."
     before = None
     for n in (characters // 1000, characters // 100, characters // 10, characters):
         text, began = long_line(n), time.process_time()
-        try: claims = claims_of(chunker, _document("one line", text))
+        try:
+            claims = claims_of(chunker, _document("one line", text))
         except BaseException as e:
-            if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)): raise
+            if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+                raise
             return f"{thousands(n)} characters: {type(e).__name__}: {' '.join(str(e).split())[:160]}"
         took = time.process_time() - began
         growth = took / before if before and before > 0.01 else 10
         if n < characters and took * max(growth, 10) > seconds:
-            return f"{thousands(n)} characters took {number(took, '.1f')} s, ten times as many would take {number(took * max(growth, 10), '.0f')} s"
+            return (
+                f"{thousands(n)} characters took {number(took, '.1f')} s, ten times as many would take"
+                f" {number(took * max(growth, 10), '.0f')} s"
+            )
         if wrong := law_offsets(text, claims) or law_order(text, claims) or law_coverage(text, claims):
             return f"{thousands(n)} characters: {wrong}"
         before = took
@@ -232,66 +367,105 @@ def _long(chunker: Chunker | Claims, characters: int, seconds: float) -> str | N
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #1118d570
 class Row(NamedTuple):
-    "One property: `passed` is `None` where nothing was promised or it was left out; `example` is the smallest failure."
+    """One property: `passed` is `None` where nothing was promised or it was left out; `example` is the
+    smallest failure."""
+
     property: str
     passed: bool | None
-    checked: int        # documents
+    checked: int  # documents
     example: str = ""
+
 
 @dataclass(frozen=True)
 class Certificate:
     "What was checked and what failed; true if nothing did."
+
     name: str
     rows: tuple[Row, ...]
 
-    def __bool__(self) -> bool: return not self.failed
-    def __getitem__(self, property: str) -> Row: return next(r for r in self.rows if r.property == property)
+    def __bool__(self) -> bool:
+        return not self.failed
+
+    def __getitem__(self, property: str) -> Row:
+        return next(r for r in self.rows if r.property == property)
 
     @property
-    def failed(self) -> tuple[Row, ...]: return tuple(r for r in self.rows if r.passed is False)
+    def failed(self) -> tuple[Row, ...]:
+        return tuple(r for r in self.rows if r.passed is False)
 
     def __repr__(self) -> str:
         mark = {True: "pass", False: "FAIL", None: "–"}
         lines = [f"{r.property:<22} {mark[r.passed]:<5} {r.example}".rstrip() for r in self.rows]
-        return "\n".join([f"{self.name}: {'certified' if self else f'{len(self.failed)} of {len(self.rows)} properties failed'}", *lines])
+        return "\n".join(
+            [
+                (
+                    f"{self.name}:"
+                    f" {'certified' if self else f'{len(self.failed)} of {len(self.rows)} properties failed'}"
+                ),
+                *lines,
+            ]
+        )
 
     def _repr_html_(self) -> str:
-        mark = {True: "<span style='color:#009E73'>✓ pass</span>", False: "<span style='color:#D55E00'><b>✗ fail</b></span>", None: "–"}
+        mark = {
+            True: "<span style='color:#009E73'>✓ pass</span>",
+            False: "<span style='color:#D55E00'><b>✗ fail</b></span>",
+            None: "–",
+        }
         cell = "<td style='text-align:left;vertical-align:top'>"
-        rows = "".join(f"<tr>{cell}{escape(r.property)}</td>{cell}{mark[r.passed]}</td>{cell}{r.checked or ''}</td>{cell}{escape(r.example)}</td></tr>" for r in self.rows)
-        head = "".join(f"<th style='text-align:left'>{h}</th>" for h in ("property", "", "documents", "smallest failure"))
+        rows = "".join(
+            f"<tr>{cell}{escape(r.property)}</td>{cell}{mark[r.passed]}</td>{cell}{r.checked or ''}</td>{cell}{escape(r.example)}</td></tr>"  # noqa: E501
+            for r in self.rows
+        )
+        head = "".join(
+            f"<th style='text-align:left'>{h}</th>" for h in ("property", "", "documents", "smallest failure")
+        )
         return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p><table><tr>{head}</tr>{rows}</table>"
 
     def to_frame(self):
         "The rows as a pandas DataFrame."
         import pandas as pd
+
         return pd.DataFrame(self.rows, columns=list(Row._fields))
 
 # %% ../../nbs/03_chunk/24_certify.ipynb #10d6adfb
 LAWS = ("no exception", "offsets exact", "order", "coverage", "size bound", "overlap bound", "deterministic")
 
-LARGEST = 1_000_000          # tokens of a promise
+LARGEST = 1_000_000  # tokens of a promise
+
 
 @typed
 def certify(
     chunker: Chunker | Claims,
     corpus: Corpus | None = None,  # documents of yours, checked besides the built-in ones
     *,
-    size: int | None = None,       # promises, where the chunker has no fields of these names
+    size: int | None = None,  # promises, where the chunker has no fields of these names
     overlap: int | None = None,
-    tokenizer: str | None = None,  # their unit, also 'characters' or 'words'; characters, where a size is said and no unit
-    large: int = 10_000_000,       # characters of the long line; 0 leaves it out
-    seconds: float = 60.0,         # of the processor, for the long line
+    tokenizer: (
+        str | None
+    ) = None,  # their unit, also 'characters' or 'words'; characters, where a size is said and no unit
+    large: int = 10_000_000,  # characters of the long line; 0 leaves it out
+    seconds: float = 60.0,  # of the processor, for the long line
     name: str = "",
 ) -> Certificate:
-    "Hold a chunker to law 1 and to its own promises; one that has `chunkers` for document types, on each type."
+    """Hold a chunker to law 1 and to its own promises; one that has `chunkers` for document types, on each
+    type."""
     if isinstance(types := getattr(chunker, "chunkers", None), Mapping):
         own = {t: [d for d in corpus or () if chunker.kind(d) == t] for t in types}
         asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}
-        return _together(name or repr(chunker), {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types})
-    if whole_number("large", large, 0, "certify") > 10**9: raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
+        return _together(
+            name or repr(chunker),
+            {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types},
+        )
+    if whole_number("large", large, 0, "certify") > 10**9:
+        raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
     for value_of, value in (("size", size), ("overlap", overlap)):
-        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST: raise ConfigError(f"{value_of} is {value}", "certify", f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}")
+        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST:
+            raise ConfigError(
+                f"{value_of} is {value}",
+                "certify",
+                f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}",
+            )
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
     docs = [*stress_corpus(max(3000, 8 * (promise.size or 0))), *(corpus or ())]
     found = [(d, examine(chunker, d, promise)) for d in docs]
@@ -299,21 +473,68 @@ def certify(
     for law in LAWS:
         kept = {"size bound": promise.size, "overlap bound": promise.overlap}.get(law, 0) is not None
         unclear = promise.unclear if law.endswith("bound") and kept else ""
-        rows.append(Row(law, None, 0, unclear) if unclear else _row(law, [(d, w[law]) for d, w in found if law in w], len(docs) if kept else 0, kept, chunker, promise, {law}))
+        rows.append(
+            Row(law, None, 0, unclear)
+            if unclear
+            else _row(
+                law,
+                [(d, w[law]) for d, w in found if law in w],
+                len(docs) if kept else 0,
+                kept,
+                chunker,
+                promise,
+                {law},
+            )
+        )
     for kind in [*KINDS, *(["your corpus"] if corpus else [])]:
-        laws = set(LAWS) - {"size bound", "overlap bound"} | ({"nothing for nothing"} if kind == "empty and blank" else set())
+        laws = set(LAWS) - {"size bound", "overlap bound"} | (
+            {"nothing for nothing"} if kind == "empty and blank" else set()
+        )
         mine = [(d, w) for d, w in found if d.metadata.get("kind", "your corpus") == kind]
-        rows.append(_row(kind, [(d, next(w[x] for x in w if x in laws)) for d, w in mine if laws & set(w)], len(mine), True, chunker, promise, laws))
+        rows.append(
+            _row(
+                kind,
+                [(d, next(w[x] for x in w if x in laws)) for d, w in mine if laws & set(w)],
+                len(mine),
+                True,
+                chunker,
+                promise,
+                laws,
+            )
+        )
     wrong = _long(chunker, large, seconds) if large else None
-    rows.append(Row(f"{number(large / 1e6, 'g')} MB of one line" if large else "one long line", (wrong is None) if large else None, int(large > 0), wrong or ""))
+    rows.append(
+        Row(
+            f"{number(large / 1e6, 'g')} MB of one line" if large else "one long line",
+            (wrong is None) if large else None,
+            int(large > 0),
+            wrong or "",
+        )
+    )
     return Certificate(name or getattr(chunker, "name", "") or repr(chunker), tuple(rows))
 
-def _row(title: str, wrong: Sequence[tuple[Document, str]], checked: int, kept: bool, chunker: Any, promise: Promise, laws: set[str]) -> Row:
+
+def _row(
+    title: str,
+    wrong: Sequence[tuple[Document, str]],
+    checked: int,
+    kept: bool,
+    chunker: Any,
+    promise: Promise,
+    laws: set[str],
+) -> Row:
     "The row of one property; of several failures, the one on the shortest document, made smaller still."
-    if not wrong: return Row(title, True if kept else None, checked)
+    if not wrong:
+        return Row(title, True if kept else None, checked)
     doc, why = min(wrong, key=lambda x: len(x[0]))
-    broken = lambda t: [w for law, w in examine(chunker, _document("smallest", t), promise).items() if law in laws]
-    if not doc.text or not broken(doc.text): return Row(title, False, checked, f"{doc.id}: {why}")  # it takes the document's headings or fields, or luck
+
+    def broken(t):
+        return [w for law, w in examine(chunker, _document("smallest", t), promise).items() if law in laws]
+
+    if not doc.text or not broken(doc.text):
+        return Row(
+            title, False, checked, f"{doc.id}: {why}"
+        )  # it takes the document's headings or fields, or luck
     text = smallest(doc.text, lambda t: bool(broken(t)))
     return Row(title, False, checked, f"{_clip(text, 80)}: {(broken(text) or [why])[0]}")
 
@@ -321,21 +542,34 @@ def _row(title: str, wrong: Sequence[tuple[Document, str]], checked: int, kept: 
 @dataclass(frozen=True)
 class _OfType:
     "A chunker by type as it treats one type: every document is given that format."
+
     chunker: Any
     format: str
 
     @property
-    def promise(self) -> dict[str, Any]: return Promise.of(self.chunker.chunkers[self.format])._asdict()
+    def promise(self) -> dict[str, Any]:
+        return Promise.of(self.chunker.chunkers[self.format])._asdict()
 
     def __call__(self, source: Corpus | Document) -> Chunks:
-        return self.chunker(Corpus([replace(d, format=self.format) for d in ([source] if isinstance(source, Document) else source)]))
+        return self.chunker(
+            Corpus(
+                [
+                    replace(d, format=self.format)
+                    for d in ([source] if isinstance(source, Document) else source)
+                ]
+            )
+        )
+
 
 def _together(name: str, found: Mapping[str, Certificate]) -> Certificate:
-    "One certificate of several: a property holds if it holds for each type; the failure shown is that of the first type that fails."
+    """One certificate of several: a property holds if it holds for each type; the failure shown is that of
+    the first type that fails."""
     rows = {}
     for title in dict.fromkeys(r.property for c in found.values() for r in c.rows):
         mine = {t: r for t, c in found.items() for r in c.rows if r.property == title}
         wrong = next((f"[{t}] {r.example}" for t, r in mine.items() if r.passed is False), "")
         judged = [r.passed for r in mine.values() if r.passed is not None]
-        rows[title] = Row(title, all(judged) if judged else None, sum(r.checked for r in mine.values()), wrong)
+        rows[title] = Row(
+            title, all(judged) if judged else None, sum(r.checked for r in mine.values()), wrong
+        )
     return Certificate(name, tuple(rows.values()))

@@ -21,17 +21,22 @@ __all__ = ['CharacterChunker']
 @dataclass(frozen=True)
 class CharacterChunker:
     "Windows of `size` characters (code points), `overlap` of them shared with the window before."
+
     size: int
     overlap: int = 0
 
-    def __post_init__(self): check_window(self.size, self.overlap, "CharacterChunker")
+    def __post_init__(self):
+        check_window(self.size, self.overlap, "CharacterChunker")
 
     @property
-    def promise(self) -> dict[str, str]: return {"tokenizer": "characters"}
+    def promise(self) -> dict[str, str]:
+        return {"tokenizer": "characters"}
 
     def __call__(self, source: Corpus | Document) -> Chunks:
         decided(self)
+
         def cut(doc: Document) -> np.ndarray:
             at = np.arange(len(doc.text) + 1)
             return windows(TokenTable(at[:-1], at[1:]), self.size, self.overlap)
+
         return chunk_corpus(source, cut, repr(self))

@@ -26,7 +26,8 @@ __all__ = ['mean_similarity', 'band', 'worth', 'best_partition', 'ClusterChunker
 def mean_similarity(vectors: np.ndarray) -> float:
     "The mean inner product over all pairs of different rows `(n, d)`; 0 for fewer than two."
     n = len(vectors)
-    if n < 2: return 0.0
+    if n < 2:
+        return 0.0
     total = vectors.sum(axis=0, dtype=np.float64)
     own = sum(float((part.astype(np.float64) ** 2).sum()) for part in np.array_split(vectors, n // 4096 + 1))
     return float((total @ total - own) / (n * (n - 1)))
@@ -34,32 +35,36 @@ def mean_similarity(vectors: np.ndarray) -> float:
 # %% ../../nbs/03_chunk/21_cluster.ipynb #dd9c8dda
 def band(
     vectors: np.ndarray,  # (n, d)
-    width: int,           # the longest run, in pieces
-    block: int = 4096,    # rows converted to float64 at a time
+    width: int,  # the longest run, in pieces
+    block: int = 4096,  # rows converted to float64 at a time
 ) -> np.ndarray:
-    "`out[i, l]`: similarity of pieces `i` and `i + l`, less the mean over all pairs; `(n, width)` float64, 0 at lag 0 and past the end."
+    """`out[i, l]`: similarity of pieces `i` and `i + l`, less the mean over all pairs; `(n, width)` float64,
+    0 at lag 0 and past the end."""
     n, mean = len(vectors), mean_similarity(vectors)
     out = np.zeros((n, width))
     for lo in range(0, n, block):
-        part = vectors[lo:lo + block + width].astype(np.float64)
+        part = vectors[lo : lo + block + width].astype(np.float64)
         for lag in range(1, width):
             rows = min(block, len(part) - lag, n - lo)
-            if rows > 0: out[lo:lo + rows, lag] = np.einsum("nd,nd->n", part[:rows], part[lag:lag + rows]) - mean
+            if rows > 0:
+                out[lo : lo + rows, lag] = np.einsum("nd,nd->n", part[:rows], part[lag : lag + rows]) - mean
     return out
 
 # %% ../../nbs/03_chunk/21_cluster.ipynb #82ada2e6
 def worth(banded: np.ndarray) -> np.ndarray:
-    "`out[i, m - 1]`: the worth of the run of `m` pieces that ends with piece `i`; `(n, width)`, −inf where it would begin before the text."
+    """`out[i, m - 1]`: the worth of the run of `m` pieces that ends with piece `i`; `(n, width)`, −inf where
+    it would begin before the text."""
     n, width = banded.shape
-    along = 2 * np.cumsum(banded, axis=1)                # of each piece with those that follow it
+    along = 2 * np.cumsum(banded, axis=1)  # of each piece with those that follow it
     out = np.full((n, width), -np.inf)
     out[:, 0] = 0
-    for m in range(2, min(width, n) + 1): out[m - 1:, m - 1] = out[m - 1:, m - 2] + along[:n - m + 1, m - 1]
+    for m in range(2, min(width, n) + 1):
+        out[m - 1 :, m - 1] = out[m - 1 :, m - 2] + along[: n - m + 1, m - 1]
     return out
 
 # %% ../../nbs/03_chunk/21_cluster.ipynb #05bc87a3
 def best_partition(
-    worth: np.ndarray,    # (n, width), see `worth`
+    worth: np.ndarray,  # (n, width), see `worth`
     longest: np.ndarray,  # (n,) how many pieces a run that ends here may have, at least 1
 ) -> np.ndarray:
     "First and last piece of each run of the partition with the greatest total worth: `(k, 2)` int64."
@@ -67,7 +72,7 @@ def best_partition(
     best, chosen = np.zeros(n + 1), np.ones(n, dtype=np.int64)
     for i in range(n):
         m = min(width, i + 1, int(longest[i]))
-        total = worth[i, :m] + best[i + 1 - m:i + 1][::-1]
+        total = worth[i, :m] + best[i + 1 - m : i + 1][::-1]
         chosen[i] = np.argmax(total) + 1
         best[i + 1] = total[chosen[i] - 1]
     runs, i = [], n - 1
@@ -80,35 +85,49 @@ def best_partition(
 @dataclass(frozen=True)
 class ClusterChunker:
     "The partition into runs of at most `size` tokens whose pieces are most alike (Chroma, 2024)."
+
     embedder: Embedder
-    size: int = 200                 # largest chunk, in tokens of `tokenizer`
-    piece: int = 50                 # largest piece, in tokens
+    size: int = 200  # largest chunk, in tokens of `tokenizer`
+    piece: int = 50  # largest piece, in tokens
     tokenizer: str = "cl100k_base"
-    pieces: Chunker | None = None   # what is never cut; None: a recursive split at `piece` tokens
+    pieces: Chunker | None = None  # what is never cut; None: a recursive split at `piece` tokens
 
     def __post_init__(self):
-        check_embedder(self.embedder, "ClusterChunker"); at_least("piece", self.piece, 1, "ClusterChunker")
-        at_least("size", self.size, 1, "ClusterChunker"); check_fields(self, tokenizer="text", pieces="chunker")
-        if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
-        if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "ClusterChunker", "A chunk holds at least one piece")
+        check_embedder(self.embedder, "ClusterChunker")
+        at_least("piece", self.piece, 1, "ClusterChunker")
+        at_least("size", self.size, 1, "ClusterChunker")
+        check_fields(self, tokenizer="text", pieces="chunker")
+        if isinstance(self.size, list) or isinstance(self.piece, list):
+            return  # choices: checked again when a grid pairs them
+        if self.size < self.piece:
+            raise ConfigError(
+                f"size is {self.size} and piece is {self.piece}",
+                "ClusterChunker",
+                "A chunk holds at least one piece",
+            )
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
         cut = self.pieces or RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)
         pieces = chunks_of(cut, doc, "ClusterChunker").spans
-        if len(pieces) < 2: return pieces
+        if len(pieces) < 2:
+            return pieces
         vectors = as_vectors(self.embedder.embed_passages([doc.text[s:e] for s, e in pieces.tolist()]))
-        alike = vectors.array if vectors.space.normalized else unit(vectors.array)      # by cosine, whatever the embedder gives
+        alike = (
+            vectors.array if vectors.space.normalized else unit(vectors.array)
+        )  # by cosine, whatever the embedder gives
         most = min(self.size // self.piece, len(pieces))
         longest = np.minimum(_room(doc.text, pieces, self.tokenizer, min(self.size, len(doc.text) + 1)), most)
         runs = best_partition(worth(band(alike, most)), longest)
         return np.c_[pieces[runs[:, 0], 0], pieces[runs[:, 1], 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/21_cluster.ipynb #f90c66c7
 def _room(text: str, pieces: np.ndarray, tokenizer: str, size: int) -> np.ndarray:
-    "How many pieces a run that ends with each piece may have and still be of at most `size` tokens: `(n,)`, at least 1."
+    """How many pieces a run that ends with each piece may have and still be of at most `size` tokens: `(n,)`,
+    at least 1."""
     starts = get_tokenizer(tokenizer).spans(text)[:, 0]
     first, last = np.searchsorted(starts, pieces[:, 0]), np.searchsorted(starts, pieces[:, 1])
     return np.maximum(np.arange(len(pieces)) - np.searchsorted(first, last - size) + 1, 1)

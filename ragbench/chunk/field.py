@@ -20,24 +20,48 @@ __all__ = ['FieldChunker']
 # %% ../../nbs/03_chunk/08_field.ipynb #bb54f3fa
 @dataclass(frozen=True)
 class FieldChunker:
-    "One chunk for each field of a record, or for each of the named `fields`; `join` makes one of neighbouring ones."
+    """One chunk for each field of a record, or for each of the named `fields`; `join` makes one of
+    neighbouring ones."""
+
     fields: tuple[str, ...] | None = None  # None: all of them
     join: bool = False
 
     def __post_init__(self):
-        if isinstance(self.fields, str): raise ConfigError(f"fields is {self.fields!r}", "FieldChunker", f"Give a list of names, such as [{self.fields!r}]")
-        if self.fields is not None and (not isinstance(self.fields, (tuple, list)) or not all(isinstance(f, str) for f in self.fields)):
-            raise ConfigError(f"fields is {self.fields!r:.80}", "FieldChunker", "Give a list of names, or None for all fields")
-        if self.fields is not None: object.__setattr__(self, "fields", tuple(self.fields))
+        if isinstance(self.fields, str):
+            raise ConfigError(
+                f"fields is {self.fields!r}",
+                "FieldChunker",
+                f"Give a list of names, such as [{self.fields!r}]",
+            )
+        if self.fields is not None and (
+            not isinstance(self.fields, (tuple, list)) or not all(isinstance(f, str) for f in self.fields)
+        ):
+            raise ConfigError(
+                f"fields is {self.fields!r:.80}",
+                "FieldChunker",
+                "Give a list of names, or None for all fields",
+            )
+        if self.fields is not None:
+            object.__setattr__(self, "fields", tuple(self.fields))
         check_fields(self, join="flag")
 
     def _cut(self, doc: Document) -> Labelled:
-        if not doc.fields: raise DataError("the document has no fields", doc.id, 'Use ByType({"csv": FieldChunker(), "default": ...}) for a corpus of several kinds')
+        if not doc.fields:
+            raise DataError(
+                "the document has no fields",
+                doc.id,
+                'Use ByType({"csv": FieldChunker(), "default": ...}) for a corpus of several kinds',
+            )
         spans, names, last = [], [], None
         for i, f in enumerate(sorted(doc.fields, key=lambda f: (f.start, f.end))):
-            if f.end == f.start or self.fields is not None and f.name not in self.fields: continue
-            if self.join and last == i - 1 and spans: spans[-1][1] = max(spans[-1][1], f.end); names[-1] += f"+{f.name}"
-            else: spans.append([f.start, f.end]); names.append(f.name)
+            if f.end == f.start or self.fields is not None and f.name not in self.fields:
+                continue
+            if self.join and last == i - 1 and spans:
+                spans[-1][1] = max(spans[-1][1], f.end)
+                names[-1] += f"+{f.name}"
+            else:
+                spans.append([f.start, f.end])
+                names.append(f.name)
             last = i
         return Labelled(np.array(spans, dtype=np.int64).reshape(-1, 2), names)
 
@@ -46,5 +70,9 @@ class FieldChunker:
         docs = [source] if isinstance(source, Document) else getattr(source, "documents", ())
         known = {f.name for d in docs for f in d.fields}
         if self.fields is not None and known and (strange := [n for n in self.fields if n not in known]):
-            raise ConfigError(f"no document has a field {strange[0]!r}", "FieldChunker", f"Choose from {', '.join(sorted(known))}")
+            raise ConfigError(
+                f"no document has a field {strange[0]!r}",
+                "FieldChunker",
+                f"Choose from {', '.join(sorted(known))}",
+            )
         return chunk_corpus(source, self._cut, repr(self))

@@ -37,7 +37,7 @@ def published_sentences(text: str) -> np.ndarray:
 def groups(
     text: str,
     pieces: np.ndarray,  # (n, 2) spans of the sentences, in order
-    buffer: int,         # neighbours taken in on either side
+    buffer: int,  # neighbours taken in on either side
 ) -> list[str]:
     "The text of each sentence with its neighbours."
     n, buffer = np.arange(len(pieces)), min(buffer, len(pieces))
@@ -55,59 +55,78 @@ def turns(vectors: np.ndarray) -> np.ndarray:
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #f974b731
 def threshold_for(
     distances: np.ndarray,  # (n,) distances of neighbours
-    cuts: int,              # at most this many may lie above the threshold
+    cuts: int,  # at most this many may lie above the threshold
 ) -> float:
     "The smallest threshold, within [1e-6, 1], above which there are at most `cuts` distances (Chroma, 2024)."
-    if cuts >= len(distances): return 1e-6
+    if cuts >= len(distances):
+        return 1e-6
     return float(np.clip(np.sort(distances)[::-1][cuts], 1e-6, 1.0))
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #96eba38a
 def check_embedder(embedder: Any, owner: str) -> None:
-    "Raise `ConfigError` for something that cannot embed, such as the bare name of a model; of a list of choices, for any of them."
+    """Raise `ConfigError` for something that cannot embed, such as the bare name of a model; of a list of
+    choices, for any of them."""
     for e in embedder if isinstance(embedder, list) else [embedder]:
         if isinstance(e, type) or not callable(getattr(e, "embed_passages", None)):
-            raise ConfigError(f"embedder is {e!r}", owner, f"Give an embedder, such as SentenceTransformerEmbedder({e if isinstance(e, str) else 'all-MiniLM-L6-v2'!r})")
+            raise ConfigError(
+                f"embedder is {e!r}",
+                owner,
+                "Give an embedder, such as"
+                f" SentenceTransformerEmbedder({e if isinstance(e, str) else 'all-MiniLM-L6-v2'!r})",
+            )
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #91620e4c
 @dataclass(frozen=True)
 class KamradtChunker:
-    "Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks of `target` tokens on average."
+    """Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks
+    of `target` tokens on average."""
+
     embedder: Embedder
-    percentile: float = 95           # of the document's own distances; not used with `target`
-    buffer: int = 1                  # neighbours embedded with each sentence, on either side
-    target: int | None = None        # mean size in tokens of `tokenizer` (Chroma's modified variant)
+    percentile: float = 95  # of the document's own distances; not used with `target`
+    buffer: int = 1  # neighbours embedded with each sentence, on either side
+    target: int | None = None  # mean size in tokens of `tokenizer` (Chroma's modified variant)
     tokenizer: str = "cl100k_base"
-    pieces: Chunker | None = None    # what is never cut; None: as published
+    pieces: Chunker | None = None  # what is never cut; None: as published
 
     def __post_init__(self):
-        check_embedder(self.embedder, "KamradtChunker"); at_least("buffer", self.buffer, 0, "KamradtChunker")
-        if self.target is not None: at_least("target", self.target, 1, "KamradtChunker")
+        check_embedder(self.embedder, "KamradtChunker")
+        at_least("buffer", self.buffer, 0, "KamradtChunker")
+        if self.target is not None:
+            at_least("target", self.target, 1, "KamradtChunker")
         for p in self.percentile if isinstance(self.percentile, list) else [self.percentile]:
-            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100: raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
+            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
+                raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
         check_fields(self, tokenizer="text", pieces="chunker")
 
     def pieces_of(self, doc: Document) -> np.ndarray:
         "What is kept whole, as spans `(n, 2)`."
-        if self.pieces is not None: return chunks_of(self.pieces, doc, "KamradtChunker").spans
-        if self.target is None: return published_sentences(doc.text)
+        if self.pieces is not None:
+            return chunks_of(self.pieces, doc, "KamradtChunker").spans
+        if self.target is None:
+            return published_sentences(doc.text)
         return RecursiveChunker(50, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
         pieces = self.pieces_of(doc)
-        if len(pieces) < 2: return pieces
+        if len(pieces) < 2:
+            return pieces
         distances = turns(self.embedder.embed_passages(groups(doc.text, pieces, self.buffer)).array)
-        if self.target is None: threshold = np.percentile(distances, self.percentile)
-        else: threshold = threshold_for(distances, _tokens_in(doc.text, pieces, self.tokenizer) // self.target)
+        if self.target is None:
+            threshold = np.percentile(distances, self.percentile)
+        else:
+            threshold = threshold_for(distances, _tokens_in(doc.text, pieces, self.tokenizer) // self.target)
         return _joined(pieces, np.flatnonzero(distances > threshold))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/20_kamradt.ipynb #940e85e6
 def _joined(pieces: np.ndarray, cuts: Sequence[int]) -> np.ndarray:
     "Runs of pieces as spans, cut after each piece in `cuts`."
     first = np.r_[0, np.asarray(cuts, dtype=np.int64) + 1]
     return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
+
 
 def _tokens_in(text: str, pieces: np.ndarray, tokenizer: str) -> int:
     "How many tokens of the text begin inside the pieces."

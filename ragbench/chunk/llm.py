@@ -30,10 +30,12 @@ __all__ = ['INSTRUCTION', 'question', 'BadAnswer', 'parse_cuts', 'ask_cuts', 'wi
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #c4865304
 INSTRUCTION = (
-    "You divide a text into passages, each about one thing. The text is given as numbered pieces. Decide where a new passage begins. "
-    "Answer with one JSON list of the numbers of those pieces that begin a new passage, in rising order, for example [4, 9]. "
-    "The first piece begins a passage anyway: leave it out. If all pieces belong together, answer []. Write nothing but the list."
+    "You divide a text into passages, each about one thing. The text is given as numbered pieces. Decide"
+    " where a new passage begins. Answer with one JSON list of the numbers of those pieces that begin a new"
+    " passage, in rising order, for example [4, 9]. The first piece begins a passage anyway: leave it out. If"
+    " all pieces belong together, answer []. Write nothing but the list."
 )
+
 
 def question(instruction: str, pieces: Sequence[str]) -> list[dict[str, str]]:
     "The messages that ask where passages begin among `pieces`."
@@ -44,23 +46,32 @@ def question(instruction: str, pieces: Sequence[str]) -> list[dict[str, str]]:
 class BadAnswer(ValueError):
     "An answer that does not say where to cut; the message says why, to the model."
 
+
 def parse_cuts(
     answer: str,
-    n: int,     # how many pieces were shown
+    n: int,  # how many pieces were shown
 ) -> list[int]:
     "The numbers of the pieces that begin a passage, each in 2 … n; raises `BadAnswer`."
     lists = re.findall(r"\[[^\[\]]*\]", answer)
-    if not lists: raise BadAnswer("there is no JSON list in the answer")
-    try: numbers = json.loads(lists[-1])
-    except ValueError: raise BadAnswer(f"{lists[-1][:60]} is not a JSON list") from None
-    if not all(type(x) is int for x in numbers): raise BadAnswer("the list holds something that is no whole number")
-    if any(b <= a for a, b in zip(numbers, numbers[1:])): raise BadAnswer("the numbers do not rise")
-    if numbers and not 2 <= numbers[0] <= numbers[-1] <= n: raise BadAnswer(f"the numbers have to lie between 2 and {n}")
+    if not lists:
+        raise BadAnswer("there is no JSON list in the answer")
+    try:
+        numbers = json.loads(lists[-1])
+    except ValueError:
+        raise BadAnswer(f"{lists[-1][:60]} is not a JSON list") from None
+    if not all(type(x) is int for x in numbers):
+        raise BadAnswer("the list holds something that is no whole number")
+    if any(b <= a for a, b in zip(numbers, numbers[1:])):
+        raise BadAnswer("the numbers do not rise")
+    if numbers and not 2 <= numbers[0] <= numbers[-1] <= n:
+        raise BadAnswer(f"the numbers have to lie between 2 and {n}")
     return numbers
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #6deae790
 def ask_cuts(
-    chat: Callable[[list[dict[str, str]]], Any],  # messages to a text, or to something with `text`, such as `Chat`
+    chat: Callable[
+        [list[dict[str, str]]], Any
+    ],  # messages to a text, or to something with `text`, such as `Chat`
     instruction: str,
     pieces: Sequence[str],
     tries: int,
@@ -71,17 +82,26 @@ def ask_cuts(
     for _ in range(tries):
         reply = as_reply(chat(messages), where)
         try:
-            if reply.finish == "length": raise BadAnswer("the answer was cut off; write only the list")
+            if reply.finish == "length":
+                raise BadAnswer("the answer was cut off; write only the list")
             return parse_cuts(reply.text, len(pieces))
-        except BadAnswer as e: why = str(e)
-        messages = [*messages, {"role": "assistant", "content": reply.text}, {"role": "user", "content": f"This cannot be used: {why}. Answer again with one JSON list."}]
-    raise DataError(f"the model gave no usable answer in {tries} tries; of the last one, {why}: {reply.text[:80]!r}", where,
-                    "Use a stronger model, raise tries, or make size smaller")
+        except BadAnswer as e:
+            why = str(e)
+        messages = [
+            *messages,
+            {"role": "assistant", "content": reply.text},
+            {"role": "user", "content": f"This cannot be used: {why}. Answer again with one JSON list."},
+        ]
+    raise DataError(
+        f"the model gave no usable answer in {tries} tries; of the last one, {why}: {reply.text[:80]!r}",
+        where,
+        "Use a stronger model, raise tries, or make size smaller",
+    )
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #db4ee961
 def windowed_cuts(
-    sizes: np.ndarray,                      # (n,) tokens of each piece
-    window: int,                            # tokens shown at once
+    sizes: np.ndarray,  # (n,) tokens of each piece
+    window: int,  # tokens shown at once
     cuts_of: Callable[[int, int], list[int]],  # numbers (from 2) for the pieces lo … hi − 1
 ) -> list[int]:
     "Indices of the pieces that begin a chunk, after the first one."
@@ -90,55 +110,96 @@ def windowed_cuts(
         hi = max(int(np.searchsorted(total, total[lo] + window, side="right")) - 1, lo + 1)
         cuts = [lo + c - 1 for c in cuts_of(lo, hi)] if hi - lo > 1 else []
         out += cuts
-        if hi >= len(sizes): return out
+        if hi >= len(sizes):
+            return out
         lo = cuts[-1] if cuts else hi
-        if not cuts: out.append(hi)
+        if not cuts:
+            out.append(hi)
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #93e09aaa
 @dataclass(frozen=True)
 class LLMChunker:
-    "Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin (after Chroma, 2024)."
+    """Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin (after
+    Chroma, 2024)."""
+
     chat: Callable[[list[dict[str, str]]], Any]
-    size: int = 800                   # largest chunk, and as much as is shown at once, in tokens of `tokenizer`
-    piece: int = 50                   # tokens, what is never cut
+    size: int = 800  # largest chunk, and as much as is shown at once, in tokens of `tokenizer`
+    piece: int = 50  # tokens, what is never cut
     tokenizer: str = "cl100k_base"
     instruction: str = INSTRUCTION
-    tries: int = field(default=3, compare=False)             # answers asked for before a document is refused
-    cache: str | None = field(default=None, compare=False)   # folder of an artifact store
+    tries: int = field(default=3, compare=False)  # answers asked for before a document is refused
+    cache: str | None = field(default=None, compare=False)  # folder of an artifact store
 
     def __post_init__(self):
-        if not callable(self.chat) or isinstance(self.chat, type): raise ConfigError(f"chat is {self.chat!r:.80}", "LLMChunker", "Give something to ask, such as Chat('gpt-4o-mini')")
+        if not callable(self.chat) or isinstance(self.chat, type):
+            raise ConfigError(
+                f"chat is {self.chat!r:.80}",
+                "LLMChunker",
+                "Give something to ask, such as Chat('gpt-4o-mini')",
+            )
         check_fields(self, tokenizer="text", instruction="text")
-        if self.cache is not None and not isinstance(self.cache, str | Path): raise ConfigError(f"cache is {self.cache!r:.80}", "LLMChunker", "Give a folder")
-        for name in ("size", "piece", "tries"): at_least(name, getattr(self, name), 1, "LLMChunker")
-        if isinstance(self.size, list) or isinstance(self.piece, list): return  # choices: checked again when a grid pairs them
-        if self.size < self.piece: raise ConfigError(f"size is {self.size} and piece is {self.piece}", "LLMChunker", "A chunk holds at least one piece")
+        if self.cache is not None and not isinstance(self.cache, str | Path):
+            raise ConfigError(f"cache is {self.cache!r:.80}", "LLMChunker", "Give a folder")
+        for name in ("size", "piece", "tries"):
+            at_least(name, getattr(self, name), 1, "LLMChunker")
+        if isinstance(self.size, list) or isinstance(self.piece, list):
+            return  # choices: checked again when a grid pairs them
+        if self.size < self.piece:
+            raise ConfigError(
+                f"size is {self.size} and piece is {self.piece}",
+                "LLMChunker",
+                "A chunk holds at least one piece",
+            )
         object.__setattr__(self, "_known", {})
 
     @property
-    def promise(self) -> dict[str, int]: return {"size": self.size}
+    def promise(self) -> dict[str, int]:
+        return {"size": self.size}
 
     def cuts(self, pieces: Sequence[str], where: str) -> list[int]:
         "The checked answer for these pieces: known, read from the cache, or asked for."
-        recipe = {"chat": self.chat, "instruction": self.instruction, "pieces": [text_hash(p) for p in pieces]}
-        ask = lambda: ask_cuts(self.chat, self.instruction, pieces, self.tries, where)
+        recipe = {
+            "chat": self.chat,
+            "instruction": self.instruction,
+            "pieces": [text_hash(p) for p in pieces],
+        }
+
+        def ask():
+            return ask_cuts(self.chat, self.instruction, pieces, self.tries, where)
+
         if (key := fingerprint(recipe)) not in self._known:
-            self._known[key] = Store(self.cache).make("llm_cuts", recipe, lambda: {"cuts": ask()}).value("cuts") if self.cache else ask()
+            self._known[key] = (
+                Store(self.cache).make("llm_cuts", recipe, lambda: {"cuts": ask()}).value("cuts")
+                if self.cache
+                else ask()
+            )
         return self._known[key]
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
         pieces = RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
-        if not len(pieces): return pieces
+        if not len(pieces):
+            return pieces
         texts, sizes = [doc.text[s:e] for s, e in pieces.tolist()], _sizes(doc.text, pieces, self.tokenizer)
-        where = lambda lo, hi: f"{doc.id}, characters {pieces[lo, 0]} to {pieces[hi - 1, 1]}"
-        first = np.r_[0, np.array(windowed_cuts(sizes, self.size, lambda lo, hi: self.cuts(texts[lo:hi], where(lo, hi))), dtype=np.int64)]
+
+        def where(lo, hi):
+            return f"{doc.id}, characters {pieces[lo, 0]} to {pieces[hi - 1, 1]}"
+
+        first = np.r_[
+            0,
+            np.array(
+                windowed_cuts(sizes, self.size, lambda lo, hi: self.cuts(texts[lo:hi], where(lo, hi))),
+                dtype=np.int64,
+            ),
+        ]
         return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_corpus(source, decided(self).spans, repr(self))
 
 # %% ../../nbs/03_chunk/22_llm.ipynb #2075dfb5
 def _sizes(text: str, pieces: np.ndarray, tokenizer: str) -> np.ndarray:
-    "Tokens from the beginning of each piece to that of the next, so that runs of pieces add up with the white space between them."
+    """Tokens from the beginning of each piece to that of the next, so that runs of pieces add up with the
+    white space between them."""
     starts = get_tokenizer(tokenizer).spans(text)[:, 0]
     return np.diff(np.searchsorted(starts, np.r_[pieces[:, 0], pieces[-1, 1]]))

@@ -17,7 +17,9 @@ from ..core.errors import ConfigError, at_least
 from ..core.sentences import gaps, sentence_gaps
 from ..core.starts import TokenTable
 
-Level = Callable[[int, int, bool], Iterable[int]]  # (low, high, last) -> boundaries b with low < b <= high, from the last or from the first
+Level = Callable[
+    [int, int, bool], Iterable[int]
+]  # (low, high, last) -> boundaries b with low < b <= high, from the last or from the first
 LINE, WHITE = re.compile(r"\n"), re.compile(r"\s+")
 
 # %% auto #0
@@ -27,57 +29,90 @@ __all__ = ['Level', 'LINE', 'WHITE', 'FENCE', 'check_range', 'Boundaries', 'betw
 # %% ../../nbs/03_chunk/04_packing.ipynb #e724b277
 def check_range(size: int, min_size: int, overlap: int, owner: str) -> None:
     "Raise `ConfigError` unless `0 <= min_size <= size`, `size >= 1` and `0 <= overlap < size`."
-    at_least("size", size, 1, owner); at_least("min_size", min_size, 0, owner); at_least("overlap", overlap, 0, owner)
-    if any(isinstance(v, list) for v in (size, min_size, overlap)): return       # choices of a grid: checked when it pairs them
-    if min_size > size: raise ConfigError(f"min_size is {min_size} and size is {size}", owner, "Make min_size no larger than size: size is the most that a chunk may have")
-    if overlap >= size: raise ConfigError(f"overlap is {overlap} and size is {size}, so a chunk would never move on", owner, "Make overlap smaller than size")
+    at_least("size", size, 1, owner)
+    at_least("min_size", min_size, 0, owner)
+    at_least("overlap", overlap, 0, owner)
+    if any(isinstance(v, list) for v in (size, min_size, overlap)):
+        return  # choices of a grid: checked when it pairs them
+    if min_size > size:
+        raise ConfigError(
+            f"min_size is {min_size} and size is {size}",
+            owner,
+            "Make min_size no larger than size: size is the most that a chunk may have",
+        )
+    if overlap >= size:
+        raise ConfigError(
+            f"overlap is {overlap} and size is {size}, so a chunk would never move on",
+            owner,
+            "Make overlap smaller than size",
+        )
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #1b6343f8
 class Boundaries:
-    "The boundaries of one text, at token starts where there is one; each method gives those in `(low, high]`, from the last or from the first."
+    """The boundaries of one text, at token starts where there is one; each method gives those in `(low,
+    high]`, from the last or from the first."""
+
     def __init__(self, text: str, table: TokenTable, language: str = "en"):
         self.text, self.table, self.language, self._sentences = text, table, language, {}
         self._paragraphs = table.into(gaps(text, "paragraph")).tolist()
         self._blocks = sorted({0, *self._paragraphs, len(text)})
 
-    def paragraphs(self, low: int, high: int, last: bool) -> Iterable[int]: return between(self._paragraphs, low, high, last)
+    def paragraphs(self, low: int, high: int, last: bool) -> Iterable[int]:
+        return between(self._paragraphs, low, high, last)
 
     def sentences(self, low: int, high: int, last: bool) -> Iterator[int]:
         blocks = range(max(bisect_right(self._blocks, low) - 1, 0), bisect_left(self._blocks, high))
-        for i in reversed(blocks) if last else blocks: yield from self._into(self._of_block(i), low, high, last)
+        for i in reversed(blocks) if last else blocks:
+            yield from self._into(self._of_block(i), low, high, last)
 
     def _of_block(self, i: int) -> list[tuple[int, int]]:
-        if i not in self._sentences:                                        # few are remembered: packing only moves on
-            a, b = self._blocks[i:i + 2]
-            if len(self._sentences) > 64: self._sentences.clear()
+        if i not in self._sentences:  # few are remembered: packing only moves on
+            a, b = self._blocks[i : i + 2]
+            if len(self._sentences) > 64:
+                self._sentences.clear()
             self._sentences[i] = [(a + s, a + e) for s, e in sentence_gaps(self.text[a:b], self.language)]
         return self._sentences[i]
 
-    def lines(self, low: int, high: int, last: bool) -> Iterator[int]: return self._into(self._spans(LINE, low, high), low, high, last)
-    def words(self, low: int, high: int, last: bool) -> Iterator[int]: return self._into(self._spans(WHITE, low, high), low, high, last)
-    def _spans(self, gap: re.Pattern, low: int, high: int) -> list[tuple[int, int]]: return [m.span() for m in gap.finditer(self.text, max(low, 0), high)]
+    def lines(self, low: int, high: int, last: bool) -> Iterator[int]:
+        return self._into(self._spans(LINE, low, high), low, high, last)
+
+    def words(self, low: int, high: int, last: bool) -> Iterator[int]:
+        return self._into(self._spans(WHITE, low, high), low, high, last)
+
+    def _spans(self, gap: re.Pattern, low: int, high: int) -> list[tuple[int, int]]:
+        return [m.span() for m in gap.finditer(self.text, max(low, 0), high)]
 
     def _into(self, gaps: list[tuple[int, int]], low: int, high: int, last: bool) -> Iterator[int]:
-        near = gaps[bisect_right(gaps, low, key=itemgetter(1)):bisect_right(gaps, high, key=itemgetter(0))]
+        near = gaps[bisect_right(gaps, low, key=itemgetter(1)) : bisect_right(gaps, high, key=itemgetter(0))]
         for a, b in reversed(near) if last else near:
-            if low < (at := self.table.into_one(a, b)) <= high: yield at
+            if low < (at := self.table.into_one(a, b)) <= high:
+                yield at
+
 
 def between(at: Sequence[int], low: int, high: int, last: bool) -> Iterable[int]:
     "Those of a rising list that lie in `(low, high]`, from the last or from the first."
     i = bisect_right(at, low)
-    if i == len(at) or at[i] > high: return ()
-    return reversed(at[i:bisect_right(at, high, i)]) if last else at[i:bisect_right(at, high, i)]
+    if i == len(at) or at[i] > high:
+        return ()
+    return reversed(at[i : bisect_right(at, high, i)]) if last else at[i : bisect_right(at, high, i)]
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #5aa0d6bf
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
 
+
 def fences(text: str) -> np.ndarray:
     "Spans of the code fences of `text`, both fence lines included: `(n, 2)` int64."
     out, start, mark = [], None, ""
-    for m in FENCE.finditer(text) if "```" in text or "~~~" in text else ():  # most texts have none, and this is the fast way to know
-        if start is None: start, mark = m.start(), m[1]
-        elif m[1].startswith(mark) and not m[2].strip(): out.append((start, m.end())); start = None
+    for m in (
+        FENCE.finditer(text) if "```" in text or "~~~" in text else ()
+    ):  # most texts have none, and this is the fast way to know
+        if start is None:
+            start, mark = m.start(), m[1]
+        elif m[1].startswith(mark) and not m[2].strip():
+            out.append((start, m.end()))
+            start = None
     return np.array(out, dtype=np.int64).reshape(-1, 2)
+
 
 def inside(at: int, blocks: Sequence[tuple[int, int]]) -> bool:
     "Whether an offset lies strictly inside one of the disjoint, rising `blocks`."
@@ -85,27 +120,40 @@ def inside(at: int, blocks: Sequence[tuple[int, int]]) -> bool:
     return i >= 0 and at < blocks[i][1]
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #153e08d3
-def best_boundary(levels: Sequence[Level], whole: Sequence[tuple[int, int]], low: int, high: int, last: bool = True) -> int | None:
-    "The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or `None`."
+def best_boundary(
+    levels: Sequence[Level], whole: Sequence[tuple[int, int]], low: int, high: int, last: bool = True
+) -> int | None:
+    """The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or
+    `None`."""
     for level in levels if high > low else ():
         for at in level(low, high, last):
-            if not inside(at, whole): return at
+            if not inside(at, whole):
+                return at
     return None
 
-def end_by_count(table: TokenTable, whole: Sequence[tuple[int, int]], here: int, reach: int, high: int, stop: int) -> int:
-    "An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further than `here`."
-    if inside(reach, whole):                                                # after it if it fits, else before it
+
+def end_by_count(
+    table: TokenTable, whole: Sequence[tuple[int, int]], here: int, reach: int, high: int, stop: int
+) -> int:
+    """An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further
+    than `here`."""
+    if inside(reach, whole):  # after it if it fits, else before it
         first, last = whole[bisect_left(whole, (reach,)) - 1]
-        if last <= high: return last
-        if first > here: return first
-    if reach > here: return reach
-    i = table.first(here + 1)                                               # one character of more than `high` tokens
+        if last <= high:
+            return last
+        if first > here:
+            return first
+    if reach > here:
+        return reach
+    i = table.first(here + 1)  # one character of more than `high` tokens
     return min(table.at[i], stop) if i < len(table) else stop
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #4a2797c8
 @dataclass(frozen=True, eq=False)
 class Packer:
-    "How one text is packed: sizes in tokens, the levels of boundary, best first, and blocks that are not cut (those of at most `high` tokens)."
+    """How one text is packed: sizes in tokens, the levels of boundary, best first, and blocks that are not
+    cut (those of at most `high` tokens)."""
+
     table: TokenTable
     low: int
     high: int
@@ -118,22 +166,34 @@ class Packer:
         object.__setattr__(self, "whole", [b for b in blocks if self.table.within(*b) <= self.high])
 
     def end(self, here: int, first: int, n: int, stop: int) -> int:
-        "Where a chunk that begins at `here`, with the token `first`, ends: at most at `stop`, before the token `n`."
+        """Where a chunk that begins at `here`, with the token `first`, ends: at most at `stop`, before the
+        token `n`."""
         at = self.table.at
-        if n - first <= self.high: return stop
-        reach = at[min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high]   # leave enough for the last one
+        if n - first <= self.high:
+            return stop
+        reach = at[
+            min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high
+        ]  # leave enough for the last one
         floor = max(here, at[first + self.low - 1]) if self.low else here
         best = best_boundary(self.levels, self.whole, floor, reach)
-        return best if best is not None else end_by_count(self.table, self.whole, here, reach, at[first + self.high], stop)
+        return (
+            best
+            if best is not None
+            else end_by_count(self.table, self.whole, here, reach, at[first + self.high], stop)
+        )
 
     def next(self, here: int, first: int, end: int) -> int:
-        "Where the chunk after `[here, end)` begins: at the best boundary within `overlap` tokens before `end`."
-        if not self.overlap: return end
+        """Where the chunk after `[here, end)` begins: at the best boundary within `overlap` tokens before
+        `end`."""
+        if not self.overlap:
+            return end
         first = max(self.table.first(end) - self.overlap, first + 1)
-        if first >= len(self.table): return end
+        if first >= len(self.table):
+            return end
         at = self.table.at[first]
         back = best_boundary(self.levels, self.whole, at - 1, end - 1, last=False)
-        if back is None: back = end if inside(at, self.whole) else at
+        if back is None:
+            back = end if inside(at, self.whole) else at
         return back if here < back <= end else end
 
 # %% ../../nbs/03_chunk/04_packing.ipynb #51314294
@@ -144,11 +204,12 @@ def pack(packer: Packer, start: int, stop: int) -> list[tuple[int, int]]:
     while here < stop:
         first = packer.table.first(here)
         end = packer.end(here, first, n, stop)
-        if out and end <= out[-1][1]:                                        # the overlap left no room for what comes: begin after it
+        if out and end <= out[-1][1]:  # the overlap left no room for what comes: begin after it
             here = out[-1][1]
             first = packer.table.first(here)
             end = packer.end(here, first, n, stop)
         out.append((here, end))
-        if end >= stop: break
+        if end >= stop:
+            break
         here = packer.next(here, first, end)
     return out

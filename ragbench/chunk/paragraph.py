@@ -22,25 +22,43 @@ __all__ = ['ParagraphChunker']
 # %% ../../nbs/03_chunk/05_paragraph.ipynb #8a5200da
 @dataclass(frozen=True)
 class ParagraphChunker:
-    "Paragraphs packed to at most `size` and, where they reach, at least `min_size` tokens, with up to `overlap` tokens of whole sentences repeated; code fences of at most `size` tokens stay whole."
+    """Paragraphs packed to at most `size` and, where they reach, at least `min_size` tokens, with up to
+    `overlap` tokens of whole sentences repeated; code fences of at most `size` tokens stay whole."""
+
     size: int = 1000
-    overlap: int | None = None   # tokens; None: a tenth of size
+    overlap: int | None = None  # tokens; None: a tenth of size
     min_size: int | None = None  # tokens; None: half of size
     tokenizer: str = "cl100k_base"
     language: str = "en"  # ISO 639-1, for sentences
 
     def __post_init__(self):
-        check_range(self.size, 0 if self.min_size is None else self.min_size, 0 if self.overlap is None else self.overlap, "ParagraphChunker")
+        check_range(
+            self.size,
+            0 if self.min_size is None else self.min_size,
+            0 if self.overlap is None else self.overlap,
+            "ParagraphChunker",
+        )
         if isinstance(self.size, int):
-            if self.overlap is None: object.__setattr__(self, "overlap", self.size // 10)
-            if self.min_size is None: object.__setattr__(self, "min_size", self.size // 2)
+            if self.overlap is None:
+                object.__setattr__(self, "overlap", self.size // 10)
+            if self.min_size is None:
+                object.__setattr__(self, "min_size", self.size // 2)
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "ParagraphChunker"))
         check_fields(self, language="text")
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
-        if len(table) <= self.size: return trim(doc.text, [(0, len(doc.text))])
+        if len(table) <= self.size:
+            return trim(doc.text, [(0, len(doc.text))])
         b = Boundaries(doc.text, table, self.language)
-        packer = Packer(table, self.min_size, self.size, self.overlap, (b.paragraphs, b.sentences, b.lines, b.words), fences(doc.text))
+        packer = Packer(
+            table,
+            self.min_size,
+            self.size,
+            self.overlap,
+            (b.paragraphs, b.sentences, b.lines, b.words),
+            fences(doc.text),
+        )
         return trim(doc.text, pack(packer, 0, len(doc.text)))
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

@@ -28,43 +28,56 @@ __all__ = ['SEPARATORS', 'BLOCK', 'INK', 'places', 'cuts', 'merge', 'recursive_s
 # %% ../../nbs/03_chunk/01_recursive.ipynb #cd42f949
 BLOCK = 1_000_000  # characters looked at together: four bytes each
 
+
 def places(text: str, start: int, end: int, character: str) -> np.ndarray:
     "Offsets of one character in `text[start:end]`: `(n,)` int64."
     out = []
     for at in range(start, end, BLOCK):
-        block = np.frombuffer(text[at:min(at + BLOCK, end)].encode("utf-32-le"), np.uint32)
+        block = np.frombuffer(text[at : min(at + BLOCK, end)].encode("utf-32-le"), np.uint32)
         out.append(at + (block == ord(character)).nonzero()[0])
     return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
 
+
 def _every(text: str, start: int, end: int, separator: str) -> np.ndarray:
-    "Offsets at which a separator stands in `text[start:end]`, from the left and without overlap: `(n,)` int64."
+    """Offsets at which a separator stands in `text[start:end]`, from the left and without overlap: `(n,)`
+    int64."""
     out, find, k = [], text.find, len(separator)
     at = find(separator, start, end)
-    while at >= 0: out.append(at); at = find(separator, at + k, end)
+    while at >= 0:
+        out.append(at)
+        at = find(separator, at + k, end)
     return np.array(out, dtype=np.int64)
 
+
 def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
-    "Piece boundaries of `text[start:end]`, from `start` to `end`: `(n_pieces + 1,)` int64; `None` where the separator does not occur."
-    if not separator: return np.arange(start, end + 1)
-    if text.find(separator, start, end) < 0: return None
+    """Piece boundaries of `text[start:end]`, from `start` to `end`: `(n_pieces + 1,)` int64; `None` where the
+    separator does not occur."""
+    if not separator:
+        return np.arange(start, end + 1)
+    if text.find(separator, start, end) < 0:
+        return None
     at = places(text, start, end, separator) if len(separator) == 1 else _every(text, start, end, separator)
     return np.concatenate(((start,), at[1:] if at[0] == start else at, (end,)))
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #277304a5
 def merge(
     total: np.ndarray,  # (n_pieces + 1,) size of the text before each boundary, rising
-    size: int,          # largest chunk
-    overlap: int,       # largest overlap between neighbours
+    size: int,  # largest chunk
+    overlap: int,  # largest overlap between neighbours
 ) -> list[tuple[int, int]]:
     "Chunks as pairs of boundary indices; every piece is taken to be no larger than `size`."
     n, out, j = len(total) - 1, [], 0
-    at = memoryview(np.ascontiguousarray(total))             # gives plain integers without a copy
+    at = memoryview(np.ascontiguousarray(total))  # gives plain integers without a copy
     while True:
         i = bisect_right(at, at[j] + size, j) - 1
-        if i <= j: i = min(j + 1, n)                                     # a piece that is too large stands alone
+        if i <= j:
+            i = min(j + 1, n)  # a piece that is too large stands alone
         out.append((j, i))
-        if i >= n: return out
-        if not overlap: j = i; continue
+        if i >= n:
+            return out
+        if not overlap:
+            j = i
+            continue
         room = min(overlap, max(size - (at[i + 1] - at[i]), 0))
         j = max(bisect_left(at, at[i] - room, j), j + 1) if room else i
 
@@ -79,70 +92,104 @@ def recursive_spans(
     separators: Sequence[str] = SEPARATORS,
 ) -> list[tuple[int, int]]:
     "Spans of `text[start:end]` of at most `size`, cut at the coarsest separators that allow it."
-    found = next(((i, b) for i, s in enumerate(separators) if (b := cuts(text, start, end, s)) is not None), None)
-    if found is None: return [(start, end)]
-    bounds, separator, rest = found[1], separators[found[0]], separators[found[0] + 1:]
+    found = next(
+        ((i, b) for i, s in enumerate(separators) if (b := cuts(text, start, end, s)) is not None), None
+    )
+    if found is None:
+        return [(start, end)]
+    bounds, separator, rest = found[1], separators[found[0]], separators[found[0] + 1 :]
     total = before(bounds)
     large = (total[1:] - total[:-1] >= size).nonzero()[0].tolist() if separator else []
     out, lo, at = [], 0, memoryview(bounds)
     for hi in [*large, len(bounds) - 1]:
-        if hi > lo: out += [(at[lo + a], at[lo + b]) for a, b in merge(total[lo:hi + 1], size, overlap)]
-        if hi < len(bounds) - 1: out += recursive_spans(text, at[hi], at[hi + 1], before, size, overlap, rest) if rest else [(at[hi], at[hi + 1])]
+        if hi > lo:
+            out += [(at[lo + a], at[lo + b]) for a, b in merge(total[lo : hi + 1], size, overlap)]
+        if hi < len(bounds) - 1:
+            out += (
+                recursive_spans(text, at[hi], at[hi + 1], before, size, overlap, rest)
+                if rest
+                else [(at[hi], at[hi + 1])]
+            )
         lo = hi + 1
     return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #38083417
 INK = re.compile(r"\S")
 
+
 def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     "The spans without white space at their ends, empty ones left out: `(m, 2)` int64."
     out: list[int] = []
     for s, e in spans:
-        if s < e and text[s].isspace(): s = found.start() if (found := INK.search(text, s, e)) else e     # nothing is copied
-        if s < e and text[e - 1].isspace(): e = s + len(text[s:e].rstrip())
-        if s < e: out += (s, e)
+        if s < e and text[s].isspace():
+            s = found.start() if (found := INK.search(text, s, e)) else e  # nothing is copied
+        if s < e and text[e - 1].isspace():
+            e = s + len(text[s:e].rstrip())
+        if s < e:
+            out += (s, e)
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #034e25b9
-def searches(text: str, start: int, end: int, separator: str) -> tuple[Callable[[int, int], int], Callable[[int], int]]:
-    "Two functions: the last place of a separator in `[low, high]`, or -1; the first at or after `low`, or `end`."
+def searches(
+    text: str, start: int, end: int, separator: str
+) -> tuple[Callable[[int, int], int], Callable[[int], int]]:
+    """Two functions: the last place of a separator in `[low, high]`, or -1; the first at or after `low`, or
+    `end`."""
     k, rfind, find = len(separator), text.rfind, text.find
     if not any(separator.endswith(separator[:i]) for i in range(1, k)):
-        def first(low: int) -> int: return at if (at := find(separator, low, end)) >= 0 else end
+
+        def first(low: int) -> int:
+            return at if (at := find(separator, low, end)) >= 0 else end
+
         return lambda low, high: rfind(separator, low, high + k if high + k < end else end), first
     places = array("q", (m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)))
     n = len(places)
-    def last(low: int, high: int) -> int: return at if (i := bisect_right(places, high)) and (at := places[i - 1]) >= low else -1
+
+    def last(low: int, high: int) -> int:
+        return at if (i := bisect_right(places, high)) and (at := places[i - 1]) >= low else -1
+
     return last, lambda low: places[i] if (i := bisect_left(places, low)) < n else end
 
-def character_spans(text: str, start: int, end: int, size: int, overlap: int, separators: Sequence[str] = SEPARATORS) -> list[tuple[int, int]]:
+
+def character_spans(
+    text: str, start: int, end: int, size: int, overlap: int, separators: Sequence[str] = SEPARATORS
+) -> list[tuple[int, int]]:
     "`recursive_spans` with `size` and `overlap` in characters."
     i = next((i for i, s in enumerate(separators) if not s or text.find(s, start, end) >= 0), None)
-    if i is None: return [(start, end)]
-    if not separators[i]: return [(j, min(j + size, end)) for j in range(start, max(end - overlap, start + 1), size - overlap)]
+    if i is None:
+        return [(start, end)]
+    if not separators[i]:
+        return [(j, min(j + size, end)) for j in range(start, max(end - overlap, start + 1), size - overlap)]
     last, first = searches(text, start, end, separators[i])
-    rest, out, j, to = separators[i + 1:], [], start, None
+    rest, out, j, to = separators[i + 1 :], [], start, None
     while end - j > size:
-        if to is None: to = last(j + 1, j + size)
-        if to < 0:                                                          # the piece that begins here is too large
+        if to is None:
+            to = last(j + 1, j + size)
+        if to < 0:  # the piece that begins here is too large
             to = first(j + 1)
             out += character_spans(text, j, to, size, overlap, rest) if rest else [(j, to)]
-            j, to = to, None; continue
+            j, to = to, None
+            continue
         out.append((j, to))
-        if not overlap: j, to = to, None; continue
+        if not overlap:
+            j, to = to, None
+            continue
         back = first(to - overlap if to - overlap > j else j + 1)
         beyond = last(back + 1, back + size) if end - back > size else end
-        if beyond <= to:                                                    # the next piece leaves less room
+        if beyond <= to:  # the next piece leaves less room
             room = size - first(to + 1) + to
             back, beyond = first(max(to - room, j + 1)) if room > 0 else to, None
         j, to = back, beyond
-    if j < end: out.append((j, end))
+    if j < end:
+        out.append((j, end))
     return out
 
 # %% ../../nbs/03_chunk/01_recursive.ipynb #c5896685
 @dataclass(frozen=True)
 class RecursiveChunker:
-    "Chunks of at most `size`, cut at paragraphs, lines, words, characters in that order; `tokenizer='characters'` counts characters."
+    """Chunks of at most `size`, cut at paragraphs, lines, words, characters in that order;
+    `tokenizer='characters'` counts characters."""
+
     size: int
     overlap: int = 0
     tokenizer: str = "cl100k_base"
@@ -151,17 +198,32 @@ class RecursiveChunker:
     def __post_init__(self):
         check_window(self.size, self.overlap, "RecursiveChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "RecursiveChunker"))
-        if not isinstance(self.separators, (tuple, list)) or not all(isinstance(s, str) for s in self.separators):
-            raise ConfigError(f"separators is {self.separators!r:.80}", "RecursiveChunker", "Give a tuple of texts, the coarsest first, such as ('\\n\\n', '\\n', ' ', '')")
+        if not isinstance(self.separators, (tuple, list)) or not all(
+            isinstance(s, str) for s in self.separators
+        ):
+            raise ConfigError(
+                f"separators is {self.separators!r:.80}",
+                "RecursiveChunker",
+                "Give a tuple of texts, the coarsest first, such as ('\\n\\n', '\\n', ' ', '')",
+            )
         object.__setattr__(self, "separators", tuple(self.separators))
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
-        if len(table) < self.size: return trim(doc.text, [(0, len(doc.text))])
-        return trim(doc.text, recursive_spans(doc.text, 0, len(doc.text), table.before, self.size, self.overlap, self.separators))
+        if len(table) < self.size:
+            return trim(doc.text, [(0, len(doc.text))])
+        return trim(
+            doc.text,
+            recursive_spans(
+                doc.text, 0, len(doc.text), table.before, self.size, self.overlap, self.separators
+            ),
+        )
 
     def _cut_characters(self, doc: Document) -> np.ndarray:
-        return trim(doc.text, character_spans(doc.text, 0, len(doc.text), self.size, self.overlap, self.separators))
+        return trim(
+            doc.text, character_spans(doc.text, 0, len(doc.text), self.size, self.overlap, self.separators)
+        )
 
     def __call__(self, source: Corpus | Document) -> Chunks:
-        if decided(self).tokenizer == "characters": return chunk_corpus(source, self._cut_characters, repr(self))
+        if decided(self).tokenizer == "characters":
+            return chunk_corpus(source, self._cut_characters, repr(self))
         return chunk_tables(source, self.tokenizer, self._cut, repr(self))

@@ -29,32 +29,44 @@ __all__ = ['SOLID', 'join_short', 'has_body', 'common_path', 'label', 'SectionCh
 def join_short(
     found: Sequence[Section],
     table: TokenTable,
-    low: int,               # tokens: shorter sections look for a neighbour
-    high: int,              # tokens: no group grows beyond this
+    low: int,  # tokens: shorter sections look for a neighbour
+    high: int,  # tokens: no group grows beyond this
 ) -> list[list[Section]]:
     "Groups of neighbouring sections: `low` tokens at least where `high` allows it."
     groups: list[list[Section]] = []
-    size = lambda first, last: table.within(first.start, last.end)
+
+    def size(first, last):
+        return table.within(first.start, last.end)
+
     for i, s in enumerate(found):
-        parent = i + 1 < len(found) and found[i + 1].level > s.level        # a heading of its own subsections waits for them
+        parent = (
+            i + 1 < len(found) and found[i + 1].level > s.level
+        )  # a heading of its own subsections waits for them
         g = groups[-1] if groups else None
         near = g and s.level >= min(x.level for x in g) and size(g[0], s) <= high
-        if near and (size(g[0], g[-1]) < low or size(s, s) < low and not parent): g.append(s)
-        else: groups.append([s])
-    for i in reversed(range(len(groups))):                                  # what is short still joins whom it can
-        if size(groups[i][0], groups[i][-1]) >= low: continue
+        if near and (size(g[0], g[-1]) < low or size(s, s) < low and not parent):
+            g.append(s)
+        else:
+            groups.append([s])
+    for i in reversed(range(len(groups))):  # what is short still joins whom it can
+        if size(groups[i][0], groups[i][-1]) >= low:
+            continue
         for a in (i - 1, i):
             if 0 <= a < len(groups) - 1 and size(groups[a][0], groups[a + 1][-1]) <= high:
-                groups[a:a + 2] = [groups[a] + groups[a + 1]]; break
+                groups[a : a + 2] = [groups[a] + groups[a + 1]]
+                break
     return groups
 
+
 SOLID = re.compile(r"\S")
+
 
 def has_body(text: str, start: int, end: int) -> bool:
     "Whether anything stands in `text[start:end]` after its first line that is not blank; copies nothing."
     head = SOLID.search(text, start, end)
     line = text.find("\n", head.start(), end) if head else -1
     return line >= 0 and SOLID.search(text, line, end) is not None
+
 
 def common_path(group: Sequence[Section], text: str) -> str:
     "The path that the sections of a group share, or that of the first; bare headings have no say."
@@ -66,31 +78,40 @@ def common_path(group: Sequence[Section], text: str) -> str:
 def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
     "The section path of one chunk: the path of its sections, and the steps that begin in it."
     start, end = span
-    near = steps[bisect_right(steps, start, key=lambda r: r.end):bisect_left(steps, end, key=lambda r: r.start)]
+    near = steps[
+        bisect_right(steps, start, key=lambda r: r.end) : bisect_left(steps, end, key=lambda r: r.start)
+    ]
     numbers = [n for r in near for at, n in r.steps if start <= at < end]
     return "/".join(filter(None, (path, steps_path(numbers))))
 
 # %% ../../nbs/03_chunk/07_section.ipynb #a31b924f
 @dataclass(frozen=True)
 class SectionChunker:
-    "A chunk for each section; those under `min_size` tokens joined, those over `size` cut into windows of 2/3 `size` to `size` tokens, or by `fallback`."
+    """A chunk for each section; those under `min_size` tokens joined, those over `size` cut into windows of
+    2/3 `size` to `size` tokens, or by `fallback`."""
+
     size: int = 1200
-    overlap: int = 0             # tokens, between the windows of one section
+    overlap: int = 0  # tokens, between the windows of one section
     min_size: int | None = None  # tokens; None: 100, or half of size where that is less
     tokenizer: str = "cl100k_base"
-    fallback: Any = None         # another chunker, for sections over `size`
-    language: str = "en"         # ISO 639-1, for sentences
+    fallback: Any = None  # another chunker, for sections over `size`
+    language: str = "en"  # ISO 639-1, for sentences
 
     def __post_init__(self):
         check_range(self.size, 0 if self.min_size is None else self.min_size, self.overlap, "SectionChunker")
-        if self.min_size is None and isinstance(self.size, int): object.__setattr__(self, "min_size", min(100, self.size // 2))
+        if self.min_size is None and isinstance(self.size, int):
+            object.__setattr__(self, "min_size", min(100, self.size // 2))
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SectionChunker"))
         check_fields(self, language="text", fallback="chunker")
 
     @property
-    def promise(self) -> dict[str, None]: return {} if self.fallback is None else {"size": None, "overlap": None}   # then it is the fallback's, in its own unit
+    def promise(self) -> dict[str, None]:
+        return (
+            {} if self.fallback is None else {"size": None, "overlap": None}
+        )  # then it is the fallback's, in its own unit
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
         found = sections(doc)
@@ -98,7 +119,8 @@ class SectionChunker:
         spans, paths, long = [], [], None
         for group in join_short(found, table, self.min_size, self.size) if doc.text else ():
             start, end = group[0].start, group[-1].end
-            if table.within(start, end) <= self.size: parts = trim(doc.text, [(start, end)])
+            if table.within(start, end) <= self.size:
+                parts = trim(doc.text, [(start, end)])
             else:
                 long = long or self._long(doc, table, steps)
                 parts = long(start, end)
@@ -109,11 +131,25 @@ class SectionChunker:
 
     def _long(self, doc: Document, table: TokenTable, steps: Sequence[Run]):
         "A function that cuts one long stretch of the document."
-        if self.fallback is not None: return lambda start, end: start + chunks_of(self.fallback, Document(doc.id, doc.text[start:end]), "SectionChunker").spans
+        if self.fallback is not None:
+            return lambda start, end: (
+                start
+                + chunks_of(self.fallback, Document(doc.id, doc.text[start:end]), "SectionChunker").spans
+            )
         b = Boundaries(doc.text, table, self.language)
-        whole = union(np.r_[fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)])
+        whole = union(
+            np.r_[
+                fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)
+            ]
+        )
         starts = [table.into_one(s, s) for r in steps for s, _ in r.steps]
-        levels = (b.paragraphs, lambda low, high, last: between(starts, low, high, last), b.sentences, b.lines, b.words)
+        levels = (
+            b.paragraphs,
+            lambda low, high, last: between(starts, low, high, last),
+            b.sentences,
+            b.lines,
+            b.words,
+        )
         low = max(self.min_size, 2 * self.size // 3)
         packer = Packer(table, low, self.size, min(self.overlap, max(low - 1, 0)), levels, whole)
         return lambda start, end: trim(doc.text, pack(packer, start, end))

@@ -23,18 +23,20 @@ __all__ = ['split_long', 'SentenceChunker']
 def split_long(
     bounds: np.ndarray,  # (n + 1,) offsets between pieces, rising
     table: TokenTable,
-    size: int,           # tokens
+    size: int,  # tokens
 ) -> np.ndarray:
     "The same boundaries and, inside every piece of more than `size` tokens, one every `size` tokens."
     before = table.before(bounds)
     long = (before[1:] - before[:-1] > size).nonzero()[0]
-    more = [table.starts[before[i] + size:before[i + 1]:size] for i in long.tolist()]
+    more = [table.starts[before[i] + size : before[i + 1] : size] for i in long.tolist()]
     return np.unique(np.concatenate([bounds, *more])).astype(np.int64)
 
 # %% ../../nbs/03_chunk/03_sentence.ipynb #4cb1c913
 @dataclass(frozen=True)
 class SentenceChunker:
-    "Whole sentences packed up to `size` tokens; the overlap is as many whole sentences as fit in `overlap` tokens."
+    """Whole sentences packed up to `size` tokens; the overlap is as many whole sentences as fit in `overlap`
+    tokens."""
+
     size: int
     overlap: int = 0
     tokenizer: str = "cl100k_base"
@@ -46,8 +48,18 @@ class SentenceChunker:
         check_fields(self, language="text")
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
-        if len(table) <= self.size: return trim(doc.text, [(0, len(doc.text))])
-        bounds = split_long(np.concatenate(((0,), table.into(gaps(doc.text, "sentence", self.language)))), table, self.size)
-        return trim(doc.text, [(int(bounds[a]), int(bounds[b])) for a, b in merge(table.before(bounds), self.size, self.overlap)])
+        if len(table) <= self.size:
+            return trim(doc.text, [(0, len(doc.text))])
+        bounds = split_long(
+            np.concatenate(((0,), table.into(gaps(doc.text, "sentence", self.language)))), table, self.size
+        )
+        return trim(
+            doc.text,
+            [
+                (int(bounds[a]), int(bounds[b]))
+                for a, b in merge(table.before(bounds), self.size, self.overlap)
+            ],
+        )
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

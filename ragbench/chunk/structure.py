@@ -14,8 +14,11 @@ from typing import NamedTuple
 
 from ..core.documents import Document
 
+
 class Mark(NamedTuple):
-    "Where a section begins: offset, level from 1, its number as integers (or none), its title (empty for a mere break)."
+    """Where a section begins: offset, level from 1, its number as integers (or none), its title (empty for a
+    mere break)."""
+
     start: int
     level: int
     number: tuple[int, ...]
@@ -27,64 +30,101 @@ __all__ = ['NUMBER', 'NUMBERED', 'LEADERS', 'STEP', 'BREAKS', 'Mark', 'at_lines'
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #114bca36
 @functools.cache
-def _behind_break(pattern: re.Pattern) -> re.Pattern: return re.compile("\n" + pattern.pattern, pattern.flags)
+def _behind_break(pattern: re.Pattern) -> re.Pattern:
+    return re.compile("\n" + pattern.pattern, pattern.flags)
+
 
 def at_lines(
     pattern: re.Pattern,  # multi-line, begins with `^`, matches no line break
     text: str,
 ) -> Iterator[re.Match]:
     "`pattern.finditer(text)`, several times as fast."
-    if first := pattern.match(text): yield first
-    for m in _behind_break(pattern).finditer(text): yield pattern.match(text, m.start() + 1)
+    if first := pattern.match(text):
+        yield first
+    for m in _behind_break(pattern).finditer(text):
+        yield pattern.match(text, m.start() + 1)
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #b2616cce
 NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+(\S.*)")
 NUMBERED = re.compile(r"^[ \t]*(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+([^\W\d_].{0,98})$", re.M)
 LEADERS = re.compile(r"(?:\.[ \t]?){3,}[ \t]*\d+$")
 
+
 def follows(before: tuple[int, ...], number: tuple[int, ...]) -> bool:
     "Whether section `number` can come after section `before` in an outline."
-    if not before or set(number) == {1}: return True
+    if not before or set(number) == {1}:
+        return True
     k = next((i for i, (a, b) in enumerate(zip(before, number)) if a != b), min(len(before), len(number)))
-    if k == len(before): return len(number) == k + 1 and number[k] <= 3      # 2.3 -> 2.3.1
-    return k < len(number) and 0 < number[k] - before[k] <= 3 and all(n <= 3 for n in number[k + 1:])
+    if k == len(before):
+        return len(number) == k + 1 and number[k] <= 3  # 2.3 -> 2.3.1
+    return k < len(number) and 0 < number[k] - before[k] <= 3 and all(n <= 3 for n in number[k + 1 :])
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #2719ce1a
 def _alone(text: str, start: int, end: int) -> bool:
     "Whether the line `[start, end)` stands between blank lines, or at an end of the text."
     after = text.find("\n", end + 1)
-    above = text[text.rfind("\n", 0, max(start - 1, 0)) + 1:start]
-    return not above.strip() and not text[end + 1:after if after >= 0 else len(text)].strip()
+    above = text[text.rfind("\n", 0, max(start - 1, 0)) + 1 : start]
+    return not above.strip() and not text[end + 1 : after if after >= 0 else len(text)].strip()
+
 
 def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
     "Lines of `text` that open a numbered section: (offset of the line, number, title)."
     out, before = [], ()
     for m in at_lines(NUMBERED, text):
         number, title = tuple(map(int, m[1].split("."))), m[2].strip()
-        if title[0].islower() or title[-1] in ".;,。；，" or LEADERS.search(title): continue
-        if len(number) == 1 and not _alone(text, m.start(), m.end()): continue
-        if follows(before, number): out.append((m.start(), number, title)); before = number
+        if title[0].islower() or title[-1] in ".;,。；，" or LEADERS.search(title):
+            continue
+        if len(number) == 1 and not _alone(text, m.start(), m.end()):
+            continue
+        if follows(before, number):
+            out.append((m.start(), number, title))
+            before = number
     return out
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #eb820418
-STEP = re.compile(r"^(?:[ \t>*#-]|\*\*)*(?:Step|STEP|Schritt|SCHRITT|Étape|ÉTAPE|Paso|PASO|Passo|PASSO|步骤|ステップ)[ \t]*(\d{1,3})\b[ \t]*([^\n]*)", re.M)
-BREAKS = (re.compile(r"\f"), re.compile(r"\n\n(?=[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n[ \t]*\n)"))  # a section begins where a match ends
+STEP = re.compile(
+    r"^(?:[ \t>*#-]|\*\*)*(?:Step|STEP|Schritt|SCHRITT|Étape|ÉTAPE|Paso|PASO|Passo|PASSO|步骤|ステップ)["
+    r" \t]*(\d{1,3})\b[ \t]*([^\n]*)",
+    re.M,
+)
+BREAKS = (
+    re.compile(r"\f"),
+    re.compile(r"\n\n(?=[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n[ \t]*\n)"),
+)  # a section begins where a match ends
+
 
 def marks(doc: Document) -> list[Mark]:
     "Where the sections of `doc` begin, in order."
-    heads = [(start, h.level, h.title) for start, h in zip(doc.section_starts, doc.headings) if not STEP.match(h.title)]
+    heads = [
+        (start, h.level, h.title)
+        for start, h in zip(doc.section_starts, doc.headings)
+        if not STEP.match(h.title)
+    ]
     taken = {s for s, _, _ in heads}
     rest = [(s, n, t) for s, n, t in numbered_lines(doc.text) if s not in taken]
     rest += [(m.end(), None, "") for pattern in BREAKS for m in pattern.finditer(doc.text)]
     out, anchor, above = [], None, 0
     for start, key, title in sorted([*heads, *rest], key=lambda x: x[0]):
-        if key is None: out.append(Mark(start, 99, (), "")); continue            # a break: below everything
+        if key is None:
+            out.append(Mark(start, 99, (), ""))
+            continue  # a break: below everything
         if isinstance(key, int):
             m = NUMBER.match(title)
-            mark = Mark(start, key, tuple(map(int, m[1].split("."))), m[2].strip()) if m else Mark(start, key, (), title.strip())
+            mark = (
+                Mark(start, key, tuple(map(int, m[1].split("."))), m[2].strip())
+                if m
+                else Mark(start, key, (), title.strip())
+            )
             above = key
-        else: mark = Mark(start, max(anchor.level + len(key) - len(anchor.number), 1) if anchor else above + len(key), key, title)
-        if mark.number: anchor = mark
+        else:
+            mark = Mark(
+                start,
+                max(anchor.level + len(key) - len(anchor.number), 1) if anchor else above + len(key),
+                key,
+                title,
+            )
+        if mark.number:
+            anchor = mark
         out.append(mark)
     return [m for i, m in enumerate(out) if not i or m.start > out[i - 1].start]
 
@@ -92,37 +132,53 @@ def marks(doc: Document) -> list[Mark]:
 @dataclass(frozen=True)
 class Section:
     "A stretch of text under one heading: its span, its level, and the marks over it, outermost first."
+
     start: int
     end: int
     level: int
     marks: tuple[Mark, ...]
 
     @property
-    def path(self) -> str: return path_of(self.marks)
+    def path(self) -> str:
+        return path_of(self.marks)
+
 
 def path_of(marks: tuple[Mark, ...]) -> str:
     "`2.3/Startup` for marks that end in a numbered one, `Pump/Checks` for titles; empty for none."
     named = [m for m in marks if m.title]
     last = next((i for i in reversed(range(len(named))) if named[i].number), None)
-    if last is None: return "/".join(m.title for m in named)
+    if last is None:
+        return "/".join(m.title for m in named)
     return "/".join([".".join(map(str, named[last].number)), *(m.title for m in named[last:])])
+
 
 def sections(doc: Document) -> list[Section]:
     "The sections of `doc`: they tile its text; one without a mark where there is no structure."
     found, out, open_ = marks(doc), [], []
-    if not found or doc.text[:found[0].start].strip(): out.append(Section(0, found[0].start if found else len(doc.text), 0, ()))
+    if not found or doc.text[: found[0].start].strip():
+        out.append(Section(0, found[0].start if found else len(doc.text), 0, ()))
     for i, m in enumerate(found):
-        while open_ and open_[-1].level >= m.level: open_.pop()
+        while open_ and open_[-1].level >= m.level:
+            open_.pop()
         open_.append(m)
-        out.append(Section(m.start if out else 0, found[i + 1].start if i + 1 < len(found) else len(doc.text), m.level, tuple(open_)))
+        out.append(
+            Section(
+                m.start if out else 0,
+                found[i + 1].start if i + 1 < len(found) else len(doc.text),
+                m.level,
+                tuple(open_),
+            )
+        )
     return out
 
 # %% ../../nbs/03_chunk/06_structure.ipynb #a1e43494
 class Run(NamedTuple):
     "A run of steps: its span, and where each step begins with its number."
+
     start: int
     end: int
     steps: tuple[tuple[int, int], ...]
+
 
 def runs(
     text: str,
@@ -131,26 +187,43 @@ def runs(
     "The runs of steps in `text`, in order."
     groups: list[list[re.Match]] = []
     cuts = [*cuts, len(text)]
-    limit = lambda m: cuts[bisect_right(cuts, m.start())]                     # where the section of a step ends
+
+    def limit(m):
+        return cuts[bisect_right(cuts, m.start())]  # where the section of a step ends
+
     for m in at_lines(STEP, text):
         last = groups[-1][-1] if groups else None
-        if last is not None and int(m[1]) == int(last[1]) + 1 and limit(last) == limit(m): groups[-1].append(m)
-        else: groups.append([m])
+        if last is not None and int(m[1]) == int(last[1]) + 1 and limit(last) == limit(m):
+            groups[-1].append(m)
+        else:
+            groups.append([m])
     stops = [*(g[0].start() for g in groups[1:]), len(text)]
-    return [Run(g[0].start(), _run_end(text, g[-1], min(stop, limit(g[-1]))), tuple((m.start(), int(m[1])) for m in g)) for g, stop in zip(groups, stops)]
+    return [
+        Run(
+            g[0].start(),
+            _run_end(text, g[-1], min(stop, limit(g[-1]))),
+            tuple((m.start(), int(m[1])) for m in g),
+        )
+        for g, stop in zip(groups, stops)
+    ]
+
 
 def _run_end(text: str, last: re.Match, stop: int) -> int:
     "The end of the last step's paragraph, at most `stop`."
     at = last.end()
-    if not any(c.isalnum() for c in last[2]):                                 # the number stands alone: its text is the next paragraph
-        while at < stop and text[at].isspace(): at += 1
+    if not any(c.isalnum() for c in last[2]):  # the number stands alone: its text is the next paragraph
+        while at < stop and text[at].isspace():
+            at += 1
     found = re.compile(r"\n[^\S\n]*\n").search(text, at, stop)
     return found.start() if found else stop
+
 
 def steps_path(numbers: list[int]) -> str:
     "`Steps 1–5` for the numbers of the steps in a chunk, in order; each run for itself."
     spans: list[list[int]] = []
     for n in numbers:
-        if spans and n == spans[-1][1] + 1: spans[-1][1] = n
-        else: spans.append([n, n])
+        if spans and n == spans[-1][1] + 1:
+            spans[-1][1] = n
+        else:
+            spans.append([n, n])
     return ", ".join(f"Step {a}" if a == b else f"Steps {a}–{b}" for a, b in spans)

@@ -28,103 +28,155 @@ def check_window(size: int, overlap: int, owner: str) -> None:
     "Raise `ConfigError` unless `size >= 1` and `0 <= overlap < size`."
     at_least("size", size, 1, owner)
     at_least("overlap", overlap, 0, owner)
-    if isinstance(size, list) or isinstance(overlap, list): return  # choices: checked again when a grid pairs them
+    if isinstance(size, list) or isinstance(overlap, list):
+        return  # choices: checked again when a grid pairs them
     if overlap >= size:
-        raise ConfigError(f"overlap is {overlap} and size is {size}, so a window would never move on", owner, "Make overlap smaller than size")
+        raise ConfigError(
+            f"overlap is {overlap} and size is {size}, so a window would never move on",
+            owner,
+            "Make overlap smaller than size",
+        )
 
 # %% ../../nbs/03_chunk/00_token.ipynb #a71fef95
 _KINDS = {
-    "text": (lambda v: isinstance(v, str) and bool(v), "Give a text"), "flag": (lambda v: isinstance(v, bool), "Give True or False"),
-    "chunker": (lambda v: v is None or callable(v) and not isinstance(v, type), "Give a chunker, such as TokenChunker(512, 64)"),
+    "text": (lambda v: isinstance(v, str) and bool(v), "Give a text"),
+    "flag": (lambda v: isinstance(v, bool), "Give True or False"),
+    "chunker": (
+        lambda v: v is None or callable(v) and not isinstance(v, type),
+        "Give a chunker, such as TokenChunker(512, 64)",
+    ),
     "number": (lambda v: isinstance(v, (int, float)) and not isinstance(v, bool) and v == v, "Give a number"),
 }
 
+
 def check_fields(component: Any, **kinds: str) -> None:
-    "Raise `ConfigError` for a field that is not of its kind: 'text', 'flag', 'chunker' or 'number'; of a list of choices, each one."
+    """Raise `ConfigError` for a field that is not of its kind: 'text', 'flag', 'chunker' or 'number'; of a
+    list of choices, each one."""
     for name, kind in kinds.items():
         value, (right, fix) = getattr(component, name), _KINDS[kind]
         for v in value if isinstance(value, list) else [value]:
-            if not right(v): raise ConfigError(f"{name} is {v!r:.80}", type(component).__name__, fix)
+            if not right(v):
+                raise ConfigError(f"{name} is {v!r:.80}", type(component).__name__, fix)
+
 
 def decided(component: Any) -> Any:
-    "`component` itself; raises `ConfigError` where a field holds a list of choices, which a `grid` expands and nothing else can use."
+    """`component` itself; raises `ConfigError` where a field holds a list of choices, which a `grid` expands
+    and nothing else can use."""
     for f in dataclasses.fields(component):
         if isinstance(value := getattr(component, f.name), list):
-            raise ConfigError(f"{f.name} is a list of choices: {value!r:.80}", type(component).__name__, "Give one of them, or expand a System that holds this with grid(…)")
+            raise ConfigError(
+                f"{f.name} is a list of choices: {value!r:.80}",
+                type(component).__name__,
+                "Give one of them, or expand a System that holds this with grid(…)",
+            )
     return component
+
 
 def chunks_of(chunker: Any, source: Corpus | Document, owner: str) -> Chunks:
     "What a chunker inside another one makes; raises `DataError` where that is no `Chunks`."
     made = chunker(source)
-    if isinstance(made, Chunks): return made
-    raise DataError(f"{chunker!r:.80} returned a {type(made).__name__}", owner, "Give a chunker: something that turns a Document into Chunks; from_function makes one of a function that splits a text")
+    if isinstance(made, Chunks):
+        return made
+    raise DataError(
+        f"{chunker!r:.80} returned a {type(made).__name__}",
+        owner,
+        "Give a chunker: something that turns a Document into Chunks; from_function makes one of a function"
+        " that splits a text",
+    )
 
 # %% ../../nbs/03_chunk/00_token.ipynb #6b243b34
 def windows(
     table: TokenTable,
-    size: int,          # tokens a window
-    overlap: int,       # tokens shared with the window before
+    size: int,  # tokens a window
+    overlap: int,  # tokens shared with the window before
 ) -> np.ndarray:
-    "Windows of `size` tokens as code-point spans `(m, 2)`, each starting `size - overlap` tokens after the one before."
+    """Windows of `size` tokens as code-point spans `(m, 2)`, each starting `size - overlap` tokens after the
+    one before."""
     n = len(table)
-    if not n: return np.empty((0, 2), np.int64)
-    starts, ends = table.starts[:max(n - overlap, 1):size - overlap], table.ends[size - 1::size - overlap]
-    out = np.full((len(starts), 2), table.ends[-1], np.int64)               # windows that are not full end with the text
-    out[:, 0], out[:len(ends), 1] = starts, ends
+    if not n:
+        return np.empty((0, 2), np.int64)
+    starts, ends = (
+        table.starts[: max(n - overlap, 1) : size - overlap],
+        table.ends[size - 1 :: size - overlap],
+    )
+    out = np.full((len(starts), 2), table.ends[-1], np.int64)  # windows that are not full end with the text
+    out[:, 0], out[: len(ends), 1] = starts, ends
     return out[out[:, 1] > out[:, 0]]
 
 # %% ../../nbs/03_chunk/00_token.ipynb #0d1f7deb
 def last_boundary(
     at: np.ndarray,  # offsets of the boundaries, rising
-    low: int,        # exclusive
-    high: int,       # inclusive
+    low: int,  # exclusive
+    high: int,  # inclusive
 ) -> int | None:
     "The last boundary in `(low, high]`, or `None`."
     i = int(np.searchsorted(at, high, side="right")) - 1
     return int(at[i]) if i >= 0 and at[i] > low else None
 
+
 def first_boundary(
     at: np.ndarray,  # offsets of the boundaries, rising
-    low: int,        # inclusive
-    high: int,       # exclusive
+    low: int,  # inclusive
+    high: int,  # exclusive
 ) -> int | None:
     "The first boundary in `[low, high)`, or `None`."
     i = int(np.searchsorted(at, low, side="left"))
     return int(at[i]) if i < len(at) and at[i] < high else None
 
+
 def snapped_windows(
     table: TokenTable,
     size: int,
     overlap: int,
-    within: int,        # tokens: how far an edge may move, less than `size - overlap`
-    at: np.ndarray,     # offsets of the boundaries, rising
+    within: int,  # tokens: how far an edge may move, less than `size - overlap`
+    at: np.ndarray,  # offsets of the boundaries, rising
 ) -> np.ndarray:
-    "Windows of at most `size` tokens that share at most `overlap`, `(m, 2)`; edges stand at a boundary where there is one within `within` tokens."
+    """Windows of at most `size` tokens that share at most `overlap`, `(m, 2)`; edges stand at a boundary
+    where there is one within `within` tokens."""
     out, n, start, first = [], len(table), None, 0
     while first < n:
         start = int(table.starts[first]) if start is None else start
-        if first + size >= n: out.append((start, int(table.ends[-1]))); break                     # the rest; empty if its tokens own no character
+        if first + size >= n:
+            out.append((start, int(table.ends[-1])))
+            break  # the rest; empty if its tokens own no character
         edge = int(table.starts[first + size])
         end = last_boundary(at, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
         out.append((start, end))
         back = max(int(table.before(end)) - overlap, first + 1)
         lowest, highest = int(table.starts[back]), min(int(table.starts[min(back + within, n - 1)]) + 1, end)
-        start = end if not overlap or lowest >= end else first_boundary(at, max(lowest, start + 1), highest) or lowest
+        start = (
+            end
+            if not overlap or lowest >= end
+            else first_boundary(at, max(lowest, start + 1), highest) or lowest
+        )
         first = max(table.reached(start), first + 1)
     return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/03_chunk/00_token.ipynb #748f5f33
 def tokenizer_name(tokenizer: Any, owner: str) -> Any:
     "The name of a tokenizer: as given, or that of an embedder's model."
-    if isinstance(tokenizer, list): return [tokenizer_name(t, owner) for t in tokenizer]
-    if isinstance(tokenizer, str) and tokenizer: return tokenizer
+    if isinstance(tokenizer, list):
+        return [tokenizer_name(t, owner) for t in tokenizer]
+    if isinstance(tokenizer, str) and tokenizer:
+        return tokenizer
     name = getattr(tokenizer, "tokenizer", None) or getattr(tokenizer, "model", None)
     if not isinstance(name, str) or isinstance(tokenizer, type):
-        raise ConfigError(f"tokenizer is {tokenizer!r}", owner, "Give a name such as 'cl100k_base', a model's name or folder, or an embedder with a `model`")
+        raise ConfigError(
+            f"tokenizer is {tokenizer!r}",
+            owner,
+            "Give a name such as 'cl100k_base', a model's name or folder, or an embedder with a `model`",
+        )
     return name
 
-def chunk_tables(source: Corpus | Document, tokenizer: str, cut: Callable[[Document, TokenTable], np.ndarray | Labelled], made_by: str) -> Chunks:
-    "Chunks from a function of a document and its token table; each document is tokenised once, ahead of the cutting."
+
+def chunk_tables(
+    source: Corpus | Document,
+    tokenizer: str,
+    cut: Callable[[Document, TokenTable], np.ndarray | Labelled],
+    made_by: str,
+) -> Chunks:
+    """Chunks from a function of a document and its token table; each document is tokenised once, ahead of the
+    cutting."""
     docs: Sequence[Document] = [source] if isinstance(source, Document) else getattr(source, "documents", [])
     tables = token_tables(get_tokenizer(tokenizer), [d.text for d in docs])
     return chunk_corpus(source, lambda doc: cut(doc, next(tables)), made_by)
@@ -132,29 +184,41 @@ def chunk_tables(source: Corpus | Document, tokenizer: str, cut: Callable[[Docum
 # %% ../../nbs/03_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
 class TokenChunker:
-    "Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph or word by at most `snap_within` tokens, and both are upper bounds."
+    """Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph or
+    word by at most `snap_within` tokens, and both are upper bounds."""
+
     size: int
     overlap: int = 0
     tokenizer: str = "cl100k_base"
     snap: str | None = None
     snap_within: int | None = None  # tokens; None: a quarter of size, and always less than size - overlap
-    language: str = "en"            # for sentences
+    language: str = "en"  # for sentences
 
     def __post_init__(self):
         check_window(self.size, self.overlap, "TokenChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "TokenChunker"))
         for snap in self.snap if isinstance(self.snap, list) else [self.snap]:
-            if snap is not None and not (isinstance(snap, str) and snap in KINDS): raise ConfigError(f"snap is {snap!r:.80}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}")
+            if snap is not None and not (isinstance(snap, str) and snap in KINDS):
+                raise ConfigError(
+                    f"snap is {snap!r:.80}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}"
+                )
         check_fields(self, language="text")
-        if self.snap_within is not None: at_least("snap_within", self.snap_within, 0, "TokenChunker")
+        if self.snap_within is not None:
+            at_least("snap_within", self.snap_within, 0, "TokenChunker")
 
     @property
     def bound(self) -> int:
         "How far an edge may move, in tokens."
-        return min(self.size // 4 if self.snap_within is None else self.snap_within, self.size - self.overlap - 1)
+        return min(
+            self.size // 4 if self.snap_within is None else self.snap_within, self.size - self.overlap - 1
+        )
 
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
-        if self.snap is None: return windows(table, self.size, self.overlap)
-        return snapped_windows(table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language)))
+        if self.snap is None:
+            return windows(table, self.size, self.overlap)
+        return snapped_windows(
+            table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language))
+        )
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))

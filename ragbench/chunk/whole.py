@@ -19,8 +19,10 @@ __all__ = ['WholeDocument']
 @dataclass(frozen=True)
 class WholeDocument:
     "One chunk a document, from its first character to its last; a blank document has none."
+
     def spans(self, doc: Document) -> np.ndarray:
         "The span of the text, `(1, 2)` int64."
         return np.array([[0, len(doc.text)]], dtype=np.int64)
 
-    def __call__(self, source: Corpus | Document) -> Chunks: return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, source: Corpus | Document) -> Chunks:
+        return chunk_corpus(source, self.spans, repr(self))

@@ -26,55 +26,105 @@ __all__ = ['fits', 'in_words', 'typed', 'one_choice', 'array_of']
 # %% ../../nbs/00_core/00b_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, typing.Collection.__origin__, list, tuple, set, frozenset)
 
+
 def _fits_plain(value: Any, hint: type) -> bool:
     "Whether a value is of a class; `hint` has no arguments."
-    if hint is float: return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_) and value == value
-    if hint is int: return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
-    if hint is bool: return isinstance(value, bool | np.bool_)
-    if hint is Path: return isinstance(value, os.PathLike)
-    if hint is np.ndarray: return hasattr(value, "__array__") or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
-    if hint in _ITERABLES: return isinstance(value, Iterable) and getattr(value, "ndim", 1) > 0 and not isinstance(value, str | bytes | Mapping)
-    try: return isinstance(value, hint)
-    except TypeError: return True                            # a protocol that cannot be asked
+    if hint is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_) and value == value
+    if hint is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
+    if hint is Path:
+        return isinstance(value, os.PathLike)
+    if hint is np.ndarray:
+        return hasattr(value, "__array__") or (
+            isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        )
+    if hint in _ITERABLES:
+        return (
+            isinstance(value, Iterable)
+            and getattr(value, "ndim", 1) > 0
+            and not isinstance(value, str | bytes | Mapping)
+        )
+    try:
+        return isinstance(value, hint)
+    except TypeError:
+        return True  # a protocol that cannot be asked
+
 
 def fits(value: Any, hint: Any) -> bool:
     "Whether a value is what a type hint describes."
-    if hint is Any or isinstance(hint, str | typing.TypeVar): return True
-    if hint is None or hint is type(None): return value is None
+    if hint is Any or isinstance(hint, str | typing.TypeVar):
+        return True
+    if hint is None or hint is type(None):
+        return value is None
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType): return any(fits(value, h) for h in inner)
-    if origin is typing.Literal: return value in inner
-    if origin is Callable: return callable(value)
-    if origin is None: return _fits_plain(value, hint) if isinstance(hint, type) else True
-    if not _fits_plain(value, origin): return False
-    if origin is Mapping or origin is dict: return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
-    if isinstance(value, np.ndarray) and (value.ndim != 1 or len(value) > 10_000): return value.ndim == 1      # too many to look at each
+    if origin in (typing.Union, types.UnionType):
+        return any(fits(value, h) for h in inner)
+    if origin is typing.Literal:
+        return value in inner
+    if origin is Callable:
+        return callable(value)
+    if origin is None:
+        return _fits_plain(value, hint) if isinstance(hint, type) else True
+    if not _fits_plain(value, origin):
+        return False
+    if origin is Mapping or origin is dict:
+        return all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+    if isinstance(value, np.ndarray) and (value.ndim != 1 or len(value) > 10_000):
+        return value.ndim == 1  # too many to look at each
     if origin in _ITERABLES and isinstance(value, list | tuple | set | frozenset | np.ndarray):
-        if origin is tuple and ... not in inner: return len(value) == len(inner) and all(fits(v, h) for v, h in zip(value, inner))
+        if origin is tuple and ... not in inner:
+            return len(value) == len(inner) and all(fits(v, h) for v, h in zip(value, inner))
         return all(fits(v, inner[0]) for v in value)
     return True
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #2560e78b
-_WORDS = {int: "a whole number", float: "a number", str: "a string", bool: "True or False", Path: "a path", np.ndarray: "an array", type(None): "None"}
-_SEVERAL = {int: "whole numbers", float: "numbers", str: "strings", bool: "truth values", Path: "paths", np.ndarray: "arrays"}
+_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    bool: "True or False",
+    Path: "a path",
+    np.ndarray: "an array",
+    type(None): "None",
+}
+_SEVERAL = {
+    int: "whole numbers",
+    float: "numbers",
+    str: "strings",
+    bool: "truth values",
+    Path: "paths",
+    np.ndarray: "arrays",
+}
+
 
 def _several(hint: Any) -> str:
     "What a list holds, in words."
-    if hint in _SEVERAL: return f" of {_SEVERAL[hint]}"
+    if hint in _SEVERAL:
+        return f" of {_SEVERAL[hint]}"
     return f" of {hint.__name__} values" if isinstance(hint, type) and typing.get_origin(hint) is None else ""
+
 
 def in_words(hint: Any) -> str:
     "What a type hint asks for."
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
-    if hint is None: return "None"
-    if hint in _WORDS: return _WORDS[hint]
+    if hint is None:
+        return "None"
+    if hint in _WORDS:
+        return _WORDS[hint]
     if origin in (typing.Union, types.UnionType):
         words = list(dict.fromkeys(in_words(h) for h in inner))
         return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
-    if origin is typing.Literal: return " or ".join(map(repr, inner))
-    if origin is Callable or hint is Callable: return "a function"
-    if (origin or hint) in (Mapping, dict): return "a dictionary"
-    if (origin or hint) in _ITERABLES: return f"a list{_several(inner[0]) if inner else ''}"
+    if origin is typing.Literal:
+        return " or ".join(map(repr, inner))
+    if origin is Callable or hint is Callable:
+        return "a function"
+    if (origin or hint) in (Mapping, dict):
+        return "a dictionary"
+    if (origin or hint) in _ITERABLES:
+        return f"a list{_several(inner[0]) if inner else ''}"
     name = getattr(origin or hint, "__name__", str(hint))
     return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
@@ -83,9 +133,12 @@ def _hints(call: Callable) -> dict[str, Any]:
     "The hints of a function's arguments; `Any` for one whose names are known to type checkers only."
     out = {}
     for name, hint in inspect.get_annotations(call).items():
-        try: out[name] = eval(hint, inspect.unwrap(call).__globals__) if isinstance(hint, str) else hint
-        except (NameError, AttributeError, TypeError): out[name] = Any
+        try:
+            out[name] = eval(hint, inspect.unwrap(call).__globals__) if isinstance(hint, str) else hint
+        except (NameError, AttributeError, TypeError):
+            out[name] = Any
     return out
+
 
 def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     "Raise the error for an argument that does not fit."
@@ -93,32 +146,52 @@ def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     made = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
     raise ConfigError(said, owner, f"Give {in_words(hint)}{made}")
 
+
 def _checked(call: Callable, owner: str, choices: bool) -> Callable:
     "`call`, with its arguments held to their hints."
     signature, hints = inspect.signature(call), {}
 
     @functools.wraps(call)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not hints: hints.update(_hints(call) or {"return": Any})
-        try: bound = signature.bind(*args, **kwargs)
-        except TypeError as e: raise ConfigError(str(e), owner, f"It is called as {owner}({_call_of(signature)})") from None
+        if not hints:
+            hints.update(_hints(call) or {"return": Any})
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as e:
+            raise ConfigError(str(e), owner, f"It is called as {owner}({_call_of(signature)})") from None
         for name, value in bound.arguments.items():
             hint, kind = hints.get(name, Any), signature.parameters[name].kind
-            many = value if kind is inspect.Parameter.VAR_POSITIONAL else value.values() if kind is inspect.Parameter.VAR_KEYWORD else [value]
+            many = (
+                value
+                if kind is inspect.Parameter.VAR_POSITIONAL
+                else value.values()
+                if kind is inspect.Parameter.VAR_KEYWORD
+                else [value]
+            )
             for one in many:
-                if not fits(one, hint) and not (choices and isinstance(one, list) and one and all(fits(v, hint) for v in one)): _refuse(owner, name, one, hint)
+                if not fits(one, hint) and not (
+                    choices and isinstance(one, list) and one and all(fits(v, hint) for v in one)
+                ):
+                    _refuse(owner, name, one, hint)
         return call(*args, **kwargs)
+
     return wrapper
+
 
 def _call_of(signature: inspect.Signature) -> str:
     "The arguments of a call, as one writes them."
     shown = [p for p in signature.parameters.values() if p.name != "self"]
-    return ", ".join(f"{'*' * (p.kind == p.VAR_POSITIONAL)}{'**' * (p.kind == p.VAR_KEYWORD)}{p.name}{'=…' if p.default is not p.empty else ''}" for p in shown)
+    return ", ".join(
+        f"{'*' * (p.kind == p.VAR_POSITIONAL)}{'**' * (p.kind == p.VAR_KEYWORD)}{p.name}{'=…' if p.default is not p.empty else ''}"  # noqa: E501
+        for p in shown
+    )
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #226b2aae
 def typed(thing: Any) -> Any:
-    "A function, or a dataclass, that refuses with `ConfigError` an argument that does not fit its type hint, and a call with too many or too few."
-    if not isinstance(thing, type): return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."), False)
+    """A function, or a dataclass, that refuses with `ConfigError` an argument that does not fit its type
+    hint, and a call with too many or too few."""
+    if not isinstance(thing, type):
+        return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."), False)
     thing.__init__ = _checked(thing.__init__, thing.__name__, is_dataclass(thing))
     return thing
 
@@ -126,10 +199,19 @@ def typed(thing: Any) -> Any:
 def one_choice(component: Any) -> None:
     "Raise `ConfigError` where a field of a dataclass holds a list of choices."
     name = next((f.name for f in fields(component) if isinstance(getattr(component, f.name), list)), None)
-    if name is not None: raise ConfigError(f"{name} is a list of choices", type(component).__name__, "Expand them with grid(System(…)), or give one value")
+    if name is not None:
+        raise ConfigError(
+            f"{name} is a list of choices",
+            type(component).__name__,
+            "Expand them with grid(System(…)), or give one value",
+        )
 
 # %% ../../nbs/00_core/00b_arguments.ipynb #7c1e90ac
 def array_of(value: Any, what: str, owner: str, dtype: Any = np.float64) -> np.ndarray:
     "`value` as an array of numbers; raises `DataError` for what is none."
-    try: return np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError): raise DataError(f"{what} are {value!r:.60}", owner, "Give an array of numbers, with rows of one length") from None
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"{what} are {value!r:.60}", owner, "Give an array of numbers, with rows of one length"
+        ) from None

@@ -12,64 +12,120 @@ __all__ = ['word_goes_on', 'stands_alone']
 
 # %% ../../nbs/00_core/08b_boundaries.ipynb #df8d37c6
 _ZERO_WIDTH_SPACE = "\u200b"
-_UNSPACED = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x1950, 0x19FF), (0x1A20, 0x1AAF), (0x2E80, 0x2FDF), (0x3005, 0x3007), (0x3021, 0x309F), (0x3100, 0x312F), (0x3400, 0x4DBF),
-             (0x4E00, 0xA4CF), (0xA980, 0xA9FF), (0xAA60, 0xAADF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+_UNSPACED = (
+    (0x0E00, 0x0EFF),
+    (0x1000, 0x109F),
+    (0x1780, 0x17FF),
+    (0x1950, 0x19FF),
+    (0x1A20, 0x1AAF),
+    (0x2E80, 0x2FDF),
+    (0x3005, 0x3007),
+    (0x3021, 0x309F),
+    (0x3100, 0x312F),
+    (0x3400, 0x4DBF),
+    (0x4E00, 0xA4CF),
+    (0xA980, 0xA9FF),
+    (0xAA60, 0xAADF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
 _KATAKANA = ((0x30A0, 0x30FF), (0x31F0, 0x31FF), (0xFF66, 0xFF9F))
-_TRAILING = frozenset("ะาำๅๆະາຳ々〻ぁぃぅぇぉっゃゅょゎゝゞ")    # never begin a syllable
-_LEADING = frozenset("เแโใไເແໂໃໄ\u17d2\u1039")                    # never end one
+_TRAILING = frozenset("ะาำๅๆະາຳ々〻ぁぃぅぇぉっゃゅょゎゝゞ")  # never begin a syllable
+_LEADING = frozenset("เแโใไເແໂໃໄ\u17d2\u1039")  # never end one
 
-def _within(ch: str, ranges: tuple[tuple[int, int], ...]) -> bool: return any(low <= ord(ch) <= high for low, high in ranges)
-def _in_word(ch: str) -> bool: return unicodedata.category(ch)[0] in "LNM" or unicodedata.category(ch) == "Pc"
-def _is_number(ch: str) -> bool: return unicodedata.numeric(ch, None) is not None
+
+def _within(ch: str, ranges: tuple[tuple[int, int], ...]) -> bool:
+    return any(low <= ord(ch) <= high for low, high in ranges)
+
+
+def _in_word(ch: str) -> bool:
+    return unicodedata.category(ch)[0] in "LNM" or unicodedata.category(ch) == "Pc"
+
+
+def _is_number(ch: str) -> bool:
+    return unicodedata.numeric(ch, None) is not None
+
 
 def _seen(text: str, at: int, step: int) -> int:
     "The offset of the first character from `at` on, forwards or backwards, that is seen; −1 for none."
-    while 0 <= at < len(text) and unicodedata.category(text[at]) == "Cf" and text[at] != _ZERO_WIDTH_SPACE: at += step
+    while 0 <= at < len(text) and unicodedata.category(text[at]) == "Cf" and text[at] != _ZERO_WIDTH_SPACE:
+        at += step
     return at if 0 <= at < len(text) else -1
 
 # %% ../../nbs/00_core/08b_boundaries.ipynb #6eeb4210
 def _same_word(p: str, q: str) -> bool:
     "Whether two neighbouring characters of words belong to one."
-    if unicodedata.category(q)[0] == "M" or (_is_number(p) and _is_number(q)): return True
-    if q in _TRAILING or p in _LEADING: return True
+    if unicodedata.category(q)[0] == "M" or (_is_number(p) and _is_number(q)):
+        return True
+    if q in _TRAILING or p in _LEADING:
+        return True
     kana = _within(p, _KATAKANA), _within(q, _KATAKANA)
-    if any(kana): return all(kana)
+    if any(kana):
+        return all(kana)
     return not (_within(p, _UNSPACED) or _within(q, _UNSPACED))
 
+
 _DECIMALS, _GROUPS, _MINUS = frozenset(".,٫٬．，"), frozenset(":：'’_·/⁄"), frozenset("-−")
-_THIN = frozenset("\u00a0\u2009\u202f")     # spaces of thousands
+_THIN = frozenset("\u00a0\u2009\u202f")  # spaces of thousands
+
 
 def _one_number(text: str, p: int, middle: int, q: int) -> bool:
     "Whether the digits at `p` and `q`, with one character between them, are one number."
-    if text[middle] in _DECIMALS | _GROUPS: return True
-    return text[middle] in _THIN and text[q:q + 3].isdecimal() and len(text[q:q + 3]) == 3 and not text[q + 3:q + 4].isdecimal()
+    if text[middle] in _DECIMALS | _GROUPS:
+        return True
+    return (
+        text[middle] in _THIN
+        and text[q : q + 3].isdecimal()
+        and len(text[q : q + 3]) == 3
+        and not text[q + 3 : q + 4].isdecimal()
+    )
+
 
 _APOSTROPHES = frozenset("'’＇")
 
+
 def _apostrophe_joins(text: str, q: int, after: bool) -> bool:
-    "Whether a word goes on across the place before an apostrophe, or `after` it; `q` is the letter that follows the apostrophe."
-    if after: return unicodedata.normalize("NFD", text[q])[0].casefold() not in "aeiouyhœæ"       # l'eau, dell'arte, not can't
-    return not (text[q] in "sS" and not _in_word(text[q + 1:q + 2] or " "))                       # the pump's
+    """Whether a word goes on across the place before an apostrophe, or `after` it; `q` is the letter that
+    follows the apostrophe."""
+    if after:
+        return (
+            unicodedata.normalize("NFD", text[q])[0].casefold() not in "aeiouyhœæ"
+        )  # l'eau, dell'arte, not can't
+    return not (text[q] in "sS" and not _in_word(text[q + 1 : q + 2] or " "))  # the pump's
 
 # %% ../../nbs/00_core/08b_boundaries.ipynb #5abee688
 def _over(text: str, p: int, middle: int, q: int, after: bool) -> bool:
-    "Whether a word goes on from `p` to `q` over the character in the middle; the place that is asked about stands before that character, or `after` it."
+    """Whether a word goes on from `p` to `q` over the character in the middle; the place that is asked about
+    stands before that character, or `after` it."""
     ch = text[middle]
-    if _is_number(text[p]) and _is_number(text[q]): return _one_number(text, p, middle, q)
-    if not (text[p].isalpha() or unicodedata.category(text[p])[0] == "M") or not text[q].isalpha(): return False
-    if _within(text[p], _UNSPACED) or _within(text[q], _UNSPACED): return False
-    if all("\u0590" <= x <= "\u05ff" for x in (text[p], text[q])) and ch in "\"'״׳": return True       # Hebrew abbreviations
+    if _is_number(text[p]) and _is_number(text[q]):
+        return _one_number(text, p, middle, q)
+    if not (text[p].isalpha() or unicodedata.category(text[p])[0] == "M") or not text[q].isalpha():
+        return False
+    if _within(text[p], _UNSPACED) or _within(text[q], _UNSPACED):
+        return False
+    if all("\u0590" <= x <= "\u05ff" for x in (text[p], text[q])) and ch in "\"'״׳":
+        return True  # Hebrew abbreviations
     return _apostrophe_joins(text, q, after) if ch in _APOSTROPHES else ch in ".·‧"
+
 
 def word_goes_on(text: str, at: int) -> bool:
     "Whether offset `at` of `text` lies inside a word."
     p, q = _seen(text, at - 1, -1), _seen(text, at, 1)
-    if p < 0 or q < 0: return False
+    if p < 0 or q < 0:
+        return False
     before, behind = _seen(text, p - 1, -1), _seen(text, q + 1, 1)
-    if _in_word(text[p]): return _same_word(text[p], text[q]) if _in_word(text[q]) else behind >= 0 and _in_word(text[behind]) and _over(text, p, q, behind, False)
-    if not _in_word(text[q]): return False
-    if before >= 0 and _in_word(text[before]): return _over(text, before, p, q, True)
-    return text[q].isdecimal() and text[p] in _DECIMALS | _MINUS             # .5 and −5
+    if _in_word(text[p]):
+        return (
+            _same_word(text[p], text[q])
+            if _in_word(text[q])
+            else behind >= 0 and _in_word(text[behind]) and _over(text, p, q, behind, False)
+        )
+    if not _in_word(text[q]):
+        return False
+    if before >= 0 and _in_word(text[before]):
+        return _over(text, before, p, q, True)
+    return text[q].isdecimal() and text[p] in _DECIMALS | _MINUS  # .5 and −5
 
 # %% ../../nbs/00_core/08b_boundaries.ipynb #148195ef
 def stands_alone(
@@ -77,6 +133,10 @@ def stands_alone(
     start: int,  # code-point offsets of a place in `text`
     end: int,
 ) -> bool:
-    "Whether `text[start:end]` begins and ends with whole words; a border at a character that is no letter, digit or mark is always whole."
-    if not 0 <= start < end <= len(text): return False
-    return not (_in_word(text[start]) and word_goes_on(text, start)) and not (_in_word(text[end - 1]) and word_goes_on(text, end))
+    """Whether `text[start:end]` begins and ends with whole words; a border at a character that is no letter,
+    digit or mark is always whole."""
+    if not 0 <= start < end <= len(text):
+        return False
+    return not (_in_word(text[start]) and word_goes_on(text, start)) and not (
+        _in_word(text[end - 1]) and word_goes_on(text, end)
+    )

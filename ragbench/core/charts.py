@@ -24,25 +24,62 @@ __all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart'
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", (0, (5, 2)), (0, (1.2, 1.6)), (0, (6, 2, 1.2, 2)), (0, (3, 1, 1, 1, 1, 1)))
-INK = "#010203"   # stands for currentColor until the SVG is written
+INK = "#010203"  # stands for currentColor until the SVG is written
+
 
 def style(ink: str = INK) -> dict[str, Any]:
     "matplotlib settings for a chart whose text and axes are drawn in `ink`."
-    return {"font.size": 11, "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "text.parse_math": False, "axes.titlesize": 11, "axes.titleweight": "bold",
-            "axes.titlelocation": "left", "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.grid": True, "grid.alpha": .18, "grid.linewidth": .8,
-            "lines.linewidth": 2, "lines.markersize": 6.5, "legend.frameon": False, "legend.fontsize": 10, "figure.facecolor": "none", "axes.facecolor": "none",
-            "svg.fonttype": "none", "svg.hashsalt": "ragbench", "savefig.facecolor": "none",
-            **{k: ink for k in ("text.color", "axes.edgecolor", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color", "grid.color")}}
+    return {
+        "font.size": 11,
+        "font.family": "sans-serif",
+        "font.sans-serif": ["DejaVu Sans"],
+        "text.parse_math": False,
+        "axes.titlesize": 11,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+        "axes.grid": True,
+        "grid.alpha": 0.18,
+        "grid.linewidth": 0.8,
+        "lines.linewidth": 2,
+        "lines.markersize": 6.5,
+        "legend.frameon": False,
+        "legend.fontsize": 10,
+        "figure.facecolor": "none",
+        "axes.facecolor": "none",
+        "svg.fonttype": "none",
+        "svg.hashsalt": "ragbench",
+        "savefig.facecolor": "none",
+        **{
+            k: ink
+            for k in (
+                "text.color",
+                "axes.edgecolor",
+                "axes.labelcolor",
+                "axes.titlecolor",
+                "xtick.color",
+                "ytick.color",
+                "grid.color",
+            )
+        },
+    }
 
 # %% ../../nbs/00_core/13_charts.ipynb #b02d9fe4
 def _finish(svg: str, title: str, alt: str) -> str:
     "matplotlib's SVG made inline-ready: ink to currentColor, own ids, no XML header, title and description."
-    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg"):], flags=re.DOTALL).replace(INK, "currentColor")
+    svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL).replace(
+        INK, "currentColor"
+    )
     svg = re.sub(r"(font:[^;\"]*?px) [^;\"]*", r"\1 system-ui, sans-serif", svg)
     mine = "c" + text_hash(svg + title + alt)[:8]
     svg = re.sub(r'((?:\sid="|href="#|url\(#))', rf"\1{mine}-", svg)
     width = float(re.search(r'width="([\d.]+)pt"', svg)[1])
-    opened = (f'<svg role="img" aria-labelledby="{mine}-t {mine}-d" style="width:100%;max-width:{width * 1.25:.0f}px;height:auto" ')
+    opened = (
+        f'<svg role="img" aria-labelledby="{mine}-t {mine}-d"'
+        f' style="width:100%;max-width:{width * 1.25:.0f}px;height:auto" '
+    )
     svg = re.sub(r'\s(?:width|height)="[\d.]+pt"', "", svg, count=2).replace("<svg ", opened, 1)
     names = f'<title id="{mine}-t">{escape(title)}</title><desc id="{mine}-d">{escape(alt)}</desc>'
     return re.sub(r"(<svg [^>]*>)", lambda m: m[1] + names, svg, count=1)
@@ -50,45 +87,76 @@ def _finish(svg: str, title: str, alt: str) -> str:
 # %% ../../nbs/00_core/13_charts.ipynb #b91f0e6f
 _ALONE = "<style>svg{color:#1f2328}@media (prefers-color-scheme:dark){svg{color:#e6edf3}}</style>"
 
+
 def standalone(svg: str) -> str:
     "An inline chart as a file of its own, with a colour for each theme."
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + re.sub(r"(<svg [^>]*>)", lambda m: m[1] + _ALONE, svg, count=1)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + re.sub(
+        r"(<svg [^>]*>)", lambda m: m[1] + _ALONE, svg, count=1
+    )
+
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    "A chart: `.data` is what it shows, `.alt` says it in words, `.svg()`, `.figure()` and `.save(path)` draw it."
+    """A chart: `.data` is what it shows, `.alt` says it in words, `.svg()`, `.figure()` and `.save(path)`
+    draw it."""
+
     title: str
     alt: str
-    data: Any                                 # DataFrame
-    draw: Callable[[Any], None]               # draws on a matplotlib Figure
-    size: tuple[float, float] = (7.2, 4.4)    # inches
+    data: Any  # DataFrame
+    draw: Callable[[Any], None]  # draws on a matplotlib Figure
+    size: tuple[float, float] = (7.2, 4.4)  # inches
 
-    def __repr__(self) -> str: return f"Chart({self.title!r}: {self.alt})"
-    def _repr_html_(self) -> str: return chart_html(self)
+    def __repr__(self) -> str:
+        return f"Chart({self.title!r}: {self.alt})"
+
+    def _repr_html_(self) -> str:
+        return chart_html(self)
+
     def figure(self):
         "A matplotlib Figure in dark ink on white, to change and save."
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+
         with rc_context(style("#1f2328") | {"figure.facecolor": "white"}):
-            figure = Figure(figsize=self.size, layout="constrained"); self.draw(figure)
+            figure = Figure(figsize=self.size, layout="constrained")
+            self.draw(figure)
         return figure
+
     def svg(self) -> str:
         "The chart as inline SVG in the colours of the page around it; the same bytes for the same data."
         from matplotlib import rc_context
         from matplotlib.figure import Figure
+
         out = io.StringIO()
         with rc_context(style()):
-            figure = Figure(figsize=self.size, layout="constrained"); self.draw(figure)
+            figure = Figure(figsize=self.size, layout="constrained")
+            self.draw(figure)
             figure.savefig(out, format="svg", metadata={"Date": None})
         return _finish(out.getvalue(), self.title, self.alt)
+
     def save(self, path: str | Path) -> Path:
         "Write svg, png or pdf, by the ending of `path`; returns the path."
-        if not isinstance(path, (str, Path)): raise ConfigError(f"the path is {path!r:.60}", "Chart.save", "Give the name of a file that ends in .svg, .png or .pdf")
+        if not isinstance(path, (str, Path)):
+            raise ConfigError(
+                f"the path is {path!r:.60}",
+                "Chart.save",
+                "Give the name of a file that ends in .svg, .png or .pdf",
+            )
         kind = Path(path).suffix.lstrip(".").lower()
-        if kind not in ("svg", "png", "pdf"): raise ConfigError(f"there is no picture format {kind!r}", str(path), "End the name in .svg, .png or .pdf")
-        if kind == "svg": return write_atomic(path, standalone(self.svg()))
+        if kind not in ("svg", "png", "pdf"):
+            raise ConfigError(
+                f"there is no picture format {kind!r}", str(path), "End the name in .svg, .png or .pdf"
+            )
+        if kind == "svg":
+            return write_atomic(path, standalone(self.svg()))
         out = io.BytesIO()
-        self.figure().savefig(out, format=kind, dpi=200, facecolor="white", metadata={"CreationDate": None} if kind == "pdf" else None)
+        self.figure().savefig(
+            out,
+            format=kind,
+            dpi=200,
+            facecolor="white",
+            metadata={"CreationDate": None} if kind == "pdf" else None,
+        )
         return write_atomic(path, out.getvalue())
 
 # %% ../../nbs/00_core/13_charts.ipynb #acfea7db
@@ -96,6 +164,12 @@ def chart_html(chart: Chart) -> str:
     "A chart for a notebook: the picture, or, where the notebook is not trusted, its description."
     svg = chart.svg()
     mine = "rb-" + text_hash(svg)[:10]
-    words = f"<b>{escape(chart.title)}.</b> {escape(chart.alt)} (A picture in a trusted notebook: File, Trust Notebook.)"
-    return (f"<style>.{mine}{{display:block!important}}.{mine}-words{{display:none}}</style><figure class='{mine}' style='display:none;margin:0px;overflow-x:auto'>{svg}</figure>"
-            f"<p class='{mine}-words' style='max-width:900px'>{words}</p>")
+    words = (
+        f"<b>{escape(chart.title)}.</b> {escape(chart.alt)} (A picture in a trusted notebook: File, Trust"
+        " Notebook.)"
+    )
+    return (
+        f"<style>.{mine}{{display:block!important}}.{mine}-words{{display:none}}</style><figure"
+        f" class='{mine}' style='display:none;margin:0px;overflow-x:auto'>{svg}</figure><p"
+        f" class='{mine}-words' style='max-width:900px'>{words}</p>"
+    )

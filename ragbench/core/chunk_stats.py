@@ -18,74 +18,111 @@ from .sentences import gaps
 from .spans import as_spans, overlap, union
 from .tokenizers import Tokenizer
 
-if TYPE_CHECKING: from ragbench.core.chunks import Chunks
+if TYPE_CHECKING:
+    from ragbench.core.chunks import Chunks
 
 # %% auto #0
 __all__ = ['held', 'sentences_and_words', 'Description', 'histogram', 'describe', 'SizeReport', 'size_report']
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #b9bc54ac
 def held(
-    what: np.ndarray,    # (n, 2) spans, such as sentences
+    what: np.ndarray,  # (n, 2) spans, such as sentences
     chunks: np.ndarray,  # (m, 2) spans of the chunks of the same document
 ) -> np.ndarray:
     "Which of the spans lie whole inside some chunk: `(n,)` bool."
     what, chunks = as_spans(what), as_spans(chunks)
-    if not len(chunks): return np.zeros(len(what), bool)
+    if not len(chunks):
+        return np.zeros(len(what), bool)
     order = np.argsort(chunks[:, 0], kind="stable")
     reach = np.r_[-1, np.maximum.accumulate(chunks[order, 1])]
     return reach[np.searchsorted(chunks[order, 0], what[:, 0], side="right")] >= what[:, 1]
 
+
 def sentences_and_words(text: str, language: str = "en") -> tuple[np.ndarray, np.ndarray]:
-    "Spans of the sentences and of the words of a text, white space left out: `(n, 2)` each. A word is a run of letters and digits."
+    """Spans of the sentences and of the words of a text, white space left out: `(n, 2)` each. A word is a run
+    of letters and digits."""
     g = gaps(text, "sentence", language) if text else np.empty((0, 2), np.int64)
-    starts = np.r_[0, g[:-1, 1]].astype(np.int64)[:len(g)]
-    starts = np.array([s + len(text[s:e]) - len(text[s:e].lstrip()) for s, e in zip(starts.tolist(), g[:, 0].tolist())], dtype=np.int64)
+    starts = np.r_[0, g[:-1, 1]].astype(np.int64)[: len(g)]
+    starts = np.array(
+        [s + len(text[s:e]) - len(text[s:e].lstrip()) for s, e in zip(starts.tolist(), g[:, 0].tolist())],
+        dtype=np.int64,
+    )
     sentences = np.c_[starts, np.maximum(g[:, 0], starts)].reshape(-1, 2)
-    return sentences[sentences[:, 1] > sentences[:, 0]], as_spans([m.span() for m in re.finditer(r"\w+", text)])
+    return sentences[sentences[:, 1] > sentences[:, 0]], as_spans(
+        [m.span() for m in re.finditer(r"\w+", text)]
+    )
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #39945637
 @dataclass(frozen=True, eq=False)
 class Description:
     "Chunks in numbers; shares are of the corpus, sizes in tokens of `tokenizer`."
+
     made_by: str
     tokenizer: str
     documents: int
     tokens: np.ndarray = field(repr=False)  # (n,) size of each chunk
-    twice: float            # characters stored more than once, as a share of the covered ones
-    uncovered: float        # characters other than white space that no chunk covers, as a share
-    sentences_cut: float    # sentences that no chunk holds whole, as a share
-    words_cut: float        # words that no chunk holds whole, as a share
+    twice: float  # characters stored more than once, as a share of the covered ones
+    uncovered: float  # characters other than white space that no chunk covers, as a share
+    sentences_cut: float  # sentences that no chunk holds whole, as a share
+    words_cut: float  # words that no chunk holds whole, as a share
 
     def rows(self) -> list[tuple[str, str]]:
         "What is shown, as (name, value)."
         q = np.percentile(self.tokens, [0, 5, 50, 95, 100]) if len(self.tokens) else np.zeros(5)
-        return [("chunks", f"{thousands(len(self.tokens))} over {count(self.documents, 'document')}"),
-                (f"tokens ({self.tokenizer})", "median {2}, 5–95 %: {1}–{3}, all: {0}–{4}".format(*(number(v, ",.0f") for v in q))),
-                ("stored twice", f"{percent(self.twice)} of the covered text"), ("not covered", f"{percent(self.uncovered, 2)} of the text"),
-                ("sentences cut", f"{percent(self.sentences_cut)} are whole in no chunk"), ("words cut", f"{percent(self.words_cut, 2)} are whole in no chunk")]
+        return [
+            ("chunks", f"{thousands(len(self.tokens))} over {count(self.documents, 'document')}"),
+            (
+                f"tokens ({self.tokenizer})",
+                "median {2}, 5–95 %: {1}–{3}, all: {0}–{4}".format(*(number(v, ",.0f") for v in q)),
+            ),
+            ("stored twice", f"{percent(self.twice)} of the covered text"),
+            ("not covered", f"{percent(self.uncovered, 2)} of the text"),
+            ("sentences cut", f"{percent(self.sentences_cut)} are whole in no chunk"),
+            ("words cut", f"{percent(self.words_cut, 2)} are whole in no chunk"),
+        ]
 
-    def __repr__(self) -> str: return "\n".join(f"{name:24} {value}" for name, value in [("by", self.made_by), *self.rows()])
+    def __repr__(self) -> str:
+        return "\n".join(f"{name:24} {value}" for name, value in [("by", self.made_by), *self.rows()])
+
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th style='text-align:left'>{escape(n)}</th><td style='text-align:left'>{escape(v)}</td></tr>" for n, v in self.rows())
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(n)}</th><td"
+            f" style='text-align:left'>{escape(v)}</td></tr>"
+            for n, v in self.rows()
+        )
         return f"<p><b>{escape(self.made_by)}</b></p><table>{rows}</table>{histogram(self.tokens)}"
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #fcb25f44
 def histogram(
-    sizes: np.ndarray,   # (n,) tokens
+    sizes: np.ndarray,  # (n,) tokens
     bins: int = 40,
-    width: int = 480,    # pixels
+    width: int = 480,  # pixels
     height: int = 90,
 ) -> str:
     "The distribution of sizes as HTML that every notebook shows, trusted or not, on any ground."
-    if not len(sizes): return ""
+    if not len(sizes):
+        return ""
     counts, edges = np.histogram(sizes, bins=np.linspace(0, max(int(sizes.max()), 1), bins + 1))
     wide, tall = max(1, width // bins - 1), np.ceil(counts / counts.max() * height).astype(int).tolist()
     box = "display:inline-block;vertical-align:bottom;margin-right:1px"
-    tips = [f"{count(int(c), 'chunk')} of {number(a, '.0f')}–{number(b, '.0f')} tokens" for c, a, b in zip(counts, edges, edges[1:])]
-    bars = "".join(f"<span title='{tip}' style='{box};width:{wide}px;height:{max(t, 1)}px;background-color:{'#0072b2' if t else '#88888855'}'></span>" for tip, t in zip(tips, tall))
+    tips = [
+        f"{count(int(c), 'chunk')} of {number(a, '.0f')}–{number(b, '.0f')} tokens"
+        for c, a, b in zip(counts, edges, edges[1:])
+    ]
+    bars = "".join(
+        f"<span title='{tip}'"
+        f" style='{box};width:{wide}px;height:{max(t, 1)}px;background-color:{'#0072b2' if t else '#88888855'}'></span>"  # noqa: E501
+        for tip, t in zip(tips, tall)
+    )
     across = (wide + 1) * bins
-    ends = f"<div style='width:{across}px;font-size:11px'><span style='float:right'>{count(int(sizes.max()), 'token')}</span>0</div>"
-    return f"<div style='width:{across}px;height:{height}px;line-height:{height}px;font-size:0px;white-space:nowrap'>{bars}</div>{ends}"
+    ends = (
+        f"<div style='width:{across}px;font-size:11px'><span"
+        f" style='float:right'>{count(int(sizes.max()), 'token')}</span>0</div>"
+    )
+    return (
+        "<div"
+        f" style='width:{across}px;height:{height}px;line-height:{height}px;font-size:0px;white-space:nowrap'>{bars}</div>{ends}"  # noqa: E501
+    )
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #6cd2169a
 def describe(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en") -> Description:
@@ -95,60 +132,103 @@ def describe(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base", languag
     cut, total = np.zeros(2), np.zeros(2)
     for doc, i, j in zip(chunks.corpus, first, first[1:]):
         own = chunks.spans[i:j]
-        stored += int((own[:, 1] - own[:, 0]).sum()); covered += int(np.diff(union(own)).sum())
+        stored += int((own[:, 1] - own[:, 0]).sum())
+        covered += int(np.diff(union(own)).sum())
         solids = as_spans([m.span() for m in re.finditer(r"\S+", doc.text)])
-        solid += int(np.diff(solids).sum()); missed += int(np.diff(solids).sum() - overlap(solids, own).sum())
+        solid += int(np.diff(solids).sum())
+        missed += int(np.diff(solids).sum() - overlap(solids, own).sum())
         for k, spans in enumerate(sentences_and_words(doc.text, language)):
-            total[k] += len(spans); cut[k] += int((~held(spans, own)).sum())
+            total[k] += len(spans)
+            cut[k] += int((~held(spans, own)).sum())
     shares = cut / np.maximum(total, 1)
     name = tokenizer if isinstance(tokenizer, str) else tokenizer.name
-    return Description(chunks.made_by, name, len(chunks.corpus), chunks.tokens(tokenizer), (stored - covered) / max(covered, 1),
-                       missed / max(solid, 1), float(shares[0]), float(shares[1]))
+    return Description(
+        chunks.made_by,
+        name,
+        len(chunks.corpus),
+        chunks.tokens(tokenizer),
+        (stored - covered) / max(covered, 1),
+        missed / max(solid, 1),
+        float(shares[0]),
+        float(shares[1]),
+    )
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #8116edaa
 @dataclass(frozen=True, eq=False)
 class SizeReport:
     "How many chunks lie in the range `[low, high]` tokens, and which do not."
+
     low: int
     high: int
     chunks: Chunks = field(repr=False)
     tokens: np.ndarray = field(repr=False)  # (n,) size of each chunk
 
     @property
-    def n(self) -> int: return len(self.tokens)
+    def n(self) -> int:
+        return len(self.tokens)
+
     @property
-    def below(self) -> np.ndarray: return np.flatnonzero(self.tokens < self.low)    # indices of the chunks that are too short, int64
+    def below(self) -> np.ndarray:
+        return np.flatnonzero(self.tokens < self.low)  # indices of the chunks that are too short, int64
+
     @property
-    def above(self) -> np.ndarray: return np.flatnonzero(self.tokens > self.high)   # and of those that are too long
+    def above(self) -> np.ndarray:
+        return np.flatnonzero(self.tokens > self.high)  # and of those that are too long
+
     @property
-    def exceptions(self) -> int: return len(self.below) + len(self.above)
+    def exceptions(self) -> int:
+        return len(self.below) + len(self.above)
+
     @property
-    def short_documents(self) -> int: return sum(w == "a whole document" for w in map(self.why, self.below.tolist()))
+    def short_documents(self) -> int:
+        return sum(w == "a whole document" for w in map(self.why, self.below.tolist()))
 
     def why(self, i: int) -> str:
         "Why chunk `i` may be out of range, as far as its place says."
         rows = self.chunks.doc_row
         first, last = i == 0 or rows[i - 1] != rows[i], i == len(rows) - 1 or rows[i + 1] != rows[i]
-        if self.tokens[i] > self.high: return "longer"
+        if self.tokens[i] > self.high:
+            return "longer"
         return "a whole document" if first and last else "the end of its document" if last else "shorter"
 
     def to_frame(self):
         "One row for each exception: a pandas DataFrame."
         import pandas as pd
+
         out = np.sort(np.r_[self.below, self.above]).tolist()
         docs = [self.chunks.corpus[int(self.chunks.doc_row[i])] for i in out]
-        return pd.DataFrame({"chunk": out, "doc_id": [d.id for d in docs], "format": [d.format for d in docs], "start": self.chunks.start[out],
-                             "end": self.chunks.end[out], "tokens": self.tokens[out], "why": [self.why(i) for i in out]})
+        return pd.DataFrame(
+            {
+                "chunk": out,
+                "doc_id": [d.id for d in docs],
+                "format": [d.format for d in docs],
+                "start": self.chunks.start[out],
+                "end": self.chunks.end[out],
+                "tokens": self.tokens[out],
+                "why": [self.why(i) for i in out],
+            }
+        )
 
     def __repr__(self) -> str:
-        return (f"{thousands(self.n - self.exceptions)} of {thousands(self.n)} chunks have {thousands(self.low)} to {thousands(self.high)} tokens; {thousands(len(self.below))} are shorter"
-                f" ({thousands(self.short_documents)} of them whole documents), {thousands(len(self.above))} longer")
+        return (
+            f"{thousands(self.n - self.exceptions)} of {thousands(self.n)} chunks have {thousands(self.low)}"
+            f" to {thousands(self.high)} tokens; {thousands(len(self.below))} are shorter"
+            f" ({thousands(self.short_documents)} of them whole documents), {thousands(len(self.above))}"
+            " longer"
+        )
 
-    def _repr_html_(self) -> str: return f"<p><b>{escape(repr(self))}</b></p>" + (self.to_frame().head(8).to_html(index=False) if self.exceptions else "")
+    def _repr_html_(self) -> str:
+        return f"<p><b>{escape(repr(self))}</b></p>" + (
+            self.to_frame().head(8).to_html(index=False) if self.exceptions else ""
+        )
 
 # %% ../../nbs/00_core/06b_chunk_stats.ipynb #abb6962d
-def size_report(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base") -> SizeReport:
+def size_report(
+    chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"
+) -> SizeReport:
     "Count the chunks outside `[low, high]` tokens; raises `ConfigError` unless 0 <= low <= high."
-    whole_number("low", low, 0, "sizes"); whole_number("high", high, 1, "sizes")
-    if low > high: raise ConfigError(f"the range is {low} to {high}", "sizes", "Give 0 <= low <= high")
+    whole_number("low", low, 0, "sizes")
+    whole_number("high", high, 1, "sizes")
+    if low > high:
+        raise ConfigError(f"the range is {low} to {high}", "sizes", "Give 0 <= low <= high")
     return SizeReport(low, high, chunks, chunks.tokens(tokenizer))

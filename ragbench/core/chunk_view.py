@@ -20,7 +20,8 @@ from .numbers import count, percent, several, thousands
 from .spans import as_spans, union
 from .tokenizers import Tokenizer
 
-if TYPE_CHECKING: from ragbench.core.chunks import Chunks
+if TYPE_CHECKING:
+    from ragbench.core.chunks import Chunks
 
 # %% auto #0
 __all__ = ['BLOCK', 'LIMIT', 'COLORS', 'FRAME', 'STYLE', 'CONTROL', 'segments', 'block_cuts', 'draw', 'View', 'summary',
@@ -28,13 +29,15 @@ __all__ = ['BLOCK', 'LIMIT', 'COLORS', 'FRAME', 'STYLE', 'CONTROL', 'segments', 
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #eb69fcf7
 def segments(
-    spans: np.ndarray,           # (n, 2) chunks
-    cuts: Sequence[int] = (),    # further offsets at which a segment has to end
+    spans: np.ndarray,  # (n, 2) chunks
+    cuts: Sequence[int] = (),  # further offsets at which a segment has to end
 ) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-    "Stretches `(start, end, chunks over it)` between neighbouring edges, in order; nothing before the first edge or after the last."
+    """Stretches `(start, end, chunks over it)` between neighbouring edges, in order; nothing before the first
+    edge or after the last."""
     opens, closes = {}, {}
     for i, (s, e) in enumerate(as_spans(spans).tolist()):
-        opens.setdefault(s, []).append(i); closes.setdefault(e, []).append(i)
+        opens.setdefault(s, []).append(i)
+        closes.setdefault(e, []).append(i)
     edges, over = sorted({*opens, *closes, *cuts}), []
     for at, end in zip(edges, edges[1:]):
         over = [i for i in over if i not in closes.get(at, ())] + opens.get(at, [])
@@ -44,16 +47,21 @@ def segments(
 BLOCK, LIMIT = 3_000, 1_000_000  # characters in a block, and in a view
 
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
-FRAME = "max-height:36em;overflow:auto;border:1px solid #88888888;border-radius:6px;padding:6px 12px;line-height:1.55;font-size:14px"
+FRAME = (
+    "max-height:36em;overflow:auto;border:1px solid #88888888;border-radius:6px;padding:6px"
+    " 12px;line-height:1.55;font-size:14px"
+)
 
 STYLE = """<style>
 .rb-view p{content-visibility:auto;contain-intrinsic-size:auto 40em;unicode-bidi:isolate;font:inherit;color:inherit;text-align:start}
 .rb-view sup{user-select:none}
 .rb-view b{text-decoration:underline 2.5px #d55e00!important;text-underline-offset:3px}
-</style>"""
+</style>"""  # noqa: E501
+
 
 def block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
-    "Offsets that divide `text[start:end]` into blocks of about `size` characters, after a line break where there is one."
+    """Offsets that divide `text[start:end]` into blocks of about `size` characters, after a line break where
+    there is one."""
     out = [start]
     while end - out[-1] > size:
         line = text.find("\n", out[-1] + size, min(out[-1] + 2 * size, end))
@@ -63,95 +71,181 @@ def block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #79556498
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
-def _clean(text: str) -> str: return escape(CONTROL.sub("\ufffd", text))
 
-def _piece(text: str, over: Sequence[int], tips: Sequence[str], marked: str | None, begins: Sequence[int]) -> str:
+def _clean(text: str) -> str:
+    return escape(CONTROL.sub("\ufffd", text))
+
+
+def _piece(
+    text: str, over: Sequence[int], tips: Sequence[str], marked: str | None, begins: Sequence[int]
+) -> str:
     "One segment as HTML: numbers of the chunks that begin here, colours, tooltip, underline."
-    body = _clean(text) if marked is None else f"<b style='text-decoration:underline'{f' title={chr(34)}{_clean(marked)}{chr(34)}' if marked else ''}>{_clean(text)}</b>"
+    body = (
+        _clean(text)
+        if marked is None
+        else (
+            f"<b style='text-decoration:underline'{f' title={chr(34)}{_clean(marked)}{chr(34)}' if marked else ''}>{_clean(text)}</b>"  # noqa: E501
+        )
+    )
     tags = "".join(f"<sup style='font-size:10px;opacity:.75'>{i}</sup>" for i in begins)
-    if not over: return f"{tags}<span>{body}</span>"
+    if not over:
+        return f"{tags}<span>{body}</span>"
     colors = [COLORS[i % len(COLORS)] for i in over[:2]]
     second = f";border-bottom:4px double {colors[1]}" if len(over) > 1 else ""
-    return f'{tags}<span style="background-color:{colors[0]}3d{second}" title="{_clean(" + ".join(tips[i] for i in over))}">{body}</span>'
+    return (
+        f'{tags}<span style="background-color:{colors[0]}3d{second}"'
+        f' title="{_clean(" + ".join(tips[i] for i in over))}">{body}</span>'
+    )
 
-def draw(text: str, spans: np.ndarray, tips: Sequence[str], mark: np.ndarray, start: int, end: int, said: Sequence[str] = ()) -> str:
+
+def draw(
+    text: str,
+    spans: np.ndarray,
+    tips: Sequence[str],
+    mark: np.ndarray,
+    start: int,
+    end: int,
+    said: Sequence[str] = (),
+) -> str:
     "`text[start:end]` with chunks and marks, as blocks of HTML; `said` is the tooltip of each mark."
     cuts = block_cuts(text, start, end)
     edges = np.clip(np.r_[np.array(cuts), mark.ravel()], start, end)
     opened = "<p dir=auto style='white-space:pre-wrap;overflow-wrap:break-word;margin:0px'>"
     blocks, out = set(cuts[1:]), [opened]
     for s, e, over in segments(spans, edges.tolist()):
-        if e <= start or s >= end: continue
+        if e <= start or s >= end:
+            continue
         hit = np.flatnonzero((mark[:, 0] <= s) & (mark[:, 1] >= e)).tolist() if len(mark) else []
         marked = " + ".join(said[i] for i in hit if i < len(said)) if hit else None
-        out.append(_piece(text[max(s, start):min(e, end)], over, tips, marked, [i for i in over if spans[i, 0] == s]))
-        if e in blocks and e < end: out.append("</p>" + opened)
+        out.append(
+            _piece(
+                text[max(s, start) : min(e, end)], over, tips, marked, [i for i in over if spans[i, 0] == s]
+            )
+        )
+        if e in blocks and e < end:
+            out.append("</p>" + opened)
     return "".join(out) + "</p>"
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #264a1268
 @dataclass(frozen=True)
 class View:
     "A picture of chunks as HTML: shown by a notebook, or saved as a page."
+
     html: str
     text: str  # what a terminal shows
 
-    def _repr_html_(self) -> str: return self.html
-    def __repr__(self) -> str: return self.text
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
     def save(self, path) -> None:
         "Write a page of its own, which follows the reader's light or dark setting."
-        head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>chunks</title><style>:root{color-scheme:light dark}'
-        head += 'body{font-family:system-ui,sans-serif;margin:1em}.rb-view{max-height:none!important}</style>'
+        head = (
+            '<!doctype html><html lang="en"><meta'
+            ' charset="utf-8"><title>chunks</title><style>:root{color-scheme:light dark}'
+        )
+        head += "body{font-family:system-ui,sans-serif;margin:1em}.rb-view{max-height:none!important}</style>"
         write_atomic(path, head + self.html + "</html>")
+
 
 def summary(doc: Document, spans: np.ndarray, tokens: np.ndarray, mark: np.ndarray) -> str:
     "What the chunks of one document come to, in a line."
     whole = sum(bool(((spans[:, 0] <= s) & (spans[:, 1] >= e)).any()) for s, e in mark.tolist())
     lengths, covered = int((spans[:, 1] - spans[:, 0]).sum()), int(np.diff(union(spans)).sum())
-    twice = f"{percent((lengths - covered) / max(covered, 1), 0)} of the text twice" if lengths > covered else "no overlap"
-    said = [f"{doc.id}: {count(len(spans), 'chunk')}", count(int(tokens.sum()), "token") if len(tokens) else "", twice,
-            f"{whole} of {len(mark)} marked spans lie whole in one chunk" if len(mark) else ""]
+    twice = (
+        f"{percent((lengths - covered) / max(covered, 1), 0)} of the text twice"
+        if lengths > covered
+        else "no overlap"
+    )
+    said = [
+        f"{doc.id}: {count(len(spans), 'chunk')}",
+        count(int(tokens.sum()), "token") if len(tokens) else "",
+        twice,
+        f"{whole} of {len(mark)} marked spans lie whole in one chunk" if len(mark) else "",
+    ]
     return " · ".join(filter(None, said))
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #72f74440
 def marks_of(
-    mark: Any,        # a Gold, pieces of evidence, or spans
+    mark: Any,  # a Gold, pieces of evidence, or spans
     doc: Document,
 ) -> tuple[np.ndarray, list[str], str]:
-    "Spans to underline `(m, 2)`, a tooltip for each, and a remark where the evidence lies in other documents; raises `ConfigError`."
+    """Spans to underline `(m, 2)`, a tooltip for each, and a remark where the evidence lies in other
+    documents; raises `ConfigError`."""
     pieces = getattr(mark, "evidence_list", [mark] if hasattr(mark, "doc_id") else mark)
     if isinstance(pieces, (list, tuple)) and pieces and all(hasattr(e, "doc_id") for e in pieces):
         own = [e for e in pieces if e.doc_id == doc.id]
         texts = {q.query_id: q.text for q in getattr(mark, "query_list", ())}
         rest = [] if own else list(dict.fromkeys(e.doc_id for e in pieces))
-        return as_spans([(e.start, e.end) for e in own]), [f"{e.query_id}: {texts.get(e.query_id, 'evidence')}" for e in own], f"none of the evidence lies here: it is in {several(rest)}" if rest else ""
-    try: spans = as_spans(pieces)
-    except (TypeError, ValueError) as e: raise ConfigError(f"what is to be marked is {mark!r:.60}", "show", "Give a Gold, pieces of evidence, or (start, end) offsets in the document") from e
-    if len(spans) and (spans.min() < 0 or spans.max() > len(doc)): raise DataError(f"a marked span lies outside the text of {len(doc)} characters", doc.id)
+        return (
+            as_spans([(e.start, e.end) for e in own]),
+            [f"{e.query_id}: {texts.get(e.query_id, 'evidence')}" for e in own],
+            f"none of the evidence lies here: it is in {several(rest)}" if rest else "",
+        )
+    try:
+        spans = as_spans(pieces)
+    except (TypeError, ValueError) as e:
+        raise ConfigError(
+            f"what is to be marked is {mark!r:.60}",
+            "show",
+            "Give a Gold, pieces of evidence, or (start, end) offsets in the document",
+        ) from e
+    if len(spans) and (spans.min() < 0 or spans.max() > len(doc)):
+        raise DataError(f"a marked span lies outside the text of {len(doc)} characters", doc.id)
     return spans, [], ""
 
 # %% ../../nbs/00_core/06a_chunk_view.ipynb #3972e10d
 def view(
     chunks: Chunks,
-    doc: Document | str | int = 0,               # a document of the chunks' corpus, its id or its row
-    mark: Any = (),                              # what to underline: a Gold, pieces of evidence, or spans of that document
+    doc: Document | str | int = 0,  # a document of the chunks' corpus, its id or its row
+    mark: Any = (),  # what to underline: a Gold, pieces of evidence, or spans of that document
     tokenizer: str | Tokenizer = "cl100k_base",  # counts the tokens in the tooltips
-    start: int = 0,                              # where the view begins, in characters
-    limit: int = LIMIT,                          # how much it shows
+    start: int = 0,  # where the view begins, in characters
+    limit: int = LIMIT,  # how much it shows
 ) -> View:
     "The chunks of one document drawn over its text."
     from ragbench.core.chunks import Chunks, chunk_sections
-    if isinstance(doc, bool) or not isinstance(doc, (Document, str, int, np.integer)): raise ConfigError(f"the document is {doc!r:.60}", "show", "Give a Document, its id or its row")
-    row = chunks.corpus.row(doc.id if isinstance(doc, Document) else doc) if isinstance(doc, (Document, str)) else int(doc)
-    if not 0 <= row < len(chunks.corpus): raise DataError(f"there is no document in row {row}", repr(chunks.corpus), f"Rows are 0 to {len(chunks.corpus) - 1}; ids work too")
+
+    if isinstance(doc, bool) or not isinstance(doc, (Document, str, int, np.integer)):
+        raise ConfigError(f"the document is {doc!r:.60}", "show", "Give a Document, its id or its row")
+    row = (
+        chunks.corpus.row(doc.id if isinstance(doc, Document) else doc)
+        if isinstance(doc, (Document, str))
+        else int(doc)
+    )
+    if not 0 <= row < len(chunks.corpus):
+        raise DataError(
+            f"there is no document in row {row}",
+            repr(chunks.corpus),
+            f"Rows are 0 to {len(chunks.corpus) - 1}; ids work too",
+        )
     doc = chunks.corpus[row]
     mark, names, remark = marks_of(mark, doc)
     i, j = np.searchsorted(chunks.doc_row, (row, row + 1))
-    own = Chunks(Corpus([doc]), np.zeros(j - i), chunks.start[i:j], chunks.end[i:j], section=None if chunks.section is None else chunks.section[i:j])
+    own = Chunks(
+        Corpus([doc]),
+        np.zeros(j - i),
+        chunks.start[i:j],
+        chunks.end[i:j],
+        section=None if chunks.section is None else chunks.section[i:j],
+    )
     tokens, sections = own.tokens(tokenizer), chunk_sections(own)
-    tips = [f"chunk {k} · {count(t, 'token')}" + (f" · {s}" if s else "") for k, (t, s) in enumerate(zip(tokens.tolist(), sections))]
+    tips = [
+        f"chunk {k} · {count(t, 'token')}" + (f" · {s}" if s else "")
+        for k, (t, s) in enumerate(zip(tokens.tolist(), sections))
+    ]
     end = min(start + limit, len(doc))
-    shown = f"shown: characters {thousands(start)} to {thousands(end)} of {thousands(len(doc))}" if end - start < len(doc) else ""
+    shown = (
+        f"shown: characters {thousands(start)} to {thousands(end)} of {thousands(len(doc))}"
+        if end - start < len(doc)
+        else ""
+    )
     said = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
     body = draw(doc.text, own.spans, tips, mark, start, end, names)
-    frame = f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of {escape(doc.id)}">{body}</div>'
+    frame = (
+        f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of'
+        f' {escape(doc.id)}">{body}</div>'
+    )
     return View(f"{STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(said)}</b></p>{frame}", said)

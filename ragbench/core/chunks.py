@@ -28,115 +28,205 @@ __all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections
 # %% ../../nbs/00_core/06_chunks.ipynb #807940d4
 def _offsets(name: str, values: Any) -> np.ndarray:
     "Whole numbers as `(n,)` int64; raises `DataError` for anything else, fractions included."
-    try: a = np.asarray(values)
-    except ValueError as e: raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk") from e
-    if a.ndim != 1 or (a.size and a.dtype.kind not in "iu" and not (a.dtype.kind == "f" and np.isfinite(a).all() and (a == np.round(a)).all())): raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
-    return np.ascontiguousarray(a, dtype=np.int64).view()        # the view is what is made read-only
+    try:
+        a = np.asarray(values)
+    except ValueError as e:
+        raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk") from e
+    if a.ndim != 1 or (
+        a.size
+        and a.dtype.kind not in "iu"
+        and not (a.dtype.kind == "f" and np.isfinite(a).all() and (a == np.round(a)).all())
+    ):
+        raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
+    return np.ascontiguousarray(a, dtype=np.int64).view()  # the view is what is made read-only
+
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
     "Spans of the documents of `corpus`, in corpus order; `doc_row`, `start` and `end` are `(n,)` int64."
+
     corpus: Corpus
     doc_row: np.ndarray
     start: np.ndarray
     end: np.ndarray
     made_by: str = ""  # what made them, for people
-    section: Sequence[str] | None = None  # a path such as "2.3/Startup/Steps 1–5" for each, where the chunker knows better than the headings
+    section: Sequence[str] | None = (
+        # a path such as "2.3/Startup/Steps 1–5" for each, where the chunker knows better than the headings
+        None
+    )
 
     def __post_init__(self):
-        if not isinstance(self.corpus, Corpus): raise DataError(f"the corpus is {self.corpus!r:.60}", "Chunks", "Give the Corpus that the spans point into")
-        if not isinstance(self.made_by, str): raise ConfigError(f"made_by is {self.made_by!r:.60}", "Chunks", "Give a text")
+        if not isinstance(self.corpus, Corpus):
+            raise DataError(
+                f"the corpus is {self.corpus!r:.60}", "Chunks", "Give the Corpus that the spans point into"
+            )
+        if not isinstance(self.made_by, str):
+            raise ConfigError(f"made_by is {self.made_by!r:.60}", "Chunks", "Give a text")
         for name in ("doc_row", "start", "end"):
             a = _offsets(name, getattr(self, name))
             a.flags.writeable = False
             object.__setattr__(self, name, a)
-        if isinstance(self.section, str) or not isinstance(self.section, Iterable | None): raise DataError(f"section is {self.section!r:.60}", "Chunks", "Give a path for each chunk, or None")
-        if self.section is not None: object.__setattr__(self, "section", tuple(map(str, self.section)))
+        if isinstance(self.section, str) or not isinstance(self.section, Iterable | None):
+            raise DataError(
+                f"section is {self.section!r:.60}", "Chunks", "Give a path for each chunk, or None"
+            )
+        if self.section is not None:
+            object.__setattr__(self, "section", tuple(map(str, self.section)))
         _check(self)
 
-    def __len__(self) -> int: return len(self.start)
-    def __repr__(self) -> str: return f"Chunks({thousands(len(self))} over {thousands(len(self.corpus))} documents" + (f", by {self.made_by})" if self.made_by else ")")
-    def _repr_html_(self) -> str: return chunks_html(self)
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def __repr__(self) -> str:
+        return f"Chunks({thousands(len(self))} over {thousands(len(self.corpus))} documents" + (
+            f", by {self.made_by})" if self.made_by else ")"
+        )
+
+    def _repr_html_(self) -> str:
+        return chunks_html(self)
 
     def text(self, i: int) -> str:
         "The text of chunk `i`: a slice of its document."
-        return self.corpus[int(self.doc_row[i])].text[self.start[i]:self.end[i]]
+        return self.corpus[int(self.doc_row[i])].text[self.start[i] : self.end[i]]
 
     @functools.cached_property
-    def texts(self) -> list[str]: return [self.text(i) for i in range(len(self))]
+    def texts(self) -> list[str]:
+        return [self.text(i) for i in range(len(self))]
 
     @functools.cached_property
-    def text_hashes(self) -> np.ndarray: return hash64(self.texts)
+    def text_hashes(self) -> np.ndarray:
+        return hash64(self.texts)
 
     @functools.cached_property
-    def spans(self) -> np.ndarray: return np.c_[self.start, self.end]
+    def spans(self) -> np.ndarray:
+        return np.c_[self.start, self.end]
 
     @functools.cached_property
-    def fingerprint(self) -> str: return fingerprint(self.corpus, self.doc_row, self.start, self.end, text_hash("\n".join(chunk_sections(self))))
+    def fingerprint(self) -> str:
+        return fingerprint(
+            self.corpus, self.doc_row, self.start, self.end, text_hash("\n".join(chunk_sections(self)))
+        )
 
     def id(self, i: int) -> str:
         "The content address of chunk `i`: document key, start, end."
         return f"{self.corpus[int(self.doc_row[i])].key}:{self.start[i]}-{self.end[i]}"
 
-    def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray: return chunk_tokens(self, tokenizer)
-    def to_frame(self, tokenizer: str | Tokenizer | None = None): return chunks_frame(self, tokenizer)
-    def show(self, doc: Document | str | int = 0, mark=(), tokenizer: str | Tokenizer = "cl100k_base"): return chunks_show(self, doc, mark, tokenizer)
-    def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"): return chunks_describe(self, tokenizer, language)
-    def sizes(self, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"): return chunks_sizes(self, low, high, tokenizer)
+    def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
+        return chunk_tokens(self, tokenizer)
+
+    def to_frame(self, tokenizer: str | Tokenizer | None = None):
+        return chunks_frame(self, tokenizer)
+
+    def show(self, doc: Document | str | int = 0, mark=(), tokenizer: str | Tokenizer = "cl100k_base"):
+        return chunks_show(self, doc, mark, tokenizer)
+
+    def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"):
+        return chunks_describe(self, tokenizer, language)
+
+    def sizes(self, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"):
+        return chunks_sizes(self, low, high, tokenizer)
 
 # %% ../../nbs/00_core/06_chunks.ipynb #a3aab6bb
 def _check(c: Chunks) -> None:
     "Raise `DataError` unless every span lies inside its document and the table is in corpus order."
     if not len(c.doc_row) == len(c.start) == len(c.end) == len(c.start if c.section is None else c.section):
         raise DataError("doc_row, start, end and section differ in length", c.made_by)
-    if not len(c): return
-    if c.doc_row.min() < 0 or c.doc_row.max() >= len(c.corpus): raise DataError("doc_row points outside the corpus", c.made_by)
+    if not len(c):
+        return
+    if c.doc_row.min() < 0 or c.doc_row.max() >= len(c.corpus):
+        raise DataError("doc_row points outside the corpus", c.made_by)
     lengths = np.array([len(d) for d in c.corpus], dtype=np.int64)[c.doc_row]
     bad = np.flatnonzero((c.start < 0) | (c.end <= c.start) | (c.end > lengths))
     if len(bad):
         i = bad[0]
-        raise DataError(f"chunk {i} is [{c.start[i]}, {c.end[i]}) of a text of {lengths[i]} characters",
-                        c.made_by or c.corpus[int(c.doc_row[i])].id, "A chunk is a non-empty span inside its document")
-    back = (c.doc_row[1:] < c.doc_row[:-1]) | ((c.start[1:] < c.start[:-1]) & (c.doc_row[1:] == c.doc_row[:-1]))
-    if back.any(): raise DataError(f"chunks are not in corpus order: chunk {int(np.flatnonzero(back)[0]) + 1} begins before the one in front of it", c.made_by, "Sort them first by document, then by start")
+        raise DataError(
+            f"chunk {i} is [{c.start[i]}, {c.end[i]}) of a text of {lengths[i]} characters",
+            c.made_by or c.corpus[int(c.doc_row[i])].id,
+            "A chunk is a non-empty span inside its document",
+        )
+    back = (c.doc_row[1:] < c.doc_row[:-1]) | (
+        (c.start[1:] < c.start[:-1]) & (c.doc_row[1:] == c.doc_row[:-1])
+    )
+    if back.any():
+        raise DataError(
+            f"chunks are not in corpus order: chunk {int(np.flatnonzero(back)[0]) + 1} begins before the one"
+            " in front of it",
+            c.made_by,
+            "Sort them first by document, then by start",
+        )
 
 # %% ../../nbs/00_core/06_chunks.ipynb #4e00bdf6
 class Labelled(NamedTuple):
     "Spans `(n, 2)` and a section path for each."
+
     spans: np.ndarray
     sections: Sequence[str]
 
+
 def _pairs(given: Any, doc: Document, made_by: str) -> np.ndarray:
     "The spans of one document as `(n, 2)` int64; raises `DataError`."
-    try: a = np.asarray(given)
-    except (TypeError, ValueError): a = np.empty(0, object)
-    if not a.size and a.dtype.kind in "iuf": return np.empty((0, 2), np.int64)
-    whole = a.dtype.kind in "iu" or a.dtype.kind == "f" and bool((a == np.floor(a)).all() and np.isfinite(a).all())
+    try:
+        a = np.asarray(given)
+    except (TypeError, ValueError):
+        a = np.empty(0, object)
+    if not a.size and a.dtype.kind in "iuf":
+        return np.empty((0, 2), np.int64)
+    whole = (
+        a.dtype.kind in "iu"
+        or a.dtype.kind == "f"
+        and bool((a == np.floor(a)).all() and np.isfinite(a).all())
+    )
     if a.ndim != 2 or a.shape[1] != 2 or not whole:
-        raise DataError(f"the spans of {doc.id!r} are {what_came(given)}", made_by or "chunk_corpus", "Give (start, end), two whole numbers, for each chunk; of a function that gives strings, from_function makes a chunker")
+        raise DataError(
+            f"the spans of {doc.id!r} are {what_came(given)}",
+            made_by or "chunk_corpus",
+            "Give (start, end), two whole numbers, for each chunk; of a function that gives strings,"
+            " from_function makes a chunker",
+        )
     return a.astype(np.int64, copy=False)
+
 
 def chunk_corpus(
     source: Corpus | Document,
-    spans_of: Callable[[Document], np.ndarray | Labelled],  # the spans of one document, (n, 2), in order; called once each, in corpus order
+    spans_of: Callable[
+        [Document], np.ndarray | Labelled
+    ],  # the spans of one document, (n, 2), in order; called once each, in corpus order
     made_by: str = "",
 ) -> Chunks:
     "The chunks that `spans_of` finds in each document of `source`."
     corpus = Corpus([source]) if isinstance(source, Document) else source
-    if not isinstance(corpus, Corpus): raise DataError(f"expected a Corpus or a Document, got {type(source).__name__}", made_by)
-    if not len(corpus): raise DataError("the corpus is empty: 0 documents", made_by, "Look at corpus.errors for what was refused")
+    if not isinstance(corpus, Corpus):
+        raise DataError(f"expected a Corpus or a Document, got {type(source).__name__}", made_by)
+    if not len(corpus):
+        raise DataError(
+            "the corpus is empty: 0 documents", made_by, "Look at corpus.errors for what was refused"
+        )
     parts, labels = [], []
     for doc in corpus:
         got = spans_of(doc)
         spans, names = (got.spans, list(got.sections)) if isinstance(got, Labelled) else (got, None)
         spans, text = _pairs(spans, doc, made_by), doc.text
-        if names is not None and len(names) != len(spans): raise DataError(f"{len(spans)} spans and {len(names)} sections of {doc.id!r}", made_by, "Give a section path for each span")
-        blank = [i for i, (s, e) in enumerate(spans.tolist()) if text[s:s + 1].isspace() and text[s:e].isspace()]
+        if names is not None and len(names) != len(spans):
+            raise DataError(
+                f"{len(spans)} spans and {len(names)} sections of {doc.id!r}",
+                made_by,
+                "Give a section path for each span",
+            )
+        blank = [
+            i for i, (s, e) in enumerate(spans.tolist()) if text[s : s + 1].isspace() and text[s:e].isspace()
+        ]
         parts.append(np.delete(spans, blank, axis=0) if blank else spans)
-        labels.append(names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist())
+        labels.append(
+            names if names is None or not blank else np.delete(np.array(names, dtype=object), blank).tolist()
+        )
     rows, spans = np.repeat(np.arange(len(corpus)), [len(p) for p in parts]), np.concatenate(parts)
-    names = None if all(n is None for n in labels) else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p))]
+    names = (
+        None
+        if all(n is None for n in labels)
+        else [x for d, p, n in zip(corpus, parts, labels) for x in (n if n is not None else _paths(d, p))]
+    )
     return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by, names)
+
 
 def _paths(doc: Document, spans: np.ndarray) -> list[str]:
     "The titles of the headings that each span stands under, joined by `/`."
@@ -148,63 +238,108 @@ def chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> 
     tokenizer = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
     tables = token_tables(tokenizer, [d.text for d in chunks.corpus])
-    return np.concatenate([t.count(chunks.spans[i:j]) for t, i, j in zip(tables, first, first[1:])]).astype(np.int64)
+    return np.concatenate([t.count(chunks.spans[i:j]) for t, i, j in zip(tables, first, first[1:])]).astype(
+        np.int64
+    )
 
 # %% ../../nbs/00_core/06_chunks.ipynb #3e0ff496
 def chunk_sections(chunks: Chunks) -> list[str]:
-    "The section path of each chunk: the chunker's, else the titles of the headings that it stands under, joined by `/`."
-    if chunks.section is not None: return list(chunks.section)
+    """The section path of each chunk: the chunker's, else the titles of the headings that it stands under,
+    joined by `/`."""
+    if chunks.section is not None:
+        return list(chunks.section)
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
     return [path for d, i, j in zip(chunks.corpus, first, first[1:]) for path in _paths(d, chunks.spans[i:j])]
 
+
 def chunk_section(chunks: Chunks, row: int) -> str:
     "The section path of one chunk."
-    if chunks.section is not None: return chunks.section[row]
-    return _paths(chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row:row + 1])[0]
+    if chunks.section is not None:
+        return chunks.section[row]
+    return _paths(chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row : row + 1])[0]
+
 
 def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
-    "The section path of any span of a document: that of the first chunk in it where the chunker named one, else of the headings."
+    """The section path of any span of a document: that of the first chunk in it where the chunker named one,
+    else of the headings."""
     if chunks.section is not None:
         first, last = np.searchsorted(chunks.doc_row, (doc_row, doc_row + 1))
-        at = first + int(np.searchsorted(chunks.start[first:last], start))                     # the first chunk that begins in the span
-        if at == last or chunks.start[at] >= end: at -= 1                                      # none does: the last that began before it
-        if first <= at < last and (chunks.start[at] < end and start < chunks.end[at]): return chunks.section[at]
+        at = first + int(
+            np.searchsorted(chunks.start[first:last], start)
+        )  # the first chunk that begins in the span
+        if at == last or chunks.start[at] >= end:
+            at -= 1  # none does: the last that began before it
+        if first <= at < last and (chunks.start[at] < end and start < chunks.end[at]):
+            return chunks.section[at]
     return _paths(chunks.corpus[doc_row], np.array([[start, end]]))[0]
 
 # %% ../../nbs/00_core/06_chunks.ipynb #0e9bfbb1
 def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
-    "One row a chunk: id, document, offsets, pages, section path, headings that begin in it, text, and tokens if a tokenizer is named: a pandas DataFrame."
+    """One row a chunk: id, document, offsets, pages, section path, headings that begin in it, text, and
+    tokens if a tokenizer is named: a pandas DataFrame."""
     import pandas as pd
+
     docs = [chunks.corpus[int(r)] for r in chunks.doc_row]
     spans = chunks.spans.tolist()
-    frame = pd.DataFrame({
-        "chunk_id": [chunks.id(i) for i in range(len(chunks))], "doc_id": [d.id for d in docs], "start": chunks.start, "end": chunks.end,
-        "pages": [pages_of(d, s, e) for d, (s, e) in zip(docs, spans)], "section": chunk_sections(chunks),
-        "headings": [tuple(h.title for h in d.headings if s <= h.start < e) for d, (s, e) in zip(docs, spans)], "text": chunks.texts})
-    if tokenizer is not None: frame.insert(4, "tokens", chunks.tokens(tokenizer))
+    frame = pd.DataFrame(
+        {
+            "chunk_id": [chunks.id(i) for i in range(len(chunks))],
+            "doc_id": [d.id for d in docs],
+            "start": chunks.start,
+            "end": chunks.end,
+            "pages": [pages_of(d, s, e) for d, (s, e) in zip(docs, spans)],
+            "section": chunk_sections(chunks),
+            "headings": [
+                tuple(h.title for h in d.headings if s <= h.start < e) for d, (s, e) in zip(docs, spans)
+            ],
+            "text": chunks.texts,
+        }
+    )
+    if tokenizer is not None:
+        frame.insert(4, "tokens", chunks.tokens(tokenizer))
     return frame
 
 # %% ../../nbs/00_core/06_chunks.ipynb #fae58cfc
 def chunks_html(chunks: Chunks, most: int = 8) -> str:
     "The first chunks as an HTML table."
-    row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-    clip = lambda t: t if len(t) <= 90 else t[:60] + " … " + t[-25:]
-    rows = [row((chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i)))) for i in range(min(most, len(chunks)))]
+
+    def row(cells, tag="td"):
+        return (
+            "<tr>"
+            + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
+            + "</tr>"
+        )
+
+    def clip(t):
+        return t if len(t) <= 90 else t[:60] + " … " + t[-25:]
+
+    rows = [
+        row((chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i))))
+        for i in range(min(most, len(chunks)))
+    ]
     more = f"<p>… and {thousands(len(chunks) - most)} more</p>" if len(chunks) > most else ""
-    return f"<p><b>{escape(repr(chunks))}</b></p><table>{row(('document', 'start', 'end', 'text'), 'th')}{''.join(rows)}</table>{more}"
+    return f"<p><b>{escape(repr(chunks))}</b></p><table>{row(('document', 'start', 'end', 'text'), 'th')}{''.join(rows)}</table>{more}"  # noqa: E501
 
 # %% ../../nbs/00_core/06_chunks.ipynb #de0309f5
 def chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str | Tokenizer):
-    "The chunks drawn over the text of one document, with the spans `mark` underlined: see `ragbench.core.chunk_view`."
+    """The chunks drawn over the text of one document, with the spans `mark` underlined: see
+    `ragbench.core.chunk_view`."""
     from ragbench.core.chunk_view import view
+
     return view(chunks, doc, mark, tokenizer)
 
+
 def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
-    "Sizes, overlap, and the share of sentences and words that no chunk holds whole: see `ragbench.core.chunk_stats`."
+    """Sizes, overlap, and the share of sentences and words that no chunk holds whole: see
+    `ragbench.core.chunk_stats`."""
     from ragbench.core.chunk_stats import describe
+
     return describe(chunks, tokenizer, language)
 
+
 def chunks_sizes(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer):
-    "How many chunks lie in the range `[low, high]` tokens, and which do not: see `ragbench.core.chunk_stats`."
+    """How many chunks lie in the range `[low, high]` tokens, and which do not: see
+    `ragbench.core.chunk_stats`."""
     from ragbench.core.chunk_stats import size_report
+
     return size_report(chunks, low, high, tokenizer)

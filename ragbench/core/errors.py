@@ -17,9 +17,12 @@ __all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'Sto
 # %% ../../nbs/00_core/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
     "Anything ragbench refuses; `what` happened, `where`, and how to `fix` it."
+
     def __init__(self, what: str, where: str = "", fix: str = ""):
         self.what, self.where, self.fix = what, where, fix
-        super().__init__(what, where, fix)  # all three as args, so that the error survives a trip between processes
+        super().__init__(
+            what, where, fix
+        )  # all three as args, so that the error survives a trip between processes
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
@@ -29,35 +32,46 @@ class RagbenchError(Exception):
 class ConfigError(RagbenchError, ValueError):
     "An argument has a value that cannot work."
 
+
 class DataError(RagbenchError, ValueError):
     "A document, question or file is not what it should be."
+
 
 class VectorSpaceError(RagbenchError, ValueError):
     "Vectors of two different spaces were about to be compared."
 
+
 class StoreError(RagbenchError, OSError):
     "An artifact on disk is damaged or was made by something else, or the disk itself refuses."
+
     __str__ = RagbenchError.__str__  # OSError would print its arguments as errno and file name
 
 # %% ../../nbs/00_core/00_errors.ipynb #4a551a1a
 class MissingExtra(RagbenchError, ImportError):
     "An optional dependency is not installed; names the extra that brings it."
+
     def __init__(self, package: str, extra: str, fix: str = ""):
-        super().__init__(f"the package {package!r} is not installed", "", fix or f'Run: pip install "ragbench[{extra}]"')
+        super().__init__(
+            f"the package {package!r} is not installed", "", fix or f'Run: pip install "ragbench[{extra}]"'
+        )
         self.package, self.extra = package, extra
 
-    def __reduce__(self): return type(self), (self.package, self.extra, self.fix)
+    def __reduce__(self):
+        return type(self), (self.package, self.extra, self.fix)
 
 # %% ../../nbs/00_core/00_errors.ipynb #0aaa4e9c
 def at_least(
-    name: str,        # the argument's name, as the user typed it
-    value: Any,       # what they gave
-    low: int,         # smallest allowed value
+    name: str,  # the argument's name, as the user typed it
+    value: Any,  # what they gave
+    low: int,  # smallest allowed value
     owner: str = "",  # the component it belongs to
 ) -> int:
-    "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each one."
-    if type(value) is int and low <= value <= 2**62: return value
-    if isinstance(value, list) and value and not any(isinstance(v, list) for v in value): return [at_least(name, v, low, owner) for v in value]
+    """`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each
+    one."""
+    if type(value) is int and low <= value <= 2**62:
+        return value
+    if isinstance(value, list) and value and not any(isinstance(v, list) for v in value):
+        return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < low or value > 2**62:
         raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
@@ -67,58 +81,78 @@ def at_least(
 def choice_of(
     name: str,
     value: Any,
-    choices: Iterable[Any],   # of plain values
+    choices: Iterable[Any],  # of plain values
     owner: str = "",
 ) -> Any:
-    "`value`, if it is one of `choices`, else a `ConfigError` that names them; of a list of choices, each one."
+    """`value`, if it is one of `choices`, else a `ConfigError` that names them; of a list of choices, each
+    one."""
     choices = list(choices)
-    if isinstance(value, list): return [choice_of(name, v, choices, owner) for v in value]
-    if any(type(value) is type(c) and value == c for c in choices): return value
+    if isinstance(value, list):
+        return [choice_of(name, v, choices, owner) for v in value]
+    if any(type(value) is type(c) and value == c for c in choices):
+        return value
     raise ConfigError(f"{name} is {value!r:.80}", owner, f"Choose from {', '.join(map(str, choices))}")
+
 
 def text_of(name: str, value: Any, owner: str = "", none: bool = False) -> Any:
     "`value`, if it is a text (or, with `none`, None), else a `ConfigError`; of a list of choices, each one."
-    if isinstance(value, list): return [text_of(name, v, owner, none) for v in value]
-    if isinstance(value, str) or none and value is None: return value
+    if isinstance(value, list):
+        return [text_of(name, v, owner, none) for v in value]
+    if isinstance(value, str) or none and value is None:
+        return value
     raise ConfigError(f"{name} is {value!r:.80}", owner, "Give a text" + " or None" * none)
 
 # %% ../../nbs/00_core/00_errors.ipynb #9fd7d355
 def items_of(
-    value: Any,      # a list, a tuple, an array, a generator …
-    what: str,       # what it is, as a plural: "the questions"
+    value: Any,  # a list, a tuple, an array, a generator …
+    what: str,  # what it is, as a plural: "the questions"
     owner: str = "",
-    fix: str = "",   # what to give
+    fix: str = "",  # what to give
 ) -> list[Any]:
     "The items of a collection; of a string, a mapping, or what cannot be gone through, a `DataError`."
     if not isinstance(value, str | bytes | Mapping):
-        try: return list(value)
-        except TypeError: pass
+        try:
+            return list(value)
+        except TypeError:
+            pass
     raise DataError(f"{what} are a {type(value).__name__}", owner, fix or "Give a list")
 
 # %% ../../nbs/00_core/00_errors.ipynb #048202f9
 def whole_number(name: str, value: Any, low: int, owner: str = "") -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; a list is none."
-    if type(value) is int and low <= value <= 2**62: return value
-    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= 2**62: return int(value)
+    if type(value) is int and low <= value <= 2**62:
+        return value
+    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= 2**62:
+        return int(value)
     raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
 
 # %% ../../nbs/00_core/00_errors.ipynb #c2a17e77
 def one_of(
-    what: str,             # "metric", "system"
+    what: str,  # "metric", "system"
     given: Any,
     known: Iterable[str],
-    owner: str = "",       # where it was asked for
+    owner: str = "",  # where it was asked for
 ) -> str:
     "`given` if it is among the known names, else a `ConfigError` that offers the nearest one."
     known = list(known)
-    if isinstance(given, str) and given in known: return given
-    alike = {k: difflib.SequenceMatcher(None, k.lower(), given.lower()).ratio() for k in known} if isinstance(given, str) else {}
-    near = max(alike, key=alike.get, default="")       # the first of those that are equally near
+    if isinstance(given, str) and given in known:
+        return given
+    alike = (
+        {k: difflib.SequenceMatcher(None, k.lower(), given.lower()).ratio() for k in known}
+        if isinstance(given, str)
+        else {}
+    )
+    near = max(alike, key=alike.get, default="")  # the first of those that are equally near
     there = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-    raise ConfigError(f"there is no {what} {given!r:.80}", owner, (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {there}")
+    raise ConfigError(
+        f"there is no {what} {given!r:.80}",
+        owner,
+        (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {there}",
+    )
 
 # %% ../../nbs/00_core/00_errors.ipynb #7dd83e5f
 def yes_or_no(name: str, value: Any, owner: str = "") -> bool:
     "`value` if it is `True` or `False`, else a `ConfigError` that names it."
-    if not isinstance(value, bool): raise ConfigError(f"{name} is {value!r:.60}", owner, "Give True or False")
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r:.60}", owner, "Give True or False")
     return value

@@ -16,27 +16,33 @@ from .numbers import interval, number, thousands
 __all__ = ['FEWEST_SCORES', 'without_interval', 'estimate', 'interval_words', 'bounded_interval', 'at_edge', 'scales']
 
 # %% ../../nbs/00_core/14_estimates.ipynb #32a51473
-FEWEST_SCORES = 5   # questions, or groups of them; with fewer there is no interval
+FEWEST_SCORES = 5  # questions, or groups of them; with fewer there is no interval
+
 
 def without_interval(
     n: int,
-    what: str = "questions",   # or documents, queries, …
+    what: str = "questions",  # or documents, queries, …
 ) -> str:
     "Why there is no interval, in a few words."
     few = f"1 {what.removesuffix('s')} is" if n == 1 else f"{n} {what} are"
-    if n < FEWEST_SCORES: return f"no interval: {few} too few, {FEWEST_SCORES} are needed"
+    if n < FEWEST_SCORES:
+        return f"no interval: {few} too few, {FEWEST_SCORES} are needed"
     return f"no interval: all {thousands(n)} {what} score the same"
+
 
 def estimate(
     mean: float,
     low: float,
     high: float,
     form: str = ".3f",
-    n: int | None = None,      # questions, or groups of them; with it, the reason stands where an interval is missing
+    n: (
+        int | None
+    ) = None,  # questions, or groups of them; with it, the reason stands where an interval is missing
     what: str = "questions",
 ) -> str:
     "`0.612 [0.550, 0.674]`; without an interval (NaN) the mean, and why."
-    if not (math.isnan(low) or math.isnan(high)): return f"{number(mean, form)} {interval(low, high, form)}"
+    if not (math.isnan(low) or math.isnan(high)):
+        return f"{number(mean, form)} {interval(low, high, form)}"
     return number(mean, form) + ("" if n is None else f" ({without_interval(n, what)})")
 
 # %% ../../nbs/00_core/14_estimates.ipynb #836b4b6d
@@ -48,61 +54,85 @@ def interval_words(
     what: str = "questions",
 ) -> str:
     "`95 % interval 0.550 to 0.674`, or why there is none: the same inside a sentence."
-    if math.isnan(low) or math.isnan(high): return without_interval(n, what)
+    if math.isnan(low) or math.isnan(high):
+        return without_interval(n, what)
     return f"95 % interval {number(low, form)} to {number(high, form)}"
 
 # %% ../../nbs/00_core/14_estimates.ipynb #a4cd9246
-def _average_draws(sums: np.ndarray, sizes: np.ndarray, added: tuple[float, float], draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    "Randomly weighted means `(draws, s)` with one more group of middling size, at the bottom and at the top of the scale."
+def _average_draws(
+    sums: np.ndarray, sizes: np.ndarray, added: tuple[float, float], draws: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Randomly weighted means `(draws, s)` with one more group of middling size, at the bottom and at the top
+    of the scale."""
     rng, groups, left, out = np.random.default_rng([seed, 7]), len(sizes), draws, ([], [])
     typical = sizes.mean()
     while left:
         rows = min(left, max(1, 2_000_000 // (groups + 1)))
         weight = rng.exponential(size=(rows, groups + 1))
         inside, total = weight[:, :-1] @ sums, (weight[:, :-1] @ sizes + weight[:, -1] * typical)[:, None]
-        for ends, value in zip(out, added): ends.append((inside + weight[:, -1:] * (value * typical)) / total)
+        for ends, value in zip(out, added):
+            ends.append((inside + weight[:, -1:] * (value * typical)) / total)
         left -= rows
     return np.concatenate(out[0]), np.concatenate(out[1])
 
+
 def _quantiles(averages: tuple[np.ndarray, np.ndarray], level: float) -> np.ndarray:
-    return np.stack([np.quantile(averages[0], (1 - level) / 2, axis=0), np.quantile(averages[1], (1 + level) / 2, axis=0)], axis=1)
+    return np.stack(
+        [
+            np.quantile(averages[0], (1 - level) / 2, axis=0),
+            np.quantile(averages[1], (1 + level) / 2, axis=0),
+        ],
+        axis=1,
+    )
+
 
 def bounded_interval(
-    sums: np.ndarray,                          # (g, s) sums of the scores of each group; of (g,) questions, their scores
-    sizes: np.ndarray | None = None,           # (g,) questions in each group; one unless given
+    sums: np.ndarray,  # (g, s) sums of the scores of each group; of (g,) questions, their scores
+    sizes: np.ndarray | None = None,  # (g,) questions in each group; one unless given
     bounds: tuple[float, float] = (0.0, 1.0),  # the least and the most that one score can be
     level: float = 0.95,
-    draws: int = 0,                            # as many as a second allows, 5,000 to 50,000, unless given
+    draws: int = 0,  # as many as a second allows, 5,000 to 50,000, unless given
     seed: int = 0,
 ) -> np.ndarray:
-    "Gaffke's interval of the mean of scores that cannot leave their scale: `(s, 2)`, or `(2,)` of one column; never of width zero."
-    try: x = np.asarray(sums, np.float64)
-    except (TypeError, ValueError): raise DataError("the scores are no numbers", "bounded_interval", "Give an array of scores") from None
-    if not 0 < level < 1: raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
-    if not len(x): raise DataError("there are no scores: n = 0", "bounded_interval", "Give at least one")
+    """Gaffke's interval of the mean of scores that cannot leave their scale: `(s, 2)`, or `(2,)` of one
+    column; never of width zero."""
+    try:
+        x = np.asarray(sums, np.float64)
+    except (TypeError, ValueError):
+        raise DataError("the scores are no numbers", "bounded_interval", "Give an array of scores") from None
+    if not 0 < level < 1:
+        raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
+    if not len(x):
+        raise DataError("there are no scores: n = 0", "bounded_interval", "Give at least one")
     size = np.ones(len(x)) if sizes is None else np.asarray(sizes, np.float64)
     table, many = x.reshape(len(x), -1), draws or min(50_000, max(5_000, 5_000_000 // (len(x) + 1)))
-    ends = [_quantiles(_average_draws(table[:, i:i + 50], size, bounds, many, seed), level) for i in range(0, table.shape[1], 50)]   # in blocks, to bound the memory
+    ends = [
+        _quantiles(_average_draws(table[:, i : i + 50], size, bounds, many, seed), level)
+        for i in range(0, table.shape[1], 50)
+    ]  # in blocks, to bound the memory
     ends = np.concatenate(ends) if ends else np.empty((0, 2))
     return ends[0] if x.ndim == 1 else ends
 
 # %% ../../nbs/00_core/14_estimates.ipynb #9b28bac1
 _SAME = 1e-9
 
+
 def at_edge(
-    sums: np.ndarray,     # (g, s) sums of the scores of each group
-    sizes: np.ndarray,    # (g,) questions in each group
-    bounds: np.ndarray,   # (s, 2) scale of each column, NaN where there is none
+    sums: np.ndarray,  # (g, s) sums of the scores of each group
+    sizes: np.ndarray,  # (g,) questions in each group
+    bounds: np.ndarray,  # (s, 2) scale of each column, NaN where there is none
 ) -> np.ndarray:
-    "Which columns say too little about their own spread: all groups equal, or nearly all of a share on one side: `(s,)` bool."
+    """Which columns say too little about their own spread: all groups equal, or nearly all of a share on one
+    side: `(s,)` bool."""
     equal = np.ptp(sums / sizes[:, None], axis=0) <= _SAME
     low, high = bounds[:, 0], bounds[:, 1]
     mass = ((sums - low * sizes[:, None]) / (high - low)).sum(axis=0) / sizes.mean()
-    share = low == 0                                           # of differences the middle is the usual place
+    share = low == 0  # of differences the middle is the usual place
     return equal | share & (np.minimum(mass, len(sizes) - mass) < FEWEST_SCORES - _SAME)
 
+
 def scales(
-    x: np.ndarray,   # (n, s)
+    x: np.ndarray,  # (n, s)
 ) -> np.ndarray:
     "The scale that each column of scores seems to have, `(s, 2)`: 0 to 1, −1 to 1, or NaN for another."
     low, high = x.min(axis=0), x.max(axis=0)

@@ -26,155 +26,228 @@ ROOM = f"Free some space or give another place, and start again. {SAFE}"
 PLACE = f"Give a place where you may write, and start again. {SAFE}"
 LOCAL = f"Give a folder on a local disk. {SAFE}"
 CAUSES = {
-    errno.ENOSPC: ("the disk is full", ROOM), errno.EDQUOT: ("the disk quota is used up", ROOM), errno.EFBIG: ("the file is larger than the system allows (ulimit -f)", ROOM),
-    errno.EROFS: ("the file system can only be read", PLACE), errno.EACCES: ("writing is not allowed", PLACE), errno.EPERM: ("writing is not allowed", PLACE),
-    errno.ENOLCK: ("the file system has no locks", LOCAL), errno.ENOTSUP: ("the file system has no locks", LOCAL), errno.ENOSYS: ("the file system has no locks", LOCAL),
+    errno.ENOSPC: ("the disk is full", ROOM),
+    errno.EDQUOT: ("the disk quota is used up", ROOM),
+    errno.EFBIG: ("the file is larger than the system allows (ulimit -f)", ROOM),
+    errno.EROFS: ("the file system can only be read", PLACE),
+    errno.EACCES: ("writing is not allowed", PLACE),
+    errno.EPERM: ("writing is not allowed", PLACE),
+    errno.ENOLCK: ("the file system has no locks", LOCAL),
+    errno.ENOTSUP: ("the file system has no locks", LOCAL),
+    errno.ENOSYS: ("the file system has no locks", LOCAL),
     errno.EIO: ("the disk cannot be read or written (an input or output error)", f"Look at the disk. {SAFE}"),
     errno.ENOTDIR: ("a file stands where a folder should be", "Move the file away, or give another path"),
     errno.EEXIST: ("a file stands where a folder should be", "Move the file away, or give another path"),
     errno.EISDIR: ("a folder stands where a file should be", "Give the name of a file"),
     errno.ENAMETOOLONG: ("the name is too long for the file system", "Give a shorter one"),
 }
-SQLITE = {3: errno.EACCES, 8: errno.EROFS, 10: errno.EIO, 13: errno.ENOSPC, 15: errno.ENOLCK, 22: errno.ENOSYS}   # SQLite's result codes, by its documentation
+SQLITE = {
+    3: errno.EACCES,
+    8: errno.EROFS,
+    10: errno.EIO,
+    13: errno.ENOSPC,
+    15: errno.ENOLCK,
+    22: errno.ENOSYS,
+}  # SQLite's result codes, by its documentation
 
 # %% ../../nbs/00_core/01b_files.ipynb #f07b6938
 def disk_error(error: BaseException, where: str | Path) -> StoreError | None:
     "What an `OSError` or SQLite's error says about the disk, as a `StoreError`; None for any other."
-    if isinstance(error, NotImplementedError): return StoreError(*_three(errno.ENOSYS, where)) if "flock" in str(error) else None    # filelock's words
+    if isinstance(error, NotImplementedError):
+        return StoreError(*_three(errno.ENOSYS, where)) if "flock" in str(error) else None  # filelock's words
     number = getattr(error, "errno", None)
-    if number is None and (code := getattr(error, "sqlite_errorcode", None)) is not None: number = SQLITE.get(code & 0xff)
+    if number is None and (code := getattr(error, "sqlite_errorcode", None)) is not None:
+        number = SQLITE.get(code & 0xFF)
     return StoreError(*_three(number, where)) if number in CAUSES else None
+
 
 def _three(number: int, where: str | Path) -> tuple[str, str, str]:
     what, fix = CAUSES[number]
     return what, str(where), fix
 
+
 @contextmanager
 def disk_errors(where: str | Path) -> Iterator[None]:
     "Inside, trouble with the disk is raised as a `StoreError` that names `where`."
-    try: yield
-    except StoreError: raise
+    try:
+        yield
+    except StoreError:
+        raise
     except Exception as e:
-        if (known := disk_error(e, where)) is None: raise
+        if (known := disk_error(e, where)) is None:
+            raise
         raise known from e
 
 # %% ../../nbs/00_core/01b_files.ipynb #7f39c158
 PROBE = bytes(1 << 16)
 
+
 def hidden_cause(path: Path, error: BaseException) -> OSError | None:
-    "The `OSError` behind an exception of a library that was writing `path`, a file or a folder; None where the disk takes more."
+    """The `OSError` behind an exception of a library that was writing `path`, a file or a folder; None where
+    the disk takes more."""
     if isinstance(error, OSError) and error.errno is not None:
-        inside = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(path)      # else it was about another file
+        inside = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(
+            path
+        )  # else it was about another file
         return error if inside else None
-    files = sorted((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size) if path.is_dir() else [path]
+    files = (
+        sorted((p for p in path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        if path.is_dir()
+        else [path]
+    )
     try:
-        with open(files[-1] if files else path / "probe", "ab") as f: f.write(PROBE); f.flush(); os.fsync(f.fileno())
-    except OSError as e: return e
+        with open(files[-1] if files else path / "probe", "ab") as f:
+            f.write(PROBE)
+            f.flush()
+            os.fsync(f.fileno())
+    except OSError as e:
+        return e
     return None
 
 # %% ../../nbs/00_core/01b_files.ipynb #b2863696
 def sync(path: Path) -> None:
     "Flush a file, or a folder with all that is in it, to the disk."
     if path.is_dir():
-        for child in path.iterdir(): sync(child)
+        for child in path.iterdir():
+            sync(child)
     flush(path)
+
 
 def flush(path: Path) -> None:
     "Flush one file, or the list of names of one folder."
     fd = os.open(path, os.O_RDONLY)
-    try: os.fsync(fd)
+    try:
+        os.fsync(fd)
     except OSError as e:
-        if not (path.is_dir() and e.errno in (errno.EINVAL, errno.ENOTSUP)): raise       # some network file systems flush no folders
-    finally: os.close(fd)
+        if not (path.is_dir() and e.errno in (errno.EINVAL, errno.ENOTSUP)):
+            raise  # some network file systems flush no folders
+    finally:
+        os.close(fd)
+
 
 def beside(path: Path) -> Path:
     "A new name in the folder of `path` that tells whose it is."
     return path.with_name(f".{path.name[:100]}.{tag()}.tmp{path.suffix[:20]}")
 
+
 def remove(path: Path) -> None:
     "Delete a file or a folder, if it is there; raises `OSError` where that fails."
-    if path.is_dir() and not path.is_symlink(): shutil.rmtree(path)
-    else: path.unlink(missing_ok=True)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
 
 def sweep(path: Path) -> None:
     "Delete what dead processes left beside `path`, unfinished."
     start = f".{path.name[:100]}."
     for name in os.listdir(path.parent):
-        owner, dot, _ = name[len(start):].partition(".tmp")
+        owner, dot, _ = name[len(start) :].partition(".tmp")
         if name.startswith(start) and dot and owner.count("-") == 2 and abandoned(path.parent / name, owner):
-            try: remove(path.parent / name)
-            except OSError: pass          # another process sweeps too
+            try:
+                remove(path.parent / name)
+            except OSError:
+                pass  # another process sweeps too
 
 # %% ../../nbs/00_core/01b_files.ipynb #3f0585ba
 def make_folder(path: Path) -> None:
-    "Make a folder and those above it; raises `StoreError` where the system has no place for one, as under /proc."
-    try: path.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError as e: raise StoreError("the folder cannot be made", str(path), PLACE) from e
+    """Make a folder and those above it; raises `StoreError` where the system has no place for one, as under
+    /proc."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError as e:
+        raise StoreError("the folder cannot be made", str(path), PLACE) from e
+
 
 def _prepared(path: str | Path) -> Path:
     "Where a file will stand, links followed; its folder made, and what the dead left there swept."
     final = Path(os.path.realpath(path))
     with disk_errors(path):
         make_folder(final.parent)
-        if final.is_dir(): raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if final.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         sweep(final)
     return final
 
+
 def _placed(new: Path, final: Path) -> None:
-    "Flush a file and give it its name, with the permissions of the one it replaces; a device or pipe of that name is written to."
+    """Flush a file and give it its name, with the permissions of the one it replaces; a device or pipe of
+    that name is written to."""
     if final.exists() and not final.is_file():
-        with open(new, "rb") as given, open(final, "wb") as taken: shutil.copyfileobj(given, taken)
+        with open(new, "rb") as given, open(final, "wb") as taken:
+            shutil.copyfileobj(given, taken)
         return
     flush(new)
-    if final.exists(): os.chmod(new, stat.S_IMODE(final.stat().st_mode))
+    if final.exists():
+        os.chmod(new, stat.S_IMODE(final.stat().st_mode))
     os.replace(new, final)
     flush(final.parent)
 
 # %% ../../nbs/00_core/01b_files.ipynb #8bc39334
 @contextmanager
 def whole_file(path: str | Path) -> Iterator[Path]:
-    "A path to write to; it becomes `path` when the block ends well, else nothing has happened. Raises `StoreError` where the disk is full, read-only or forbidden."
+    """A path to write to; it becomes `path` when the block ends well, else nothing has happened. Raises
+    `StoreError` where the disk is full, read-only or forbidden."""
     final = _prepared(path)
     device = final.exists() and not final.is_file()
     new = beside(Path(os.path.realpath(os.curdir), final.name) if device else final)
     try:
-        try: yield new
+        try:
+            yield new
         except Exception as e:
             cause = hidden_cause(new, e)
-            if cause is None or (known := disk_error(cause, path)) is None: raise
+            if cause is None or (known := disk_error(cause, path)) is None:
+                raise
             raise known from e
-        with disk_errors(path): _placed(new, final)
-    finally: _dropped(new)
+        with disk_errors(path):
+            _placed(new, final)
+    finally:
+        _dropped(new)
+
 
 def _dropped(new: Path) -> None:
-    try: new.unlink(missing_ok=True)
-    except OSError: pass          # the error that brought us here says more
+    try:
+        new.unlink(missing_ok=True)
+    except OSError:
+        pass  # the error that brought us here says more
+
 
 def write_atomic(path: str | Path, data: str | bytes) -> Path:
     "Write a whole file or nothing; text as UTF-8 with `\\n`."
-    with whole_file(path) as new: new.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+    with whole_file(path) as new:
+        new.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
     return Path(path)
 
 # %% ../../nbs/00_core/01b_files.ipynb #86efccb5
 def _exchange(a: Path, b: Path) -> bool:
     "Swap two names in one step; False where the system cannot."
     import ctypes
+
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-    return rename is not None and rename(-100, os.fsencode(a), -100, os.fsencode(b), 2) == 0      # AT_FDCWD, RENAME_EXCHANGE
+    return (
+        rename is not None and rename(-100, os.fsencode(a), -100, os.fsencode(b), 2) == 0
+    )  # AT_FDCWD, RENAME_EXCHANGE
+
 
 def _swapped(new: Path, final: Path) -> None:
     "Give a folder its name; what stood there, file or folder, goes."
-    try: new.rename(final)
+    try:
+        new.rename(final)
     except OSError as e:
-        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR): raise
+        if e.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
         if not _exchange(new, final):
             old = beside(final)
-            final.rename(old); new.rename(final); new = old
+            final.rename(old)
+            new.rename(final)
+            new = old
         remove(new)
+
 
 @contextmanager
 def whole_folder(path: str | Path) -> Iterator[Path]:
-    "A new folder to fill; it becomes `path`, in the place of what stood there, when the block ends well, else nothing has happened. Raises `StoreError` as `whole_file` does."
+    """A new folder to fill; it becomes `path`, in the place of what stood there, when the block ends well,
+    else nothing has happened. Raises `StoreError` as `whole_file` does."""
     final = Path(path)
     new = beside(final)
     with disk_errors(path):
@@ -182,10 +255,16 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         sweep(final)
         new.mkdir()
     try:
-        try: yield new
+        try:
+            yield new
         except Exception as e:
             cause = hidden_cause(new, e)
-            if cause is None or (known := disk_error(cause, path)) is None: raise
+            if cause is None or (known := disk_error(cause, path)) is None:
+                raise
             raise known from e
-        with disk_errors(path): sync(new); _swapped(new, final); flush(final.parent)
-    finally: shutil.rmtree(new, ignore_errors=True)
+        with disk_errors(path):
+            sync(new)
+            _swapped(new, final)
+            flush(final.parent)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)

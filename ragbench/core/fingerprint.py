@@ -38,6 +38,7 @@ def digest(data: bytes) -> str:
     "The first 128 bits of SHA-256, as 32 hexadecimal characters."
     return hashlib.sha256(data).hexdigest()[:32]
 
+
 def text_hash(text: str) -> str:
     "The content hash of a text, over its UTF-8 bytes."
     return digest(text.encode("utf-8", "surrogatepass"))
@@ -45,295 +46,585 @@ def text_hash(text: str) -> str:
 # %% ../../nbs/00_core/01_fingerprint.ipynb #fa208659
 def hash64(texts: list[str]) -> np.ndarray:
     "A 64-bit content hash of each text: `(n,)` uint64, the same on every machine."
-    data = b"".join(hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=8).digest() for t in texts)
+    data = b"".join(
+        hashlib.blake2b(t.encode("utf-8", "surrogatepass"), digest_size=8).digest() for t in texts
+    )
     return np.frombuffer(data, dtype="<u8").astype(np.uint64)
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #1c5c572e
 class FingerprintWarning(UserWarning):
     "Something that decides what a component does is not in its fingerprint; the message names it."
 
-ADVICE = "Give the component an attribute `fingerprint`, a string that you change together with it (identity= for from_function and its siblings)"
+
+ADVICE = (
+    "Give the component an attribute `fingerprint`, a string that you change together with it (identity= for"
+    " from_function and its siblings)"
+)
 _PLAIN_BASES = ("builtins", "abc", "typing", "enum")
-_NO_CODE = {"__doc__", "__module__", "__dict__", "__weakref__", "__annotations__", "__qualname__", "__firstlineno__", "__static_attributes__", "__match_args__", "__parameters__",
-            "__orig_bases__", "__abstractmethods__", "_abc_impl", "__dataclass_fields__", "__dataclass_params__", "__protocol_attrs__", "_is_protocol", "_is_runtime_protocol", "__annotate__",
-            "__annotate_func__", "__annotations_cache__", "__classdictcell__", "__non_callable_proto_members__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_", "_hashable_values_"}
+_NO_CODE = {
+    "__doc__",
+    "__module__",
+    "__dict__",
+    "__weakref__",
+    "__annotations__",
+    "__qualname__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "__match_args__",
+    "__parameters__",
+    "__orig_bases__",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__dataclass_fields__",
+    "__dataclass_params__",
+    "__protocol_attrs__",
+    "_is_protocol",
+    "_is_runtime_protocol",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__classdictcell__",
+    "__non_callable_proto_members__",
+    "_member_map_",
+    "_member_names_",
+    "_value2member_map_",
+    "_unhashable_values_",
+    "_hashable_values_",
+}
 
-def _named(x: Any) -> str: return f"{getattr(x, '__module__', None) or ''}.{getattr(x, '__qualname__', None) or getattr(x, '__name__', type(x).__name__)}"
 
-def _digested(form: Any) -> str: return text_hash(json.dumps(form, sort_keys=True, ensure_ascii=False))
+def _named(x: Any) -> str:
+    return f"{getattr(x, '__module__', None) or ''}.{getattr(x, '__qualname__', None) or getattr(x, '__name__', type(x).__name__)}"  # noqa: E501
+
+
+def _digested(form: Any) -> str:
+    return text_hash(json.dumps(form, sort_keys=True, ensure_ascii=False))
+
 
 def _unwrapped(f: Any) -> Any:
-    "The function inside a method, a property, a cached function or a compiled one; `f` itself where there is none."
-    if isinstance(f, property): return (f.fget, f.fset, f.fdel)
-    if isinstance(f, functools.singledispatchmethod): return f.dispatcher
-    if isinstance(f, (staticmethod, classmethod)): return f.__func__
+    """The function inside a method, a property, a cached function or a compiled one; `f` itself where there
+    is none."""
+    if isinstance(f, property):
+        return (f.fget, f.fset, f.fdel)
+    if isinstance(f, functools.singledispatchmethod):
+        return f.dispatcher
+    if isinstance(f, (staticmethod, classmethod)):
+        return f.__func__
     for name in ("func", "__wrapped__", "py_func"):
-        if name == "func" and not isinstance(f, (functools.cached_property, functools.partialmethod)): continue
-        if isinstance(inner := getattr(f, name, None), types.FunctionType): return inner
+        if name == "func" and not isinstance(f, (functools.cached_property, functools.partialmethod)):
+            continue
+        if isinstance(inner := getattr(f, name, None), types.FunctionType):
+            return inner
     return f
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #044fa4af
 @dataclasses.dataclass
 class _Walk:
     "One pass over values and the code that they reach."
-    been: dict[int, int] = dataclasses.field(default_factory=dict)      # functions, classes and modules, by id
-    inside: list[int] = dataclasses.field(default_factory=list)         # containers and objects being looked at
-    kept: list[Any] = dataclasses.field(default_factory=list)           # so that no id is used twice
-    reader: str = ""                                                    # the function whose global names are followed; empty: an object without content is an error
+
+    been: dict[int, int] = dataclasses.field(default_factory=dict)  # functions, classes and modules, by id
+    inside: list[int] = dataclasses.field(default_factory=list)  # containers and objects being looked at
+    kept: list[Any] = dataclasses.field(default_factory=list)  # so that no id is used twice
+    reader: str = (
+        ""  # the function whose global names are followed; empty: an object without content is an error
+    )
 
     def again(self, x: Any) -> dict[str, int] | None:
         "The mark of a function or class that was met before; `None` the first time."
-        if id(x) in self.been: return {"again": self.been[id(x)]}
+        if id(x) in self.been:
+            return {"again": self.been[id(x)]}
         self.been[id(x)] = len(self.been)
         self.kept.append(x)
         return None
 
     def unseen(self, x: Any, name: str = "") -> Any:
-        "What stands for an object without content: its kind, and a warning; an error where a component holds it."
+        """What stands for an object without content: its kind, and a warning; an error where a component
+        holds it."""
         kind = f"{type(x).__module__}.{type(x).__qualname__}"
-        if not self.reader: raise ConfigError(f"a {type(x).__name__} has no fingerprint: {x!r:.80}", name, f"{ADVICE}, or hold plain values and frozen dataclasses")
-        warnings.warn(f"{self.reader}: it reads a {kind}, and what that holds cannot be seen; a change to it would find old results. {ADVICE}", FingerprintWarning, stacklevel=2)
+        if not self.reader:
+            raise ConfigError(
+                f"a {type(x).__name__} has no fingerprint: {x!r:.80}",
+                name,
+                f"{ADVICE}, or hold plain values and frozen dataclasses",
+            )
+        warnings.warn(
+            f"{self.reader}: it reads a {kind}, and what that holds cannot be seen; a change to it would find"
+            f" old results. {ADVICE}",
+            FingerprintWarning,
+            stacklevel=2,
+        )
         return {"unseen": kind, "library": library(type(x).__module__)}
 
     def each(self, x: Any, parts: Iterable[Any]) -> list[Any]:
         "The forms of the parts of `x`, which may hold itself."
-        if id(x) in self.inside: return [{"inside": len(self.inside) - self.inside.index(id(x))}]
-        if len(self.inside) > 60: return [self.unseen(x)]
+        if id(x) in self.inside:
+            return [{"inside": len(self.inside) - self.inside.index(id(x))}]
+        if len(self.inside) > 60:
+            return [self.unseen(x)]
         self.inside.append(id(x))
-        try: return [_form(self, p) for p in parts]
-        finally: self.inside.pop()
+        try:
+            return [_form(self, p) for p in parts]
+        finally:
+            self.inside.pop()
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #75a333e6
 def _function(w: _Walk, f: types.FunctionType) -> Any:
-    "A function: what it does, its defaults, what it captured, and the global names that it reads; of a library, its name and version."
+    """A function: what it does, its defaults, what it captured, and the global names that it reads; of a
+    library, its name and version."""
     captured = dict(zip(f.__code__.co_freevars, f.__closure__ or ()))
-    if (mark := w.again(f)) is not None: return mark
+    if (mark := w.again(f)) is not None:
+        return mark
     own, before = is_own(f.__module__) or is_own(f.__globals__.get("__name__")), w.reader
-    if not own: w.reader = before or _named(f)                           # what a library captures may be anything
+    if not own:
+        w.reader = before or _named(f)  # what a library captures may be anything
     values = {n: _form(w, c.cell_contents) if _filled(c) else None for n, c in sorted(captured.items())}
-    out: dict[str, Any] = {"captured": values, "defaults": _form(w, [f.__defaults__, f.__kwdefaults__]) if own else None}
+    out: dict[str, Any] = {
+        "captured": values,
+        "defaults": _form(w, [f.__defaults__, f.__kwdefaults__]) if own else None,
+    }
     w.reader = before
-    if not own: return out | {"library": _named(f), "version": library(f.__module__)}
+    if not own:
+        return out | {"library": _named(f), "version": library(f.__module__)}
     facts = code_facts(f.__code__)
     w.reader = _named(f).removeprefix("__main__.")
-    try: return out | {"does": facts.digest, "reads": _names(w, f, facts), "file": module_file(f.__module__)}
-    finally: w.reader = before
+    try:
+        return out | {"does": facts.digest, "reads": _names(w, f, facts), "file": module_file(f.__module__)}
+    finally:
+        w.reader = before
 
-def _filled(cell: types.CellType) -> bool: return cell != types.CellType()       # a name that has no value yet
+
+def _filled(cell: types.CellType) -> bool:
+    return cell != types.CellType()  # a name that has no value yet
+
 
 def _names(w: _Walk, f: types.FunctionType, facts: Any) -> dict[str, Any]:
     "What the global names of a function stand for."
     space, out = f.__globals__, {}
     for name in sorted(facts.names):
-        if name.startswith("__") or name not in space: continue
-        if name in facts.written: out[name] = "written by the function itself"; continue       # what it remembers
-        out[name] = _module(w, space[name], facts.attributes) if isinstance(space[name], types.ModuleType) else _form(w, space[name])
+        if name.startswith("__") or name not in space:
+            continue
+        if name in facts.written:
+            out[name] = "written by the function itself"
+            continue  # what it remembers
+        out[name] = (
+            _module(w, space[name], facts.attributes)
+            if isinstance(space[name], types.ModuleType)
+            else _form(w, space[name])
+        )
     for name, level in sorted(facts.imports):
-        if (m := _imported(name, level, space)) is not None: out[f"import {'.' * level}{name}"] = _module(w, m, facts.attributes)
+        if (m := _imported(name, level, space)) is not None:
+            out[f"import {'.' * level}{name}"] = _module(w, m, facts.attributes)
     if facts.hidden and (module_file(f.__module__) is None or "import_module" in facts.hidden):
-        warnings.warn(f"{w.reader}: it looks names up by {', '.join(sorted(facts.hidden))}, and what those are cannot be seen; a change to it would find old results. {ADVICE}", FingerprintWarning, stacklevel=2)
+        warnings.warn(
+            f"{w.reader}: it looks names up by {', '.join(sorted(facts.hidden))}, and what those are cannot"
+            f" be seen; a change to it would find old results. {ADVICE}",
+            FingerprintWarning,
+            stacklevel=2,
+        )
     return out
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #85c2e31e
 def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleType | None:
     "The own module that a function imports when it runs; a library's is known by its name."
     top = (space.get("__package__") or "").partition(".")[0] if level else name.partition(".")[0]
-    if top in sys.stdlib_module_names or top == "ragbench" or top in sys.modules and not is_own(top): return None
+    if top in sys.stdlib_module_names or top == "ragbench" or top in sys.modules and not is_own(top):
+        return None
     try:
-        if top not in sys.modules and ((spec := importlib.util.find_spec(top)) is None or not is_own_file(top, spec.origin)): return None
+        if top not in sys.modules and (
+            (spec := importlib.util.find_spec(top)) is None or not is_own_file(top, spec.origin)
+        ):
+            return None
         return importlib.import_module("." * level + name, space.get("__package__"))
-    except (ImportError, ValueError, TypeError): return None             # it will say so when it runs
+    except (ImportError, ValueError, TypeError):
+        return None  # it will say so when it runs
+
 
 def _module(w: _Walk, m: types.ModuleType, attributes: Iterable[str]) -> Any:
     "A module that is named in a function: of an own one, its file and whichever of the attributes it has."
-    if not is_own(m.__name__): return {"module": m.__name__, "version": library(m.__name__)}
-    if id(m) in w.inside: return {"module": m.__name__}
+    if not is_own(m.__name__):
+        return {"module": m.__name__, "version": library(m.__name__)}
+    if id(m) in w.inside:
+        return {"module": m.__name__}
     w.inside.append(id(m))
     try:
         values = {n: vars(m)[n] for n in sorted(attributes) if n in vars(m)}
-        held = {n: _module(w, v, attributes) if isinstance(v, types.ModuleType) else _form(w, v) for n, v in values.items()}
+        held = {
+            n: _module(w, v, attributes) if isinstance(v, types.ModuleType) else _form(w, v)
+            for n, v in values.items()
+        }
         return {"module": m.__name__, "file": module_file(m.__name__), "holds": held}
-    finally: w.inside.pop()
+    finally:
+        w.inside.pop()
+
 
 def _class(w: _Walk, cls: type) -> Any:
     "A class: the code of its members and of the own classes that it builds on; of a library, its module."
-    if cls.__module__ in _PLAIN_BASES: return _named(cls)
-    if not is_own(cls.__module__): return [_named(cls), library_code(cls.__module__) if cls.__module__.startswith("ragbench.") else library(cls.__module__)]
-    if (mark := w.again(cls)) is not None: return mark
-    before, w.reader = w.reader, w.reader or cls.__qualname__           # what a class holds beside code may be anything
+    if cls.__module__ in _PLAIN_BASES:
+        return _named(cls)
+    if not is_own(cls.__module__):
+        return [
+            _named(cls),
+            (
+                library_code(cls.__module__)
+                if cls.__module__.startswith("ragbench.")
+                else library(cls.__module__)
+            ),
+        ]
+    if (mark := w.again(cls)) is not None:
+        return mark
+    before, w.reader = (
+        w.reader,
+        w.reader or cls.__qualname__,
+    )  # what a class holds beside code may be anything
     try:
         made = {n: v for n, v in vars(cls).items() if n not in _NO_CODE and not _generated(v)}
-        if issubclass(cls, enum.Enum): made = {n: v.value if isinstance(v, cls) else v for n, v in made.items() if not n.startswith("_") or callable(v)}
+        if issubclass(cls, enum.Enum):
+            made = {
+                n: v.value if isinstance(v, cls) else v
+                for n, v in made.items()
+                if not n.startswith("_") or callable(v)
+            }
         bases = [_class(w, b) for b in cls.__bases__ if b.__module__ not in _PLAIN_BASES]
-        return {"class": _named(cls), "members": {n: _member(w, made[n]) for n in sorted(made)}, "bases": bases, "file": module_file(cls.__module__)}
-    finally: w.reader = before
+        return {
+            "class": _named(cls),
+            "members": {n: _member(w, made[n]) for n in sorted(made)},
+            "bases": bases,
+            "file": module_file(cls.__module__),
+        }
+    finally:
+        w.reader = before
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #ace2e4f4
 def _generated(v: Any) -> bool:
     "Whether a member was written by `dataclass` or `namedtuple`."
     f = _unwrapped(v)
-    return isinstance(f, types.FunctionType) and f.__code__.co_filename.startswith("<string>") and f.__name__.startswith("__") and f.__name__ != "__call__"
+    return (
+        isinstance(f, types.FunctionType)
+        and f.__code__.co_filename.startswith("<string>")
+        and f.__name__.startswith("__")
+        and f.__name__ != "__call__"
+    )
+
 
 def _member(w: _Walk, v: Any) -> Any:
     "A class attribute; slots and other inner parts of Python count by their kind."
-    if isinstance(v, types.FunctionType): return _function(w, v)
+    if isinstance(v, types.FunctionType):
+        return _function(w, v)
     inner = _unwrapped(v)
-    if inner is not v: return [type(v).__name__, [_form(w, f) for f in inner] if isinstance(inner, tuple) else _form(w, inner)]
-    if type(v).__module__ in ("builtins", "_collections") and (hasattr(v, "__objclass__") or type(v).__name__ == "_tuplegetter"): return type(v).__name__
+    if inner is not v:
+        return [
+            type(v).__name__,
+            [_form(w, f) for f in inner] if isinstance(inner, tuple) else _form(w, inner),
+        ]
+    if type(v).__module__ in ("builtins", "_collections") and (
+        hasattr(v, "__objclass__") or type(v).__name__ == "_tuplegetter"
+    ):
+        return type(v).__name__
     return _form(w, v)
 
-_CALLABLES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType, types.MethodWrapperType,
-              types.ClassMethodDescriptorType, functools.partial, functools.partialmethod, staticmethod, classmethod, property, functools.cached_property, functools.singledispatchmethod)
+
+_CALLABLES = (
+    types.FunctionType,
+    types.MethodType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+    functools.partial,
+    functools.partialmethod,
+    staticmethod,
+    classmethod,
+    property,
+    functools.cached_property,
+    functools.singledispatchmethod,
+)
+
 
 def _callable(w: _Walk, f: Any) -> Any:
     "A function, a method with what it is bound to, or a partial function."
-    if isinstance(f, types.FunctionType): return _function(w, f)
-    if isinstance(f, types.MethodType): return [f.__func__.__qualname__, _form(w, f.__func__), _form(w, f.__self__)]
-    if isinstance(f, functools.partial): return [_form(w, f.func), _form(w, f.args), _form(w, f.keywords)]
-    if isinstance(f, types.BuiltinFunctionType) and not isinstance(f.__self__, (type(None), types.ModuleType, type)): return [f.__qualname__, _form(w, f.__self__)]
-    if (inner := _unwrapped(f)) is not f: return [type(f).__name__, _form(w, list(inner) if isinstance(inner, tuple) else inner)]
+    if isinstance(f, types.FunctionType):
+        return _function(w, f)
+    if isinstance(f, types.MethodType):
+        return [f.__func__.__qualname__, _form(w, f.__func__), _form(w, f.__self__)]
+    if isinstance(f, functools.partial):
+        return [_form(w, f.func), _form(w, f.args), _form(w, f.keywords)]
+    if isinstance(f, types.BuiltinFunctionType) and not isinstance(
+        f.__self__, (type(None), types.ModuleType, type)
+    ):
+        return [f.__qualname__, _form(w, f.__self__)]
+    if (inner := _unwrapped(f)) is not f:
+        return [type(f).__name__, _form(w, list(inner) if isinstance(inner, tuple) else inner)]
     owner = getattr(getattr(f, "__objclass__", None), "__module__", None) or getattr(f, "__module__", None)
-    return [_named(f), getattr(getattr(f, "__objclass__", None), "__qualname__", ""), module_file(owner) if is_own(owner) else library(owner)]
+    return [
+        _named(f),
+        getattr(getattr(f, "__objclass__", None), "__qualname__", ""),
+        module_file(owner) if is_own(owner) else library(owner),
+    ]
+
 
 def code_hash(code: type | types.FunctionType) -> str:
-    "A hash of the code of a class or function: a library's module and its version; for one of your own, what it does and what it reaches."
-    if not is_own(code.__module__): return library_code(code.__module__)
+    """A hash of the code of a class or function: a library's module and its version; for one of your own,
+    what it does and what it reaches."""
+    if not is_own(code.__module__):
+        return library_code(code.__module__)
     return _digested(_class(_Walk(), code) if isinstance(code, type) else _callable(_Walk(), code))
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #0aa0fce0
 @functools.cache
 def installed(distribution: str) -> str | None:
     "Its version, None where it is not installed; nothing is imported to find out."
-    try: return metadata.version(distribution)
-    except metadata.PackageNotFoundError: return None
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
 
 def _kind(w: _Walk, cls: type) -> dict[str, Any]:
     "What a class adds to the form of its instances: its name, its code, and its libraries."
     own = [c for c in cls.__mro__ if is_own(c.__module__)]
-    code = [library_code(c.__module__) for c in cls.__mro__ if c.__module__ not in _PLAIN_BASES and c not in own]
-    if own: code.append(_digested([_class(w, c) for c in own]))
+    code = [
+        library_code(c.__module__) for c in cls.__mro__ if c.__module__ not in _PLAIN_BASES and c not in own
+    ]
+    if own:
+        code.append(_digested([_class(w, c) for c in own]))
     named = getattr(cls, "libraries", ())
-    named = named if isinstance(named, (tuple, list)) and "libraries" not in getattr(cls, "__dataclass_fields__", ()) else ()
-    return {"class": f"{cls.__module__}.{cls.__qualname__}", "code": code} | ({"libraries": {n: installed(n) for n in named}} if named else {})
+    named = (
+        named
+        if isinstance(named, (tuple, list)) and "libraries" not in getattr(cls, "__dataclass_fields__", ())
+        else ()
+    )
+    return {"class": f"{cls.__module__}.{cls.__qualname__}", "code": code} | (
+        {"libraries": {n: installed(n) for n in named}} if named else {}
+    )
+
 
 def _mapping(w: _Walk, value: Mapping) -> Any:
     keys = sorted(value, key=str)
-    if all(isinstance(k, str) for k in keys): return dict(zip(keys, w.each(value, [value[k] for k in keys])))
+    if all(isinstance(k, str) for k in keys):
+        return dict(zip(keys, w.each(value, [value[k] for k in keys])))
     return {"pairs": sorted(zip(w.each(value, keys), w.each(value, [value[k] for k in keys])), key=str)}
 
+
 def _array(w: _Walk, value: np.ndarray) -> Any:
-    if value.dtype.hasobject: return {"objects": w.each(value, value.ravel().tolist()), "shape": list(value.shape)}
-    return {"array": digest(np.ascontiguousarray(value).tobytes()), "dtype": value.dtype.str, "shape": list(value.shape)}
+    if value.dtype.hasobject:
+        return {"objects": w.each(value, value.ravel().tolist()), "shape": list(value.shape)}
+    return {
+        "array": digest(np.ascontiguousarray(value).tobytes()),
+        "dtype": value.dtype.str,
+        "shape": list(value.shape),
+    }
+
 
 def _dataclass(w: _Walk, value: Any) -> Any:
     fields = [f.name for f in dataclasses.fields(value) if f.compare]
-    return _kind(w, type(value)) | {"fields": dict(zip(fields, w.each(value, [getattr(value, n) for n in fields])))}
+    return _kind(w, type(value)) | {
+        "fields": dict(zip(fields, w.each(value, [getattr(value, n) for n in fields])))
+    }
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #e4bf6285
-_HARMLESS = ("logging.Logger", "_thread.lock", "_thread.RLock", "builtins.object", "builtins.ellipsis", "builtins.NotImplementedType", "weakref.WeakKeyDictionary", "weakref.WeakValueDictionary", "contextvars.ContextVar")
+_HARMLESS = (
+    "logging.Logger",
+    "_thread.lock",
+    "_thread.RLock",
+    "builtins.object",
+    "builtins.ellipsis",
+    "builtins.NotImplementedType",
+    "weakref.WeakKeyDictionary",
+    "weakref.WeakValueDictionary",
+    "contextvars.ContextVar",
+)
 
-def _has(x: Any, *methods: str) -> bool: return all(callable(getattr(x, m, None)) for m in methods)
+
+def _has(x: Any, *methods: str) -> bool:
+    return all(callable(getattr(x, m, None)) for m in methods)
+
 
 def _numbers(tensor: Any) -> np.ndarray:
     "A tensor of torch as an array; of a type that numpy lacks, as float32."
     tensor = tensor.detach().cpu()
-    try: return tensor.numpy()
-    except TypeError: return tensor.float().numpy()
+    try:
+        return tensor.numpy()
+    except TypeError:
+        return tensor.float().numpy()
+
 
 def _held(w: _Walk, x: Any) -> Any:
     "What an object holds, as it is or as pickle would write it; `NotImplemented` where there is no telling."
     cls = type(x)
-    if _has(x, "detach", "cpu", "numpy"): return _numbers(x)
-    if _has(x, "state_dict", "named_parameters"):                         # a model of torch: its weights, and how it prints; the rest changes with use
-        return [dict(x.state_dict()), repr(x), {n: v for n, v in vars(x).items() if is_own(cls.__module__) and not n.startswith("_")}]
-    if is_own(cls.__module__) and "__getstate__" in {n for c in cls.__mro__[:-1] for n in vars(c)}: return x.__getstate__()
-    writes = cls.__reduce__ is not object.__reduce__ or cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__module__.startswith("tiktoken.")
+    if _has(x, "detach", "cpu", "numpy"):
+        return _numbers(x)
+    if _has(
+        x, "state_dict", "named_parameters"
+    ):  # a model of torch: its weights, and how it prints; the rest changes with use
+        return [
+            dict(x.state_dict()),
+            repr(x),
+            {n: v for n, v in vars(x).items() if is_own(cls.__module__) and not n.startswith("_")},
+        ]
+    if is_own(cls.__module__) and "__getstate__" in {n for c in cls.__mro__[:-1] for n in vars(c)}:
+        return x.__getstate__()
+    writes = (
+        cls.__reduce__ is not object.__reduce__
+        or cls.__reduce_ex__ is not object.__reduce_ex__
+        or cls.__module__.startswith("tiktoken.")
+    )
     if getattr(x, "__dict__", None) and not writes:
-        cached = {n for c in cls.__mro__ for n, v in vars(c).items() if isinstance(v, functools.cached_property)}
+        cached = {
+            n for c in cls.__mro__ for n, v in vars(c).items() if isinstance(v, functools.cached_property)
+        }
         slots = {n: getattr(x, n) for n in copyreg._slotnames(cls) if hasattr(x, n)}
-        return {n: v for n, v in vars(x).items() if n not in cached and n != "callback_manager"} | slots     # LlamaIndex's fills with use, and decides nothing
-    if isinstance(x, types.GeneratorType | types.CoroutineType | types.FrameType | types.CodeType): return NotImplemented
-    try: reduced = copyreg.dispatch_table[cls](x) if cls in copyreg.dispatch_table else x.__reduce_ex__(2)
-    except Exception: return NotImplemented                             # a lock, a connection: whatever its reason
-    if isinstance(reduced, str): return reduced
+        return {
+            n: v for n, v in vars(x).items() if n not in cached and n != "callback_manager"
+        } | slots  # LlamaIndex's fills with use, and decides nothing
+    if isinstance(x, types.GeneratorType | types.CoroutineType | types.FrameType | types.CodeType):
+        return NotImplemented
+    try:
+        reduced = copyreg.dispatch_table[cls](x) if cls in copyreg.dispatch_table else x.__reduce_ex__(2)
+    except Exception:
+        return NotImplemented  # a lock, a connection: whatever its reason
+    if isinstance(reduced, str):
+        return reduced
     return [_named(reduced[0]), *reduced[1:3], *(list(more) for more in reduced[3:5] if more is not None)]
+
 
 def _object(w: _Walk, x: Any) -> Any:
     "An object of a plain class: its class, its code, and a hash of what it holds."
     cls = type(x)
-    if f"{cls.__module__}.{cls.__qualname__}" in _HARMLESS: return {"class": _named(cls)}
-    if cls.__module__ in ("typing", "types") and not hasattr(x, "__dict__") or isinstance(x, (types.GenericAlias, types.UnionType, typing.TypeVar)): return {"type": repr(x)}
-    if isinstance(x, types.GenericAlias) or cls.__module__ == "typing": return {"type": repr(x)}
-    if (held := _held(w, x)) is NotImplemented: return w.unseen(x)
-    kind = _kind(w, cls) if is_own(cls.__module__) else {"class": _named(cls), "library": library(cls.__module__)}
+    if f"{cls.__module__}.{cls.__qualname__}" in _HARMLESS:
+        return {"class": _named(cls)}
+    if (
+        cls.__module__ in ("typing", "types")
+        and not hasattr(x, "__dict__")
+        or isinstance(x, (types.GenericAlias, types.UnionType, typing.TypeVar))
+    ):
+        return {"type": repr(x)}
+    if isinstance(x, types.GenericAlias) or cls.__module__ == "typing":
+        return {"type": repr(x)}
+    if (held := _held(w, x)) is NotImplemented:
+        return w.unseen(x)
+    kind = (
+        _kind(w, cls)
+        if is_own(cls.__module__)
+        else {"class": _named(cls), "library": library(cls.__module__)}
+    )
     return kind | {"holds": _digested(w.each(x, [held]))}
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #6f372f23
 def _form(w: _Walk, value: Any) -> Any:
     "The JSON-ready form of a value."
-    if value is None or type(value) in (bool, int, str): return value
-    if isinstance(value, enum.Enum): return {"enum": _named(type(value)), "name": value.name, "value": _form(w, value.value), "code": _class(w, type(value))}
-    if isinstance(value, (bool, int, str)): return value
-    if isinstance(value, float): return value if math.isfinite(value) else {"float": repr(value)}
-    if isinstance(value, (bytes, bytearray)): return {"bytes": digest(bytes(value))}
-    if isinstance(value, type): return {"type": _class(w, value)}
-    if (own := getattr(value, "fingerprint", None)) is not None and not isinstance(value, types.ModuleType): return {"fingerprint": _believed(value, own)}
-    if dataclasses.is_dataclass(value): return _dataclass(w, value)
-    if isinstance(value, np.ndarray): return _array(w, value)
-    if isinstance(value, np.generic): return _form(w, value.item())
-    if isinstance(value, types.ModuleType): return _module(w, value, vars(value) if is_own(value.__name__) else ())
-    if isinstance(value, _CALLABLES) or isinstance(getattr(value, "__wrapped__", None), types.FunctionType): return {"function": _digested(_callable(w, value))}
-    if is_own(type(value).__module__): return _object(w, value) | _items(w, value)
-    if isinstance(value, Mapping): return _mapping(w, value)
-    if isinstance(value, (list, tuple)): return list(value) if _plain(value) else w.each(value, value)
-    if isinstance(value, (set, frozenset)): return sorted(value if _plain(value) else w.each(value, value), key=str)
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if isinstance(value, enum.Enum):
+        return {
+            "enum": _named(type(value)),
+            "name": value.name,
+            "value": _form(w, value.value),
+            "code": _class(w, type(value)),
+        }
+    if isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, (bytes, bytearray)):
+        return {"bytes": digest(bytes(value))}
+    if isinstance(value, type):
+        return {"type": _class(w, value)}
+    if (own := getattr(value, "fingerprint", None)) is not None and not isinstance(value, types.ModuleType):
+        return {"fingerprint": _believed(value, own)}
+    if dataclasses.is_dataclass(value):
+        return _dataclass(w, value)
+    if isinstance(value, np.ndarray):
+        return _array(w, value)
+    if isinstance(value, np.generic):
+        return _form(w, value.item())
+    if isinstance(value, types.ModuleType):
+        return _module(w, value, vars(value) if is_own(value.__name__) else ())
+    if isinstance(value, _CALLABLES) or isinstance(getattr(value, "__wrapped__", None), types.FunctionType):
+        return {"function": _digested(_callable(w, value))}
+    if is_own(type(value).__module__):
+        return _object(w, value) | _items(w, value)
+    if isinstance(value, Mapping):
+        return _mapping(w, value)
+    if isinstance(value, (list, tuple)):
+        return list(value) if _plain(value) else w.each(value, value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value if _plain(value) else w.each(value, value), key=str)
     return _object(w, value)
 
-def _plain(values: Iterable[Any]) -> bool: return {type(v) for v in values} <= {str, int, bool, type(None)}
+
+def _plain(values: Iterable[Any]) -> bool:
+    return {type(v) for v in values} <= {str, int, bool, type(None)}
+
 
 def _items(w: _Walk, value: Any) -> dict[str, Any]:
     "What an own kind of list, tuple, set or dictionary contains."
-    if isinstance(value, Mapping): return {"items": _mapping(w, dict(value))}
-    if isinstance(value, (set, frozenset)): return {"items": sorted(w.each(value, value), key=str)}
+    if isinstance(value, Mapping):
+        return {"items": _mapping(w, dict(value))}
+    if isinstance(value, (set, frozenset)):
+        return {"items": sorted(w.each(value, value), key=str)}
     return {"items": w.each(value, value)} if isinstance(value, (list, tuple)) else {}
+
 
 def _believed(value: Any, own: Any) -> str:
     "The fingerprint that an object gives of itself."
-    if isinstance(own, str) and own: return own
+    if isinstance(own, str) and own:
+        return own
     said = "a method" if callable(own) else repr(own)[:60]
-    raise ConfigError(f"the `fingerprint` of a {type(value).__name__} is {said}", "", "Make it a string: an attribute or a property that changes with what the object does")
+    raise ConfigError(
+        f"the `fingerprint` of a {type(value).__name__} is {said}",
+        "",
+        "Make it a string: an attribute or a property that changes with what the object does",
+    )
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #635cc659
-_FORMS: contextvars.ContextVar[dict[int, tuple[Any, Any]] | None] = contextvars.ContextVar("forms", default=None)
+_FORMS: contextvars.ContextVar[dict[int, tuple[Any, Any]] | None] = contextvars.ContextVar(
+    "forms", default=None
+)
+
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
     "While this lasts, each component is taken to stay as it is: its form is made once."
     token = _FORMS.set({} if _FORMS.get() is None else _FORMS.get())
-    try: yield
-    finally: _FORMS.reset(token)
+    try:
+        yield
+    finally:
+        _FORMS.reset(token)
+
 
 def canonical(value: Any) -> Any:
-    "`value` in the one JSON-ready form that its fingerprint is taken of; raises `ConfigError` for what has no content that can be told."
+    """`value` in the one JSON-ready form that its fingerprint is taken of; raises `ConfigError` for what has
+    no content that can be told."""
     return _recipe(value, 4)
+
 
 def _recipe(value: Any, deep: int) -> Any:
     "The form of a value: that of each component for itself, `deep` levels of dictionaries and lists down."
     kind, forms = type(value), _FORMS.get()
-    if value is None or kind in (bool, int, str): return value
-    if deep and kind is dict and all(type(k) is str for k in value): return {k: _recipe(value[k], deep - 1) for k in sorted(value)}
-    if deep and kind in (list, tuple) and len(value) < 100: return [_recipe(v, deep - 1) for v in value]
-    if forms is None or kind in (float, dict, list, tuple, np.ndarray): return _form(_Walk(), value)
-    if id(value) not in forms: forms[id(value)] = value, _form(_Walk(), value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if deep and kind is dict and all(type(k) is str for k in value):
+        return {k: _recipe(value[k], deep - 1) for k in sorted(value)}
+    if deep and kind in (list, tuple) and len(value) < 100:
+        return [_recipe(v, deep - 1) for v in value]
+    if forms is None or kind in (float, dict, list, tuple, np.ndarray):
+        return _form(_Walk(), value)
+    if id(value) not in forms:
+        forms[id(value)] = value, _form(_Walk(), value)
     return forms[id(value)][1]
 
 # %% ../../nbs/00_core/01_fingerprint.ipynb #f7b69d4c
 def fingerprint(*values: Any) -> str:
     "The name of what these values make: 32 hexadecimal characters."
-    text = json.dumps([canonical(v) for v in values], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(
+        [canonical(v) for v in values], sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
     return text_hash(text)
 
+
 def own_fingerprint(component: Any) -> str:
-    "The `fingerprint` that a component gives of itself; for one that has none, that of its class, code and content."
+    """The `fingerprint` that a component gives of itself; for one that has none, that of its class, code and
+    content."""
     given = getattr(component, "fingerprint", None)
     return fingerprint(component) if given is None else _believed(component, given)

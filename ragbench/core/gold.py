@@ -26,18 +26,22 @@ __all__ = ['log', 'MISSING', 'NO_DOCUMENT', 'Query', 'Evidence', 'Lost', 'QuoteM
            'evidence_classes']
 
 # %% ../../nbs/00_core/09_gold.ipynb #9538bd95
-MISSING = "evidence-missing"           # the tag of a query some of whose evidence is not in the corpus
-NO_DOCUMENT = "no such document"       # why a piece of evidence is lost
+MISSING = "evidence-missing"  # the tag of a query some of whose evidence is not in the corpus
+NO_DOCUMENT = "no such document"  # why a piece of evidence is lost
+
 
 class Query(NamedTuple):
     "A question; `answer` is a short string where one is known."
+
     query_id: str
     text: str
     tags: tuple[str, ...] = ()
     answer: str | None = None
 
+
 class Evidence(NamedTuple):
     "A span of a document that answers a query, and how well: `grade` is a small integer, 1 unless graded."
+
     query_id: str
     doc_id: str
     start: int
@@ -46,15 +50,19 @@ class Evidence(NamedTuple):
 
 # %% ../../nbs/00_core/09_gold.ipynb #06482a67
 class Lost(NamedTuple):
-    "Evidence that is known and not in the corpus: its document, its text where that is known, its grade, and why."
+    """Evidence that is known and not in the corpus: its document, its text where that is known, its grade,
+    and why."""
+
     query_id: str
     doc_id: str
     quote: str = ""
     grade: int = 1
     reason: str = NO_DOCUMENT
 
+
 class QuoteMatch(NamedTuple):
     "A quote of a query and where it was found: in `doc_id`, or nowhere (`doc_id` is `None`)."
+
     query_id: str
     quote: str
     doc_id: str | None
@@ -64,13 +72,16 @@ class QuoteMatch(NamedTuple):
     how: str = ""
     grade: int = 1
 
+
 class Anchor(NamedTuple):
     "What stood at a place when the gold was made: the first characters and a hash of all of them."
+
     doc_id: str
     start: int
     end: int
     hash: str
     quote: str
+
 
 def anchor(doc_id: str, start: int, text: str) -> Anchor:
     "The anchor of `text`, which stands at `start`."
@@ -80,26 +91,46 @@ def anchor(doc_id: str, start: int, text: str) -> Anchor:
 @dataclass(frozen=True)
 class Gold:
     "Queries and the evidence that answers them; raises `DataError` that names everything which is wrong."
+
     query_list: tuple[Query, ...]
     evidence_list: tuple[Evidence, ...]
     unit: str = "evidence"
-    copies: str = "all"                                # "first": verbatim copies elsewhere do not count
-    nonrelevant: tuple[tuple[str, str], ...] = ()      # (query_id, doc_id) of documents that were judged and found wanting
-    lost: tuple[Lost, ...] = ()                        # evidence that the corpus lacks; counts as never found
-    inexact: tuple[QuoteMatch, ...] = field(default=(), compare=False)              # quotes that stand there in other words
-    anchors: tuple[Anchor, ...] = field(default=(), compare=False, repr=False)      # what stood where, to notice that a document has changed
+    copies: str = "all"  # "first": verbatim copies elsewhere do not count
+    nonrelevant: tuple[
+        tuple[str, str], ...
+    ] = ()  # (query_id, doc_id) of documents that were judged and found wanting
+    lost: tuple[Lost, ...] = ()  # evidence that the corpus lacks; counts as never found
+    inexact: tuple[QuoteMatch, ...] = field(
+        default=(), compare=False
+    )  # quotes that stand there in other words
+    anchors: tuple[Anchor, ...] = field(
+        default=(), compare=False, repr=False
+    )  # what stood where, to notice that a document has changed
 
     def __post_init__(self):
-        for name, kind in _KINDS.items(): object.__setattr__(self, name, _rows_of(kind, getattr(self, name), name))
-        if problems := _problems(self): raise DataError(listed(problems, "problems"), "Gold", "Every query needs its own id and a text, every piece of evidence a query and a grade")
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, _rows_of(kind, getattr(self, name), name))
+        if problems := _problems(self):
+            raise DataError(
+                listed(problems, "problems"),
+                "Gold",
+                "Every query needs its own id and a text, every piece of evidence a query and a grade",
+            )
 
-    def __len__(self) -> int: return len(self.query_list)
+    def __len__(self) -> int:
+        return len(self.query_list)
+
     def __repr__(self) -> str:
-        return f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {_unjudged(self)}, judged by {self.unit})"
+        return (
+            f"Gold({len(self)} queries, {len(self.evidence_list)} pieces of evidence, {_unjudged(self)},"
+            f" judged by {self.unit})"
+        )
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        optional = [x for x, usual in ((self.copies, "all"), (self.nonrelevant, ()), (self.lost, ())) if x != usual]
+        optional = [
+            x for x, usual in ((self.copies, "all"), (self.nonrelevant, ()), (self.lost, ())) if x != usual
+        ]
         return fingerprint(self.query_list, self.evidence_list, self.unit, *optional)
 
     @functools.cached_property
@@ -109,76 +140,166 @@ class Gold:
 
     @functools.cached_property
     def lost_by_query(self) -> dict[str, tuple[Lost, ...]]:
-        "The lost evidence of each query; of one that is tagged `evidence-missing` and has no evidence, at least a piece that nobody named."
+        """The lost evidence of each query; of one that is tagged `evidence-missing` and has no evidence, at
+        least a piece that nobody named."""
         named = _by_query(self, self.lost)
-        return {q.query_id: named[q.query_id] or ((Lost(q.query_id, ""),) if MISSING in q.tags and not self.by_query[q.query_id] else ()) for q in self.query_list}
+        return {
+            q.query_id: (
+                named[q.query_id]
+                or ((Lost(q.query_id, ""),) if MISSING in q.tags and not self.by_query[q.query_id] else ())
+            )
+            for q in self.query_list
+        }
 
     @functools.cached_property
-    def answerable(self) -> tuple[Query, ...]: return tuple(q for q in self.query_list if self.by_query[q.query_id] or self.lost_by_query[q.query_id])
+    def answerable(self) -> tuple[Query, ...]:
+        return tuple(
+            q for q in self.query_list if self.by_query[q.query_id] or self.lost_by_query[q.query_id]
+        )
 
     @functools.cached_property
-    def unanswerable(self) -> tuple[Query, ...]: return tuple(q for q in self.query_list if not self.by_query[q.query_id] and not self.lost_by_query[q.query_id])
+    def unanswerable(self) -> tuple[Query, ...]:
+        return tuple(
+            q for q in self.query_list if not self.by_query[q.query_id] and not self.lost_by_query[q.query_id]
+        )
 
     @functools.cached_property
-    def unreachable(self) -> tuple[Query, ...]: return tuple(q for q in self.answerable if not self.by_query[q.query_id])
+    def unreachable(self) -> tuple[Query, ...]:
+        return tuple(q for q in self.answerable if not self.by_query[q.query_id])
 
     @property
     def queries(self):
         "The queries as a DataFrame."
         import pandas as pd
+
         return pd.DataFrame(self.query_list, columns=Query._fields)
 
     @property
     def evidence(self):
         "The evidence as a DataFrame."
         import pandas as pd
+
         return pd.DataFrame(self.evidence_list, columns=Evidence._fields)
 
 # %% ../../nbs/00_core/09_gold.ipynb #b1886ffc
 def _by_query(gold: Gold, rows: Iterable[Any]) -> dict[str, tuple]:
     "The rows of each query, in order."
     found: dict[str, list] = {q.query_id: [] for q in gold.query_list}
-    for r in rows: found[r.query_id].append(r)
+    for r in rows:
+        found[r.query_id].append(r)
     return {q: tuple(rows) for q, rows in found.items()}
+
 
 def _unjudged(gold: Gold) -> str:
     "How many queries have no evidence, and how much evidence is lost, in words."
-    lost = f", {sum(map(len, gold.lost_by_query.values()))} lost" if gold.answerable and any(gold.lost_by_query.values()) else ""
+    lost = (
+        f", {sum(map(len, gold.lost_by_query.values()))} lost"
+        if gold.answerable and any(gold.lost_by_query.values())
+        else ""
+    )
     return f"{len(gold.unanswerable)} unanswerable{lost}"
+
 
 def lost_note(gold: Gold) -> str:
     "What a reader of scores must know about lost evidence, in a sentence; empty where nothing is lost."
-    pieces, questions = sum(map(len, gold.lost_by_query.values())), sum(map(bool, gold.lost_by_query.values()))
-    if not pieces: return ""
-    what = "document" if gold.unit == "document" else "piece of evidence" if pieces == 1 else "pieces of evidence"
-    some = f"{pieces} relevant {what}{'s' if pieces > 1 and gold.unit == 'document' else ''} of {questions} question{'s' if questions > 1 else ''} {'is' if pieces == 1 else 'are'} not in the corpus and count{'s' if pieces == 1 else ''} as never found"
+    pieces, questions = (
+        sum(map(len, gold.lost_by_query.values())),
+        sum(map(bool, gold.lost_by_query.values())),
+    )
+    if not pieces:
+        return ""
+    what = (
+        "document"
+        if gold.unit == "document"
+        else "piece of evidence"
+        if pieces == 1
+        else "pieces of evidence"
+    )
+    some = (
+        f"{pieces} relevant {what}{'s' if pieces > 1 and gold.unit == 'document' else ''} of {questions}"
+        f" question{'s' if questions > 1 else ''} {'is' if pieces == 1 else 'are'} not in the corpus and"
+        f" count{'s' if pieces == 1 else ''} as never found"
+    )
     none = len(gold.unreachable)
-    return some + (f"; {none} of these questions {'has' if none == 1 else 'have'} no other evidence, and every system scores 0 on {'it' if none == 1 else 'them'}" if none else "")
+    return some + (
+        f"; {none} of these questions {'has' if none == 1 else 'have'} no other evidence, and every system"
+        f" scores 0 on {'it' if none == 1 else 'them'}"
+        if none
+        else ""
+    )
 
 # %% ../../nbs/00_core/09_gold.ipynb #7173ab10
-_KINDS = {"query_list": Query, "evidence_list": Evidence, "nonrelevant": None, "lost": Lost, "inexact": QuoteMatch, "anchors": Anchor}
+_KINDS = {
+    "query_list": Query,
+    "evidence_list": Evidence,
+    "nonrelevant": None,
+    "lost": Lost,
+    "inexact": QuoteMatch,
+    "anchors": Anchor,
+}
+
 
 def listed(problems: Sequence[str], what: str, most: int = 50) -> str:
     "One problem as it is; of several their number and the first ones, a line each."
-    return problems[0] if len(problems) == 1 else "\n".join([f"{len(problems)} {what}", *problems[:most], *(["…"] if len(problems) > most else [])])
+    return (
+        problems[0]
+        if len(problems) == 1
+        else "\n".join(
+            [f"{len(problems)} {what}", *problems[:most], *(["…"] if len(problems) > most else [])]
+        )
+    )
+
 
 def _rows_of(kind: Any, rows: Any, name: str) -> tuple:
     "The rows as a tuple of their kind, pairs where it is None; raises `DataError` for what is no row."
-    def one(row: Any) -> Any:
-        if kind is not None and isinstance(row, kind): return row
-        if not isinstance(row, tuple | list): raise DataError(f"{name} holds {row!r:.80}", "Gold", f"Give a {kind.__name__ if kind else 'pair of ids'} for each")
-        try: return kind(*row) if kind else (row[0], row[1])
-        except (TypeError, IndexError) as e: raise DataError(f"{name} holds {tuple(row)!r:.80}", "Gold", f"A row has {', '.join(kind._fields) if kind else 'a query id and a document id'}") from e
-    return tuple(map(one, items_of(rows, f"{name}: the rows", "Gold", f"Give a list of {kind.__name__ if kind else '(query id, document id)'}")))
 
-def _whole_number(value: Any) -> bool: return isinstance(value, int) and not isinstance(value, bool)
+    def one(row: Any) -> Any:
+        if kind is not None and isinstance(row, kind):
+            return row
+        if not isinstance(row, tuple | list):
+            raise DataError(
+                f"{name} holds {row!r:.80}",
+                "Gold",
+                f"Give a {kind.__name__ if kind else 'pair of ids'} for each",
+            )
+        try:
+            return kind(*row) if kind else (row[0], row[1])
+        except (TypeError, IndexError) as e:
+            raise DataError(
+                f"{name} holds {tuple(row)!r:.80}",
+                "Gold",
+                f"A row has {', '.join(kind._fields) if kind else 'a query id and a document id'}",
+            ) from e
+
+    return tuple(
+        map(
+            one,
+            items_of(
+                rows,
+                f"{name}: the rows",
+                "Gold",
+                f"Give a list of {kind.__name__ if kind else '(query id, document id)'}",
+            ),
+        )
+    )
+
+
+def _whole_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
 
 def _query_problems(q: Query) -> Iterable[str]:
     "What is wrong with one query."
-    if not isinstance(q.query_id, str) or not q.query_id: yield f"a query id is {q.query_id!r}: ids are strings"
-    if not isinstance(q.text, str) or not q.text.strip(): yield f"query {q.query_id!r} has no text" + ("" if isinstance(q.text, str | None) else f", but {q.text!r:.60}")
-    if not isinstance(q.tags, tuple) or not all(isinstance(t, str) for t in q.tags): yield f"the tags of query {q.query_id!r} are {q.tags!r:.60}: give a tuple of strings"
-    if not isinstance(q.answer, str | None): yield f"the answer of query {q.query_id!r} is {q.answer!r:.60}: give a string or None"
+    if not isinstance(q.query_id, str) or not q.query_id:
+        yield f"a query id is {q.query_id!r}: ids are strings"
+    if not isinstance(q.text, str) or not q.text.strip():
+        yield f"query {q.query_id!r} has no text" + (
+            "" if isinstance(q.text, str | None) else f", but {q.text!r:.60}"
+        )
+    if not isinstance(q.tags, tuple) or not all(isinstance(t, str) for t in q.tags):
+        yield f"the tags of query {q.query_id!r} are {q.tags!r:.60}: give a tuple of strings"
+    if not isinstance(q.answer, str | None):
+        yield f"the answer of query {q.query_id!r} is {q.answer!r:.60}: give a string or None"
 
 # %% ../../nbs/00_core/09_gold.ipynb #bd391716
 def _problems(gold: Gold) -> list[str]:
@@ -186,83 +307,185 @@ def _problems(gold: Gold) -> list[str]:
     out = [p for q in gold.query_list for p in _query_problems(q)]
     ids = Counter(q.query_id for q in gold.query_list if isinstance(q.query_id, str))
     out = [f"query id {i!r} occurs {n} times" for i, n in ids.items() if n > 1] + out
-    if not isinstance(gold.copies, str) or gold.copies not in ("all", "first"): out.append(f"copies is {gold.copies!r}: 'all' verbatim copies count, or the 'first', which is the one named")
-    if not isinstance(gold.unit, str) or gold.unit not in ("evidence", "document"): out.append(f"unit is {gold.unit!r}: judged units are 'evidence' or 'document'")
+    if not isinstance(gold.copies, str) or gold.copies not in ("all", "first"):
+        out.append(
+            f"copies is {gold.copies!r}: 'all' verbatim copies count, or the 'first', which is the one named"
+        )
+    if not isinstance(gold.unit, str) or gold.unit not in ("evidence", "document"):
+        out.append(f"unit is {gold.unit!r}: judged units are 'evidence' or 'document'")
     for what, rows in (("evidence", gold.evidence_list), ("lost evidence", gold.lost)):
         for e in rows:
-            if not isinstance(e.query_id, str) or e.query_id not in ids: out.append(f"{what} for {e.query_id!r}, which is not a query")
-            if not isinstance(e.doc_id, str): out.append(f"query {e.query_id!r} has {what} in document {e.doc_id!r}: ids are strings")
-            if not _whole_number(e.grade) or e.grade < 1: out.append(f"query {e.query_id!r} has {what} of grade {e.grade!r}: grades are whole numbers from 1")
-    out += [f"query {e.query_id!r} has evidence from {e.start!r} to {e.end!r}: offsets are whole numbers" for e in gold.evidence_list if not (_whole_number(e.start) and _whole_number(e.end))]
-    out += [f"query {x.query_id!r} has lost evidence whose text is {x.quote!r:.60}" for x in gold.lost if not isinstance(x.quote, str)]
-    return out + [f"{pair!r} is judged not relevant: give ids as strings, of a query that is there" for pair in gold.nonrelevant if not isinstance(pair[0], str) or pair[0] not in ids or not isinstance(pair[1], str)]
+            if not isinstance(e.query_id, str) or e.query_id not in ids:
+                out.append(f"{what} for {e.query_id!r}, which is not a query")
+            if not isinstance(e.doc_id, str):
+                out.append(f"query {e.query_id!r} has {what} in document {e.doc_id!r}: ids are strings")
+            if not _whole_number(e.grade) or e.grade < 1:
+                out.append(
+                    f"query {e.query_id!r} has {what} of grade {e.grade!r}: grades are whole numbers from 1"
+                )
+    out += [
+        f"query {e.query_id!r} has evidence from {e.start!r} to {e.end!r}: offsets are whole numbers"
+        for e in gold.evidence_list
+        if not (_whole_number(e.start) and _whole_number(e.end))
+    ]
+    out += [
+        f"query {x.query_id!r} has lost evidence whose text is {x.quote!r:.60}"
+        for x in gold.lost
+        if not isinstance(x.quote, str)
+    ]
+    return out + [
+        f"{pair!r} is judged not relevant: give ids as strings, of a query that is there"
+        for pair in gold.nonrelevant
+        if not isinstance(pair[0], str) or pair[0] not in ids or not isinstance(pair[1], str)
+    ]
 
 # %% ../../nbs/00_core/09_gold.ipynb #8e36e30d
-_TYPES = {"doc_id": (str, "a string"), "start": (int, "a whole number"), "end": (int, "a whole number"), "grade": (int, "a whole number"), "quote": (str, "a string")}
+_TYPES = {
+    "doc_id": (str, "a string"),
+    "start": (int, "a whole number"),
+    "end": (int, "a whole number"),
+    "grade": (int, "a whole number"),
+    "quote": (str, "a string"),
+}
+
 
 def _field_problems(row: Any, where: str, keys: Sequence[str]) -> Iterable[str]:
     "What is wrong with one question as a mapping."
-    if not isinstance(row, Mapping): yield f"{where}: it is {row!r:.60}, not a mapping"; return
+    if not isinstance(row, Mapping):
+        yield f"{where}: it is {row!r:.60}, not a mapping"
+        return
     yield from (f"{where}: there is no {k!r}" for k in ("query_id", "query") if k not in row)
-    if not isinstance(row.get("query_id", ""), str | int) or isinstance(row.get("query_id"), bool): yield f"{where}: 'query_id' is {row['query_id']!r:.60}"
-    if not isinstance(row.get("query", ""), str): yield f"{where}: 'query' is {row['query']!r:.60}, not a string"
-    if not isinstance(row.get("answer"), str | None): yield f"{where}: 'answer' is {row['answer']!r:.60}, neither a string nor None"
+    if not isinstance(row.get("query_id", ""), str | int) or isinstance(row.get("query_id"), bool):
+        yield f"{where}: 'query_id' is {row['query_id']!r:.60}"
+    if not isinstance(row.get("query", ""), str):
+        yield f"{where}: 'query' is {row['query']!r:.60}, not a string"
+    if not isinstance(row.get("answer"), str | None):
+        yield f"{where}: 'answer' is {row['answer']!r:.60}, neither a string nor None"
     tags = row.get("tags") or ()
-    if not isinstance(tags, list | tuple | set | frozenset) or not all(isinstance(t, str) for t in tags): yield f"{where}: 'tags' is {tags!r:.60}, not a list of strings"
+    if not isinstance(tags, list | tuple | set | frozenset) or not all(isinstance(t, str) for t in tags):
+        yield f"{where}: 'tags' is {tags!r:.60}, not a list of strings"
     pieces = row.get("evidence") or ()
-    if not isinstance(pieces, list | tuple): yield f"{where}: 'evidence' is a {type(pieces).__name__}, not a list of mappings"; return
+    if not isinstance(pieces, list | tuple):
+        yield f"{where}: 'evidence' is a {type(pieces).__name__}, not a list of mappings"
+        return
     for n, e in enumerate(pieces):
-        if not isinstance(e, Mapping): yield f"{where}: evidence {n} is {e!r:.60}, not a mapping"; continue
+        if not isinstance(e, Mapping):
+            yield f"{where}: evidence {n} is {e!r:.60}, not a mapping"
+            continue
         yield from (f"{where}: there is no {k!r} in evidence {n}" for k in keys if k not in e)
         for k, (kind, words) in _TYPES.items():
             fits = isinstance(e.get(k), kind) and not isinstance(e[k], bool)
-            if k in e and not fits and not (k == "doc_id" and k not in keys and e[k] is None): yield f"{where}: {k!r} of evidence {n} is {e[k]!r:.60}, not {words}"
+            if k in e and not fits and not (k == "doc_id" and k not in keys and e[k] is None):
+                yield f"{where}: {k!r} of evidence {n} is {e[k]!r:.60}, not {words}"
 
 # %% ../../nbs/00_core/09_gold.ipynb #9a08cf39
 def whole_rows(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], owner: str) -> list[Mapping[str, Any]]:
-    "The rows, if every question and every piece of evidence has what it needs; else a `DataError` that names all that is missing."
-    rows = items_of(rows, "the questions", owner, "Give a list of mappings, one a question" + ("; Gold.load reads a file" if isinstance(rows, str | Path) else ""))
-    out = [p for i, r in enumerate(rows) for p in _field_problems(r, f"question {i} ({r.get('query_id', 'without an id') if isinstance(r, Mapping) else 'without an id'})", keys)]
-    if out: raise DataError("\n".join(out[:50] + ["…"] * (len(out) > 50)), owner, f"A question has query_id, query and evidence; a piece of evidence has {', '.join(keys)}")
+    """The rows, if every question and every piece of evidence has what it needs; else a `DataError` that
+    names all that is missing."""
+    rows = items_of(
+        rows,
+        "the questions",
+        owner,
+        "Give a list of mappings, one a question"
+        + ("; Gold.load reads a file" if isinstance(rows, str | Path) else ""),
+    )
+    out = [
+        p
+        for i, r in enumerate(rows)
+        for p in _field_problems(
+            r,
+            f"question {i}"
+            f" ({r.get('query_id', 'without an id') if isinstance(r, Mapping) else 'without an id'})",
+            keys,
+        )
+    ]
+    if out:
+        raise DataError(
+            "\n".join(out[:50] + ["…"] * (len(out) > 50)),
+            owner,
+            f"A question has query_id, query and evidence; a piece of evidence has {', '.join(keys)}",
+        )
     return rows
+
 
 def query_of(row: Mapping[str, Any]) -> Query:
     "The query of a question that is a mapping."
     return Query(str(row["query_id"]), row["query"], tuple(row.get("tags") or ()), row.get("answer"))
 
+
 def gold_from_spans(
-    rows: Iterable[Mapping[str, Any]],  # {query_id, query, evidence: [{doc_id, start, end, grade?, quote?}], tags?, answer?}
+    rows: Iterable[
+        Mapping[str, Any]
+    ],  # {query_id, query, evidence: [{doc_id, start, end, grade?, quote?}], tags?, answer?}
 ) -> Gold:
-    "Gold from questions that carry their evidence as code-point spans; a `quote` beside a span must stand there. Raises `DataError` that names everything missing or of a wrong type."
+    """Gold from questions that carry their evidence as code-point spans; a `quote` beside a span must stand
+    there. Raises `DataError` that names everything missing or of a wrong type."""
     rows = whole_rows(rows, ("doc_id", "start", "end"), "Gold.from_spans")
     pieces = [(str(r["query_id"]), e) for r in rows for e in r.get("evidence") or ()]
-    if wrong := [f"query {q!r}: [{e['start']}, {e['end']}) has {e['end'] - e['start']} characters, its quote {len(e['quote'])}" for q, e in pieces if e.get("quote") and len(e["quote"]) != e["end"] - e["start"]]:
-        raise DataError(listed(wrong, "quotes do not fit their spans"), "Gold.from_spans", "A quote is the text of its span, to the character; Gold.from_quotes finds spans")
+    if wrong := [
+        f"query {q!r}: [{e['start']}, {e['end']}) has {e['end'] - e['start']} characters, its quote"
+        f" {len(e['quote'])}"
+        for q, e in pieces
+        if e.get("quote") and len(e["quote"]) != e["end"] - e["start"]
+    ]:
+        raise DataError(
+            listed(wrong, "quotes do not fit their spans"),
+            "Gold.from_spans",
+            "A quote is the text of its span, to the character; Gold.from_quotes finds spans",
+        )
     anchors = dict.fromkeys(anchor(e["doc_id"], e["start"], e["quote"]) for _, e in pieces if e.get("quote"))
-    return Gold(tuple(map(query_of, rows)), tuple(Evidence(q, e["doc_id"], e["start"], e["end"], e.get("grade", 1)) for q, e in pieces), anchors=tuple(anchors))
+    return Gold(
+        tuple(map(query_of, rows)),
+        tuple(Evidence(q, e["doc_id"], e["start"], e["end"], e.get("grade", 1)) for q, e in pieces),
+        anchors=tuple(anchors),
+    )
+
 
 Gold.from_spans = staticmethod(gold_from_spans)
 
 # %% ../../nbs/00_core/09_gold.ipynb #c05d9bf8
 def check_gold(gold: Gold, corpus: Corpus) -> None:
-    "Raise `DataError` naming every piece of evidence that does not lie inside a document of `corpus`, or stands there no longer."
+    """Raise `DataError` naming every piece of evidence that does not lie inside a document of `corpus`, or
+    stands there no longer."""
     anchors, out = {a[:3]: a for a in gold.anchors}, []
     for e in gold.evidence_list:
         where = f"query {e.query_id!r}, evidence [{e.start}, {e.end}) of {e.doc_id!r}"
-        if e.doc_id not in corpus.rows: out.append(f"{where}: no such document"); continue
-        text = corpus[e.doc_id].text[max(e.start, 0):e.end]
-        if not 0 <= e.start < e.end <= len(corpus[e.doc_id]): out.append(f"{where}: the document has {len(corpus[e.doc_id])} characters")
-        elif text.isspace(): out.append(f"{where}: nothing but white space")
-        elif (known := anchors.get(e[1:4])) is not None and text_hash(text)[:16] != known.hash: out.append(f"{where}: there stands {text[:60]!r}, where {known.quote[:60]!r} stood")
-    out += [f"query {x.query_id!r}: document {x.doc_id!r} was missing when this gold was made, and now is there" for x in gold.lost if x.reason == NO_DOCUMENT and x.doc_id in corpus.rows]
-    if out: raise DataError("\n".join([f"{len(out)} pieces of evidence do not fit the corpus", *out[:50], *(["…"] if len(out) > 50 else [])]), "Gold",
-                            "Make the gold again from this version of the documents")
+        if e.doc_id not in corpus.rows:
+            out.append(f"{where}: no such document")
+            continue
+        text = corpus[e.doc_id].text[max(e.start, 0) : e.end]
+        if not 0 <= e.start < e.end <= len(corpus[e.doc_id]):
+            out.append(f"{where}: the document has {len(corpus[e.doc_id])} characters")
+        elif text.isspace():
+            out.append(f"{where}: nothing but white space")
+        elif (known := anchors.get(e[1:4])) is not None and text_hash(text)[:16] != known.hash:
+            out.append(f"{where}: there stands {text[:60]!r}, where {known.quote[:60]!r} stood")
+    out += [
+        f"query {x.query_id!r}: document {x.doc_id!r} was missing when this gold was made, and now is there"
+        for x in gold.lost
+        if x.reason == NO_DOCUMENT and x.doc_id in corpus.rows
+    ]
+    if out:
+        raise DataError(
+            "\n".join(
+                [
+                    f"{len(out)} pieces of evidence do not fit the corpus",
+                    *out[:50],
+                    *(["…"] if len(out) > 50 else []),
+                ]
+            ),
+            "Gold",
+            "Make the gold again from this version of the documents",
+        )
 
 # %% ../../nbs/00_core/09_gold.ipynb #21f794c3
 class EvidenceClass(NamedTuple):
-    "One judged piece of evidence: every place its text stands, as (document row, start, end), and its grade; a lost one stands nowhere."
+    """One judged piece of evidence: every place its text stands, as (document row, start, end), and its
+    grade; a lost one stands nowhere."""
+
     places: tuple[tuple[int, int, int], ...]
     grade: int
+
 
 def _occurrences(text: str, corpus: Corpus) -> list[tuple[int, int, int]]:
     "Every place where `text` stands in the corpus as words of its own, overlapping ones included."
@@ -270,21 +493,26 @@ def _occurrences(text: str, corpus: Corpus) -> list[tuple[int, int, int]]:
     for row, doc in enumerate(corpus):
         at = doc.text.find(text)
         while at >= 0:
-            if stands_alone(doc.text, at, at + len(text)): found.append((row, at, at + len(text)))
+            if stands_alone(doc.text, at, at + len(text)):
+                found.append((row, at, at + len(text)))
             at = doc.text.find(text, at + 1)
     return found
 
+
 def lost_pieces(gold: Gold, corpus: Corpus, query_id: str) -> dict[str, int]:
-    "The grades of the lost pieces of a query, by their text, or by their document where that is not known; copies count once, and a piece that stands elsewhere is not lost."
-    there, out = {corpus[e.doc_id].text[e.start:e.end] for e in gold.by_query[query_id]}, {}
+    """The grades of the lost pieces of a query, by their text, or by their document where that is not known;
+    copies count once, and a piece that stands elsewhere is not lost."""
+    there, out = {corpus[e.doc_id].text[e.start : e.end] for e in gold.by_query[query_id]}, {}
     for x in gold.lost_by_query[query_id]:
         name = x.quote or f"\0{x.doc_id}"
-        if name not in there: out[name] = max(x.grade, out.get(name, 0))
+        if name not in there:
+            out[name] = max(x.grade, out.get(name, 0))
     return out
 
 # %% ../../nbs/00_core/09_gold.ipynb #a5041b35
 def evidence_classes(gold: Gold, corpus: Corpus) -> dict[str, tuple[EvidenceClass, ...]]:
-    "The evidence classes of every answerable query, in the order of its evidence, lost ones last; the best grade of any copy counts."
+    """The evidence classes of every answerable query, in the order of its evidence, lost ones last; the best
+    grade of any copy counts."""
     check_gold(gold, corpus)
     copies: dict[str, list] = {}
     out = {}
@@ -292,13 +520,15 @@ def evidence_classes(gold: Gold, corpus: Corpus) -> dict[str, tuple[EvidenceClas
         grades: dict[str, int] = {}
         places: dict[str, dict] = {}
         for e in gold.by_query[q.query_id]:
-            text = corpus[e.doc_id].text[e.start:e.end]
+            text = corpus[e.doc_id].text[e.start : e.end]
             grades[text] = max(e.grade, grades.get(text, 0))
             places.setdefault(text, {})[corpus.row(e.doc_id), e.start, e.end] = None
         for x in gold.lost_by_query[q.query_id]:
-            if x.quote in grades: grades[x.quote] = max(x.grade, grades[x.quote])
+            if x.quote in grades:
+                grades[x.quote] = max(x.grade, grades[x.quote])
         for text in grades if gold.copies == "all" else ():
-            if text not in copies: copies[text] = _occurrences(text, corpus)
+            if text not in copies:
+                copies[text] = _occurrences(text, corpus)
             places[text] = sorted({*places[text], *copies[text]})
         lost = (EvidenceClass((), g) for g in lost_pieces(gold, corpus, q.query_id).values())
         out[q.query_id] = (*(EvidenceClass(tuple(places[t]), g) for t, g in grades.items()), *lost)
@@ -308,27 +538,39 @@ def evidence_classes(gold: Gold, corpus: Corpus) -> dict[str, tuple[EvidenceClas
 def _from_qrels(queries: Mapping[str, str], qrels: Any, corpus: Corpus) -> Gold:
     "Gold over whole documents from judgements: see `ragbench.core.qrels`."
     from ragbench.core.qrels import logged_gold
+
     return logged_gold(queries, qrels, corpus)
+
 
 def _to_qrels(gold: Gold, chunks: Any, rule: str = "overlap"):
     "Judgements of chunks, or of documents, from this gold: see `ragbench.core.qrels`."
     from ragbench.core.qrels import to_qrels
+
     return to_qrels(gold, chunks, rule)
+
 
 def _from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
     "Gold from questions that quote their evidence: see `ragbench.core.gold_quotes`."
     from ragbench.core.gold_quotes import gold_from_quotes
+
     return gold_from_quotes(rows, corpus, min_score)
 
+
 def _save(gold: Gold, path: str | Path, corpus: Corpus | None = None) -> Path:
-    "Write the gold as JSON lines; with the corpus each piece of evidence is quoted: see `ragbench.core.gold_files`."
+    """Write the gold as JSON lines; with the corpus each piece of evidence is quoted: see
+    `ragbench.core.gold_files`."""
     from ragbench.core.gold_files import save_gold
+
     return save_gold(gold, path, corpus)
 
+
 def _load(path: str | Path, corpus: Corpus | None = None) -> Gold:
-    "Gold from a file that `save` wrote, or any `questions.jsonl`; with the corpus it is checked: see `ragbench.core.gold_files`."
+    """Gold from a file that `save` wrote, or any `questions.jsonl`; with the corpus it is checked: see
+    `ragbench.core.gold_files`."""
     from ragbench.core.gold_files import load_gold
+
     return load_gold(path, corpus)
+
 
 Gold.from_qrels, Gold.from_quotes, Gold.load = map(staticmethod, (_from_qrels, _from_quotes, _load))
 Gold.to_qrels, Gold.save = _to_qrels, _save
@@ -337,6 +579,8 @@ Gold.to_qrels, Gold.save = _to_qrels, _save
 def _to_html(gold: Gold) -> str:
     "What a notebook shows: see `ragbench.core.gold_view`."
     from ragbench.core.gold_view import gold_html
+
     return gold_html(gold)
+
 
 Gold._repr_html_ = _to_html

@@ -14,7 +14,18 @@ from typing import Any
 from .documents import Corpus
 from .errors import ConfigError, DataError
 from .files import write_atomic
-from .gold import Anchor, Evidence, Gold, Lost, QuoteMatch, anchor, check_gold, listed, query_of, whole_rows
+from ragbench.core.gold import (
+    Anchor,
+    Evidence,
+    Gold,
+    Lost,
+    QuoteMatch,
+    anchor,
+    check_gold,
+    listed,
+    query_of,
+    whole_rows,
+)
 
 # %% auto #0
 __all__ = ['FORMAT', 'anchored', 'save_gold', 'read_lines', 'load_gold']
@@ -22,94 +33,221 @@ __all__ = ['FORMAT', 'anchored', 'save_gold', 'read_lines', 'load_gold']
 # %% ../../nbs/00_core/09d_gold_files.ipynb #8c097613
 def anchored(gold: Gold, corpus: Corpus) -> Gold:
     "The same gold with an anchor for each piece of evidence; raises `DataError` where one does not fit."
-    if not isinstance(corpus, Corpus): raise ConfigError(f"corpus is a {type(corpus).__name__}", "gold", "Give the corpus that is judged")
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(f"corpus is a {type(corpus).__name__}", "gold", "Give the corpus that is judged")
     check_gold(gold, corpus)
-    made = dict.fromkeys(anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start:e.end]) for e in gold.evidence_list)
+    made = dict.fromkeys(
+        anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in gold.evidence_list
+    )
     return replace(gold, anchors=tuple(made))
 
 # %% ../../nbs/00_core/09d_gold_files.ipynb #548f256f
 FORMAT = 1
 
-def _piece(e: Evidence, anchors: Mapping[tuple, Anchor], corpus: Corpus | None, whole: bool) -> dict[str, Any]:
+
+def _piece(
+    e: Evidence, anchors: Mapping[tuple, Anchor], corpus: Corpus | None, whole: bool
+) -> dict[str, Any]:
     "A piece of evidence as JSON."
     known = anchors.get(e[1:4])
-    words = None if whole else corpus[e.doc_id].text[e.start:e.end] if corpus is not None else known.quote if known and len(known.quote) == e.end - e.start else None
-    return {"doc_id": e.doc_id, "start": e.start, "end": e.end, **({"grade": e.grade} if e.grade != 1 else {}), **({"quote": words} if words is not None else {"hash": known.hash, "begins": known.quote[:40]} if known else {})}
+    words = (
+        None
+        if whole
+        else (
+            corpus[e.doc_id].text[e.start : e.end]
+            if corpus is not None
+            else known.quote
+            if known and len(known.quote) == e.end - e.start
+            else None
+        )
+    )
+    return {
+        "doc_id": e.doc_id,
+        "start": e.start,
+        "end": e.end,
+        **({"grade": e.grade} if e.grade != 1 else {}),
+        **(
+            {"quote": words}
+            if words is not None
+            else {"hash": known.hash, "begins": known.quote[:40]}
+            if known
+            else {}
+        ),
+    }
+
 
 def save_gold(
     gold: Gold,
     path: str | Path,
-    corpus: Corpus | None = None,   # with it each piece of evidence is written with its words
+    corpus: Corpus | None = None,  # with it each piece of evidence is written with its words
 ) -> Path:
     "Write the gold as JSON lines, whole or not at all; returns the path."
-    if not isinstance(path, str | Path): raise ConfigError(f"path is a {type(path).__name__}", "Gold.save", "Name a file, such as 'gold.jsonl'")
-    if corpus is not None: gold = anchored(gold, corpus)
+    if not isinstance(path, str | Path):
+        raise ConfigError(
+            f"path is a {type(path).__name__}", "Gold.save", "Name a file, such as 'gold.jsonl'"
+        )
+    if corpus is not None:
+        gold = anchored(gold, corpus)
     anchors, whole = {a[:3]: a for a in gold.anchors}, gold.unit == "document"
     wanting: dict[str, list[str]] = {}
-    for q, d in gold.nonrelevant: wanting.setdefault(q, []).append(d)
+    for q, d in gold.nonrelevant:
+        wanting.setdefault(q, []).append(d)
     lines = [{"ragbench gold": FORMAT, "unit": gold.unit, "copies": gold.copies}]
     for q in gold.query_list:
-        lost = [{k: v for k, v in x._asdict().items() if k != "query_id" and (k in ("doc_id", "reason") or v != Lost._field_defaults[k])} for x in gold.lost if x.query_id == q.query_id]
-        inexact = [{k: v for k, v in m._asdict().items() if k != "query_id"} for m in gold.inexact if m.query_id == q.query_id]
-        lines.append({"query_id": q.query_id, "query": q.text, **({"answer": q.answer} if q.answer is not None else {}), **({"tags": list(q.tags)} if q.tags else {}),
-                      "evidence": [_piece(e, anchors, corpus, whole) for e in gold.by_query[q.query_id]],
-                      **{k: v for k, v in (("lost", lost), ("nonrelevant", wanting.get(q.query_id)), ("inexact", inexact)) if v}})
+        lost = [
+            {
+                k: v
+                for k, v in x._asdict().items()
+                if k != "query_id" and (k in ("doc_id", "reason") or v != Lost._field_defaults[k])
+            }
+            for x in gold.lost
+            if x.query_id == q.query_id
+        ]
+        inexact = [
+            {k: v for k, v in m._asdict().items() if k != "query_id"}
+            for m in gold.inexact
+            if m.query_id == q.query_id
+        ]
+        lines.append(
+            {
+                "query_id": q.query_id,
+                "query": q.text,
+                **({"answer": q.answer} if q.answer is not None else {}),
+                **({"tags": list(q.tags)} if q.tags else {}),
+                "evidence": [_piece(e, anchors, corpus, whole) for e in gold.by_query[q.query_id]],
+                **{
+                    k: v
+                    for k, v in (
+                        ("lost", lost),
+                        ("nonrelevant", wanting.get(q.query_id)),
+                        ("inexact", inexact),
+                    )
+                    if v
+                },
+            }
+        )
     return write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 # %% ../../nbs/00_core/09d_gold_files.ipynb #170d8c9e
 def read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
-    "The number and the value of each line of a file of JSON lines; raises `DataError` that names the file and every line which is none."
-    if not isinstance(path, str | Path): raise ConfigError(f"path is a {type(path).__name__}", owner, "Name a file")
-    try: text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as e: raise DataError(f"it cannot be read: {type(e).__name__}: {e}", str(path), "Name a file of JSON lines in UTF-8") from e
+    """The number and the value of each line of a file of JSON lines; raises `DataError` that names the file
+    and every line which is none."""
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"path is a {type(path).__name__}", owner, "Name a file")
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as e:
+        raise DataError(
+            f"it cannot be read: {type(e).__name__}: {e}", str(path), "Name a file of JSON lines in UTF-8"
+        ) from e
     rows, wrong = [], []
     for n, line in enumerate(text.split("\n"), 1):
-        if not line.strip(): continue
-        try: rows.append((n, json.loads(line)))
-        except ValueError as e: wrong.append(f"line {n}: not JSON: {getattr(e, 'msg', e)}")
-        except RecursionError: wrong.append(f"line {n}: not JSON: nested too deeply")
-    if wrong: raise DataError("\n".join(wrong[:50] + ["…"] * (len(wrong) > 50)), str(path), "One JSON object a line")
+        if not line.strip():
+            continue
+        try:
+            rows.append((n, json.loads(line)))
+        except ValueError as e:
+            wrong.append(f"line {n}: not JSON: {getattr(e, 'msg', e)}")
+        except RecursionError:
+            wrong.append(f"line {n}: not JSON: nested too deeply")
+    if wrong:
+        raise DataError(
+            "\n".join(wrong[:50] + ["…"] * (len(wrong) > 50)), str(path), "One JSON object a line"
+        )
     return rows
 
-def _extras(n: int, row: Mapping[str, Any]) -> tuple[list[Lost], list[tuple[str, str]], list[QuoteMatch], list[str]]:
+
+def _extras(
+    n: int, row: Mapping[str, Any]
+) -> tuple[list[Lost], list[tuple[str, str]], list[QuoteMatch], list[str]]:
     "What a line holds besides evidence, and what is wrong with it."
     q, problems, out = str(row["query_id"]), [], []
     for field, kind in (("lost", Lost), ("inexact", QuoteMatch)):
         given = row.get(field) or []
-        try: out.append([kind(query_id=q, **x) for x in given])
-        except TypeError: out.append([]); problems.append(f"line {n}: {field!r} is {given!r:.60}, not a list of mappings with {', '.join(kind._fields[1:])}")
+        try:
+            out.append([kind(query_id=q, **x) for x in given])
+        except TypeError:
+            out.append([])
+            problems.append(
+                f"line {n}: {field!r} is {given!r:.60}, not a list of mappings with"
+                f" {', '.join(kind._fields[1:])}"
+            )
     wanting = row.get("nonrelevant") or []
-    if not isinstance(wanting, list) or not all(isinstance(d, str) for d in wanting): problems.append(f"line {n}: 'nonrelevant' is {wanting!r:.60}, not a list of ids"); wanting = []
+    if not isinstance(wanting, list) or not all(isinstance(d, str) for d in wanting):
+        problems.append(f"line {n}: 'nonrelevant' is {wanting!r:.60}, not a list of ids")
+        wanting = []
     return out[0], [(q, d) for d in wanting], out[1], problems
 
 # %% ../../nbs/00_core/09d_gold_files.ipynb #0d427667
 def load_gold(
-    path: str | Path,               # JSON lines: what `save` wrote, or any file with a question a line
-    corpus: Corpus | None = None,   # with it every piece of evidence is checked against its document
+    path: str | Path,  # JSON lines: what `save` wrote, or any file with a question a line
+    corpus: Corpus | None = None,  # with it every piece of evidence is checked against its document
 ) -> Gold:
-    "Gold from a file; raises `DataError` that names file, line and field of all that is wrong, and every place where the corpus has changed."
+    """Gold from a file; raises `DataError` that names file, line and field of all that is wrong, and every
+    place where the corpus has changed."""
     lines = read_lines(path, "Gold.load")
-    head = lines.pop(0)[1] if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1] else {}
-    if head.get("ragbench gold", FORMAT) != FORMAT: raise DataError(f"it has version {head['ragbench gold']!r} of the format, this is version {FORMAT}", str(path), "Read it with a newer ragbench")
-    try: rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path))
-    except DataError as e: raise DataError(_by_line(e.what, [n for n, _ in lines]), e.where, e.fix) from e
+    head = (
+        lines.pop(0)[1] if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1] else {}
+    )
+    if head.get("ragbench gold", FORMAT) != FORMAT:
+        raise DataError(
+            f"it has version {head['ragbench gold']!r} of the format, this is version {FORMAT}",
+            str(path),
+            "Read it with a newer ragbench",
+        )
+    try:
+        rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path))
+    except DataError as e:
+        raise DataError(_by_line(e.what, [n for n, _ in lines]), e.where, e.fix) from e
     lost, wanting, inexact, problems = [], [], [], []
     for n, row in lines:
-        for all_of_them, own in zip((lost, wanting, inexact, problems), _extras(n, row)): all_of_them += own
-    if problems: raise DataError(listed(problems, "problems"), str(path), "Mend these lines, or save the gold again")
-    plain = [{**r, "evidence": [{k: e[k] for k in ("doc_id", "start", "end", "grade", "quote") if k in e} for e in r.get("evidence") or ()]} for r in rows]
-    marks = [Anchor(e["doc_id"], e["start"], e["end"], e["hash"], str(e.get("begins", ""))) for r in rows for e in r.get("evidence") or () if isinstance(e.get("hash"), str)]
+        for all_of_them, own in zip((lost, wanting, inexact, problems), _extras(n, row)):
+            all_of_them += own
+    if problems:
+        raise DataError(listed(problems, "problems"), str(path), "Mend these lines, or save the gold again")
+    plain = [
+        {
+            **r,
+            "evidence": [
+                {k: e[k] for k in ("doc_id", "start", "end", "grade", "quote") if k in e}
+                for e in r.get("evidence") or ()
+            ],
+        }
+        for r in rows
+    ]
+    marks = [
+        Anchor(e["doc_id"], e["start"], e["end"], e["hash"], str(e.get("begins", "")))
+        for r in rows
+        for e in r.get("evidence") or ()
+        if isinstance(e.get("hash"), str)
+    ]
     try:
         gold = Gold.from_spans(plain)
-        gold = Gold(tuple(map(query_of, rows)), gold.evidence_list, head.get("unit", "evidence"), head.get("copies", "all"), tuple(wanting), tuple(lost), tuple(inexact), tuple(dict.fromkeys((*gold.anchors, *marks))))
-    except DataError as e: raise DataError(e.what, str(path), e.fix) from e
-    if corpus is not None: anchored(gold, corpus)
+        gold = Gold(
+            tuple(map(query_of, rows)),
+            gold.evidence_list,
+            head.get("unit", "evidence"),
+            head.get("copies", "all"),
+            tuple(wanting),
+            tuple(lost),
+            tuple(inexact),
+            tuple(dict.fromkeys((*gold.anchors, *marks))),
+        )
+    except DataError as e:
+        raise DataError(e.what, str(path), e.fix) from e
+    if corpus is not None:
+        anchored(gold, corpus)
     return gold
+
 
 def _by_line(what: str, numbers: list[int]) -> str:
     "The problems of questions, with the number of the line in front of each."
     told = []
     for line in what.split("\n"):
         at = line.removeprefix("question ").split(" ", 1)[0]
-        told.append(f"line {numbers[int(at)]}: {line}" if line.startswith("question ") and at.isdigit() and int(at) < len(numbers) else line)
+        told.append(
+            f"line {numbers[int(at)]}: {line}"
+            if line.startswith("question ") and at.isdigit() and int(at) < len(numbers)
+            else line
+        )
     return "\n".join(told)

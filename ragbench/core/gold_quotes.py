@@ -23,47 +23,107 @@ __all__ = ['log', 'match_quotes', 'gold_from_quotes']
 
 # %% ../../nbs/00_core/09c_gold_quotes.ipynb #6058fe1e
 def match_quotes(
-    rows: Iterable[Mapping[str, Any]],  # {query_id, query, evidence: [{quote, doc_id?, grade?}], tags?, answer?}
+    rows: Iterable[
+        Mapping[str, Any]
+    ],  # {query_id, query, evidence: [{quote, doc_id?, grade?}], tags?, answer?}
     corpus: Corpus,
-    min_score: float = 90.0,            # of likeness, 0 to 100
+    min_score: float = 90.0,  # of likeness, 0 to 100
 ) -> list[QuoteMatch]:
-    "Every quote and the place that is most like it; without a `doc_id` the first best of all documents. Raises `DataError` for questions that lack something."
-    if not isinstance(corpus, Corpus): raise ConfigError(f"corpus is a {type(corpus).__name__}", "match_quotes", "Give the corpus that is quoted")
+    """Every quote and the place that is most like it; without a `doc_id` the first best of all documents.
+    Raises `DataError` for questions that lack something."""
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(
+            f"corpus is a {type(corpus).__name__}", "match_quotes", "Give the corpus that is quoted"
+        )
     out = []
     for r in whole_rows(rows, ("quote",), "Gold.from_quotes"):
         for e in r.get("evidence") or ():
             ids = [e["doc_id"]] if e.get("doc_id") is not None else [d.id for d in corpus]
-            found = [(m, i) for i in ids if i in corpus.rows and (m := find_quote(e["quote"], corpus[i].text, min_score))]
+            found = [
+                (m, i)
+                for i in ids
+                if i in corpus.rows and (m := find_quote(e["quote"], corpus[i].text, min_score))
+            ]
             best = max(found, key=lambda f: f[0].score, default=None)
             place = (best[1], *best[0]) if best else (None,)
-            out.append(QuoteMatch(str(r["query_id"]), e["quote"], *place, **({"grade": e["grade"]} if "grade" in e else {})))
+            out.append(
+                QuoteMatch(
+                    str(r["query_id"]), e["quote"], *place, **({"grade": e["grade"]} if "grade" in e else {})
+                )
+            )
     return out
 
 # %% ../../nbs/00_core/09c_gold_quotes.ipynb #0d0bbba1
 def _nowhere(query_id: str, quote: str, doc_id: str | None, corpus: Corpus) -> str:
-    "What is known of a quote that was not found: that its document is not there, or the place that comes nearest."
+    """What is known of a quote that was not found: that its document is not there, or the place that comes
+    nearest."""
     what = f"query {query_id!r}: {quote[:90]!r}"
     if doc_id is not None and doc_id not in corpus.rows:
         near = difflib.get_close_matches(doc_id, list(corpus.rows), n=1, cutoff=0.5)
-        return f"{what}: there is no document {doc_id!r}" + (f"; the nearest name is {near[0]!r}" if near else "")
-    if not quote.strip(): return f"{what}: the quote is empty"
-    places = [(m, i) for i in ([doc_id] if doc_id is not None else corpus.rows) if (m := nearest_quote(quote, corpus[i].text))]
-    if not places: return f"{what}: there is no text to find it in"
+        return f"{what}: there is no document {doc_id!r}" + (
+            f"; the nearest name is {near[0]!r}" if near else ""
+        )
+    if not quote.strip():
+        return f"{what}: the quote is empty"
+    places = [
+        (m, i)
+        for i in ([doc_id] if doc_id is not None else corpus.rows)
+        if (m := nearest_quote(quote, corpus[i].text))
+    ]
+    if not places:
+        return f"{what}: there is no text to find it in"
     m, i = max(places, key=lambda p: p[0].score)
-    return f"{what}: the nearest is {percent(m.score / 100, 0)} alike: {corpus[i].text[m.start:m.end][:90]!r}, at {m.start} of {i!r}"
+    return (
+        f"{what}: the nearest is {percent(m.score / 100, 0)} alike: {corpus[i].text[m.start : m.end][:90]!r},"
+        f" at {m.start} of {i!r}"
+    )
+
 
 def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
-    "Gold from questions that quote their evidence; raises `DataError` that names every quote which stands nowhere, and the place nearest to it."
+    """Gold from questions that quote their evidence; raises `DataError` that names every quote which stands
+    nowhere, and the place nearest to it."""
     rows = whole_rows(rows, ("quote",), "Gold.from_quotes")
     matches = match_quotes(rows, corpus, min_score)
     pieces = [(str(r["query_id"]), e) for r in rows for e in r.get("evidence") or ()]
     nowhere = [(q, e["quote"], e.get("doc_id")) for (q, e), m in zip(pieces, matches) if m.doc_id is None]
     strangers = [d for _, _, d in nowhere if d is not None and d not in corpus.rows]
     if nowhere:
-        counts = [f"{len(strangers)} of {len(matches)} quotes name a document that is not in the corpus"] * bool(strangers) + [f"{len(nowhere) - len(strangers)} of {len(matches)} quotes are not in the corpus"] * (len(nowhere) > len(strangers))
-        fixes = ["Mend the doc_id, or leave it out to search all documents"] * bool(strangers) + [f"Mend the quotes, or accept less likeness than min_score={number(min_score, 'g')} and read what gold.inexact then says"] * (len(nowhere) > len(strangers))
-        raise DataError("\n".join(["; ".join(counts), *(_nowhere(*n, corpus) for n in nowhere[:20]), *(["…"] if len(nowhere) > 20 else [])]), "Gold.from_quotes", ". ".join(fixes))
+        counts = [
+            f"{len(strangers)} of {len(matches)} quotes name a document that is not in the corpus"
+        ] * bool(strangers) + [
+            f"{len(nowhere) - len(strangers)} of {len(matches)} quotes are not in the corpus"
+        ] * (len(nowhere) > len(strangers))
+        fixes = ["Mend the doc_id, or leave it out to search all documents"] * bool(strangers) + [
+            f"Mend the quotes, or accept less likeness than min_score={number(min_score, 'g')} and read what"
+            " gold.inexact then says"
+        ] * (len(nowhere) > len(strangers))
+        raise DataError(
+            "\n".join(
+                [
+                    "; ".join(counts),
+                    *(_nowhere(*n, corpus) for n in nowhere[:20]),
+                    *(["…"] if len(nowhere) > 20 else []),
+                ]
+            ),
+            "Gold.from_quotes",
+            ". ".join(fixes),
+        )
     near = tuple(m for m in matches if m.how == "fuzzy")
-    for m in near: log.warning("query %r: the quote is not verbatim, %s alike: %r stands in %r as %r", m.query_id, percent(m.score / 100), m.quote, m.doc_id, corpus[m.doc_id].text[m.start:m.end])
-    anchors = dict.fromkeys(anchor(m.doc_id, m.start, corpus[m.doc_id].text[m.start:m.end]) for m in matches)
-    return Gold(tuple(map(query_of, rows)), tuple(Evidence(m.query_id, m.doc_id, m.start, m.end, m.grade) for m in matches), inexact=near, anchors=tuple(anchors))
+    for m in near:
+        log.warning(
+            "query %r: the quote is not verbatim, %s alike: %r stands in %r as %r",
+            m.query_id,
+            percent(m.score / 100),
+            m.quote,
+            m.doc_id,
+            corpus[m.doc_id].text[m.start : m.end],
+        )
+    anchors = dict.fromkeys(
+        anchor(m.doc_id, m.start, corpus[m.doc_id].text[m.start : m.end]) for m in matches
+    )
+    return Gold(
+        tuple(map(query_of, rows)),
+        tuple(Evidence(m.query_id, m.doc_id, m.start, m.end, m.grade) for m in matches),
+        inexact=near,
+        anchors=tuple(anchors),
+    )

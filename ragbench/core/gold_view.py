@@ -17,25 +17,62 @@ __all__ = ['gold_html']
 # %% ../../nbs/00_core/09b_gold_view.ipynb #010a41bf
 def _places(evidence: tuple[Evidence, ...], unit: str, most: int = 3) -> str:
     "Where the evidence of a question stands, in words."
-    if not evidence: return "none"
-    shown = [e.doc_id if unit == "document" else f"{e.doc_id} [{thousands(e.start)}, {thousands(e.end)})" for e in evidence[:most]]
+    if not evidence:
+        return "none"
+    shown = [
+        e.doc_id if unit == "document" else f"{e.doc_id} [{thousands(e.start)}, {thousands(e.end)})"
+        for e in evidence[:most]
+    ]
     return "; ".join(shown + [f"and {thousands(len(evidence) - most)} more"] * (len(evidence) > most))
+
 
 def _row(q: Query, gold: Gold) -> list[str]:
     "The cells of one question."
     text = q.text if len(q.text) <= 160 else q.text[:110] + " … " + q.text[-45:]
     there, lost = gold.by_query[q.query_id], gold.lost_by_query[q.query_id]
-    places = [_places(there, gold.unit)] * bool(there or not lost) + [f"{len(lost)} not in the corpus"] * bool(lost)
+    places = [_places(there, gold.unit)] * bool(there or not lost) + [
+        f"{len(lost)} not in the corpus"
+    ] * bool(lost)
     return [q.query_id, text, "; ".join(places), q.answer or "", ", ".join(q.tags)]
+
 
 def gold_html(gold: Gold, most: int = 10) -> str:
     "A gold standard as HTML: what it holds in a line, tags, and the first questions with their evidence."
     tags = Counter(t for q in gold.query_list for t in q.tags)
-    rows, head = [_row(q, gold) for q in gold.query_list[:most]], ["id", "question", "evidence", "answer", "tags"]
+    rows, head = (
+        [_row(q, gold) for q in gold.query_list[:most]],
+        [
+            "id",
+            "question",
+            "evidence",
+            "answer",
+            "tags",
+        ],
+    )
     used = [i for i, h in enumerate(head) if i < 3 or any(r[i] for r in rows)]
-    line = lambda cells, tag: "<tr>" + "".join(f"<{tag} style='text-align:left;vertical-align:top'>{escape(cells[i])}</{tag}>" for i in used) + "</tr>"
-    said = f"{count(len(gold), 'question')}, {thousands(len(gold.answerable))} with evidence, {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
+
+    def line(cells, tag):
+        return (
+            "<tr>"
+            + "".join(
+                f"<{tag} style='text-align:left;vertical-align:top'>{escape(cells[i])}</{tag}>" for i in used
+            )
+            + "</tr>"
+        )
+
+    said = (
+        f"{count(len(gold), 'question')}, {thousands(len(gold.answerable))} with evidence,"
+        f" {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
+    )
     lost = f"<p>{escape(note)}.</p>" if (note := lost_note(gold)) else ""
-    more = f"<p>… and {count(len(gold) - most, 'more question', 'more questions')}</p>" if len(gold) > most else ""
-    tagged = f"<p>tags: {escape(', '.join(f'{t} ({thousands(n)})' for t, n in tags.most_common(12)))}</p>" if tags else ""
-    return f"<p><b>{said}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"
+    more = (
+        f"<p>… and {count(len(gold) - most, 'more question', 'more questions')}</p>"
+        if len(gold) > most
+        else ""
+    )
+    tagged = (
+        f"<p>tags: {escape(', '.join(f'{t} ({thousands(n)})' for t, n in tags.most_common(12)))}</p>"
+        if tags
+        else ""
+    )
+    return f"<p><b>{said}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"  # noqa: E501

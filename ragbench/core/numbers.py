@@ -14,23 +14,27 @@ __all__ = ['number', 'percent', 'interval', 'p_text', 'p_words', 'ms_text', 'byt
 # %% ../../nbs/00_core/00a_numbers.ipynb #17685c63
 def number(
     x: float | None,
-    form: str = ".3f",   # as in Python's format; "+.3f" for a difference, ",.0f" for a count
+    form: str = ".3f",  # as in Python's format; "+.3f" for a difference, ",.0f" for a count
 ) -> str:
     "A number for people: a true minus sign, no sign before zero, and nothing at all for NaN or `None`."
-    if x is None or math.isnan(x): return ""
-    if math.isinf(x): return "∞" if x > 0 else "−∞"
+    if x is None or math.isnan(x):
+        return ""
+    if math.isinf(x):
+        return "∞" if x > 0 else "−∞"
     text = format(x, form)
-    if not any(c in "123456789" for c in text): text = text.lstrip("+-")
+    if not any(c in "123456789" for c in text):
+        text = text.lstrip("+-")
     return text.replace("-", "−")
 
 # %% ../../nbs/00_core/00a_numbers.ipynb #ae418fd3
 def percent(
-    share: float | None,   # 0.125 for 12.5 %
+    share: float | None,  # 0.125 for 12.5 %
     digits: int = 1,
 ) -> str:
     "A share as a percentage; nothing for NaN or `None`."
     text = number(None if share is None else 100 * share, f",.{digits}f")
     return text and f"{text} %"
+
 
 def interval(
     low: float | None,
@@ -44,20 +48,24 @@ def interval(
 # %% ../../nbs/00_core/00a_numbers.ipynb #00464311
 def p_text(p: float) -> str:
     "A p-value to three decimals, blank for NaN."
-    return "<.001" if p < .001 else number(p)
+    return "<.001" if p < 0.001 else number(p)
+
 
 def p_words(p: float) -> str:
     "A p-value in a sentence: `p = 0.012`, `p < .001`, and `p not known` for NaN."
     text = p_text(p)
     return "p not known" if not text else f"p {text[0]} {text[1:]}" if text[0] == "<" else f"p = {text}"
 
+
 def ms_text(ms: float) -> str:
     "Milliseconds to about three digits, blank for NaN."
     return number(ms, ".2f" if ms < 10 else ".1f" if ms < 100 else ",.0f")
 
+
 def bytes_text(size: float) -> str:
     "A number of bytes in the unit that gives it about three digits, blank for NaN."
-    if size != size: return ""
+    if size != size:
+        return ""
     units = ["B", "kB", "MB", "GB", "TB"]
     while size >= 999.5 and len(units) > 1:
         size /= 1000
@@ -69,9 +77,11 @@ def thousands(n: int) -> str:
     "A whole number with a comma at each thousand."
     return number(n, ",")
 
+
 def count(n: int, one: str, many: str = "") -> str:
     "`1 question`, `2,100 questions`; `many` where adding an s does not make the plural."
     return f"{thousands(n)} {one if n == 1 else many or one + 's'}"
+
 
 def several(
     names: Sequence[str],
@@ -79,5 +89,6 @@ def several(
 ) -> str:
     "`a, b and c`; of more than `most` the first ones and how many more."
     names = list(names)
-    if len(names) > most: names = [*names[:most], f"{thousands(len(names) - most)} more"]
+    if len(names) > most:
+        names = [*names[:most], f"{thousands(len(names) - most)} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else ""

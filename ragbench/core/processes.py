@@ -30,75 +30,114 @@ def _pipe(pid: int) -> tuple[int, int]:
     "The pipe of this process; a forked child has another number, so it makes its own."
     return os.pipe()
 
+
 def lifeline() -> int:
-    "A file descriptor that closes when this process ends: give it to a child (`subprocess.Popen(..., pass_fds=[lifeline()])`), which calls `end_with`."
+    """A file descriptor that closes when this process ends: give it to a child (`subprocess.Popen(...,
+    pass_fds=[lifeline()])`), which calls `end_with`."""
     return _pipe(os.getpid())[0]
 
 # %% ../../nbs/00_core/01a_processes.ipynb #6688ab96
-F_SETSIG = 10   # of Linux; the module fcntl has no name for it before Python 3.14
+F_SETSIG = 10  # of Linux; the module fcntl has no name for it before Python 3.14
+
 
 def _signalled(fd: int) -> bool:
     "Ask the kernel to kill this process when the other end of the pipe closes; False where it cannot."
-    if sys.platform != "linux": return False
+    if sys.platform != "linux":
+        return False
     try:
-        own = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)   # the owner belongs to the open file, which children share
+        own = os.open(
+            f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK
+        )  # the owner belongs to the open file, which children share
         fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
-    except OSError: return False
+    except OSError:
+        return False
     return True
+
 
 def end_with(fd: int) -> None:
     "From now on this process ends, at once, when the process at the other end of the pipe `fd` does."
+
     def wait():
         select.select([fd], [], [])
         os._exit(1)
-    if not _signalled(fd): threading.Thread(target=wait, daemon=True).start()
-    if select.select([fd], [], [], 0)[0]: os._exit(1)                       # it ended before we asked
+
+    if not _signalled(fd):
+        threading.Thread(target=wait, daemon=True).start()
+    if select.select([fd], [], [], 0)[0]:
+        os._exit(1)  # it ended before we asked
 
 # %% ../../nbs/00_core/01a_processes.ipynb #480a143a
 @functools.cache
 def _place() -> str:
     "This machine since its last start, and the space in which process numbers count: 8 characters."
+
     def read(path: str, link: bool = False) -> str:
-        try: return os.readlink(path) if link else Path(path).read_text()
-        except OSError: return ""
-    return text_hash(read("/proc/sys/kernel/random/boot_id") + read("/proc/self/ns/pid", link=True) + os.uname().nodename)[:8]
+        try:
+            return os.readlink(path) if link else Path(path).read_text()
+        except OSError:
+            return ""
+
+    return text_hash(
+        read("/proc/sys/kernel/random/boot_id") + read("/proc/self/ns/pid", link=True) + os.uname().nodename
+    )[:8]
+
 
 def tag() -> str:
     "A part of a name that tells whose it is, another one at each call."
     return f"{_place()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 # %% ../../nbs/00_core/01a_processes.ipynb #341b7908
-DAY = 24 * 3600   # seconds
+DAY = 24 * 3600  # seconds
+
 
 def _alive(pid: int) -> bool:
-    try: os.kill(pid, 0)
-    except ProcessLookupError: return False
-    except OSError: return True               # it is another user's
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is another user's
     return True
 
+
 def abandoned(path: Path, owner: str) -> bool:
-    "Whether the owner of a file or folder, known by the tag in its name, is dead; of an unknown place, whether nothing has changed for a day."
+    """Whether the owner of a file or folder, known by the tag in its name, is dead; of an unknown place,
+    whether nothing has changed for a day."""
     place, _, rest = owner.partition("-")
     pid = rest.partition("-")[0]
-    if place == _place() and pid.isdigit(): return not _alive(int(pid))
-    try: return time.time() - path.stat().st_mtime > DAY
-    except OSError: return False              # somebody else was faster
+    if place == _place() and pid.isdigit():
+        return not _alive(int(pid))
+    try:
+        return time.time() - path.stat().st_mtime > DAY
+    except OSError:
+        return False  # somebody else was faster
 
 # %% ../../nbs/00_core/01a_processes.ipynb #d4934853
 def left_behind(prefix: str, parent: str | Path | None = None) -> list[Path]:
     "Temporary folders with this prefix whose owners are dead."
     names = Path(parent or tempfile.gettempdir()).glob(f"{prefix}*-*-*")
-    return sorted(p for p in names if p.is_dir() and not p.is_symlink() and p.stat().st_uid == os.getuid() and abandoned(p, p.name[len(prefix):]))
+    return sorted(
+        p
+        for p in names
+        if p.is_dir()
+        and not p.is_symlink()
+        and p.stat().st_uid == os.getuid()
+        and abandoned(p, p.name[len(prefix) :])
+    )
+
 
 def temporary_folder(prefix: str, parent: str | Path | None = None) -> Path:
     "A new, empty folder of this process, removed when it ends; those of the dead are swept first."
-    for path in left_behind(prefix, parent): shutil.rmtree(path, ignore_errors=True)
+    for path in left_behind(prefix, parent):
+        shutil.rmtree(path, ignore_errors=True)
     path = Path(parent or tempfile.gettempdir(), prefix + tag())
     path.mkdir(mode=0o700)
     atexit.register(_remove, path, os.getpid())
     return path
 
+
 def _remove(path: Path, pid: int) -> None:
-    if os.getpid() == pid: shutil.rmtree(path, ignore_errors=True)           # not at the end of a forked child
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)  # not at the end of a forked child

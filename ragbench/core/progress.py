@@ -22,44 +22,81 @@ def watched() -> bool:
     "Whether somebody is looking: standard error is a terminal, or this is a notebook."
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
+
 def duration(seconds: float) -> str:
     "Hours, minutes and seconds as one reads them: `0:07`, `12:30`, `1:02:03`."
     hours, rest = divmod(round(seconds), 3600)
     return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
 
 # %% ../../nbs/00_core/12_progress.ipynb #61f1d904
-FIRST, EVERY = 10.0, 30.0   # seconds until the first line, and between two
+FIRST, EVERY = 10.0, 30.0  # seconds until the first line, and between two
+
 
 class Lines:
     "What a bar says, as lines on standard error; the same few methods as a tqdm bar."
-    def __init__(self, what: str, total: int, unit: str, over: Iterable[Any] | None = None, first: float = FIRST, every: float = EVERY):
+
+    def __init__(
+        self,
+        what: str,
+        total: int,
+        unit: str,
+        over: Iterable[Any] | None = None,
+        first: float = FIRST,
+        every: float = EVERY,
+    ):
         self.what, self.total, self.unit, self.over, self.every = what, total, unit, over, every
         self.n, self.detail, self.began, self.base = 0, "", time.monotonic(), None
         self.due, self.said = self.began + first, False
 
-    def __enter__(self) -> Lines: return self
-    def __exit__(self, *error) -> None: self.close()
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
     def __iter__(self) -> Iterator[Any]:
         for item in self.over:
             yield item
             self.update()
         self.close()
 
-    def set_postfix_str(self, detail: str) -> None: self.detail = detail; self._now()
+    def set_postfix_str(self, detail: str) -> None:
+        self.detail = detail
+        self._now()
+
     def update(self, n: int = 1) -> None:
         self.n += n
-        if self.base is None: self.base = self.n if self.n < self.total and time.monotonic() - self.began < 1 else 0    # what was there already took no time
+        if self.base is None:
+            self.base = (
+                self.n if self.n < self.total and time.monotonic() - self.began < 1 else 0
+            )  # what was there already took no time
         self._now()
 
     def _now(self) -> None:
-        if (now := time.monotonic()) < self.due: return
+        if (now := time.monotonic()) < self.due:
+            return
         self.due, self.said = now + self.every, True
-        left = f", {duration((now - self.began) / (self.n - self.base) * (self.total - self.n))} left" if (self.base or 0) < self.n < self.total else ""
+        left = (
+            f", {duration((now - self.began) / (self.n - self.base) * (self.total - self.n))} left"
+            if (self.base or 0) < self.n < self.total
+            else ""
+        )
         share = f" ({percent(self.n / self.total, 0)}{left})" if self.total else ""
-        print(f"{self.what}: {thousands(self.n)} of {thousands(self.total)} {self.unit}s{share}{': ' * bool(self.detail)}{self.detail}", file=sys.stderr, flush=True)
+        print(
+            f"{self.what}: {thousands(self.n)} of {thousands(self.total)}"
+            f" {self.unit}s{share}{': ' * bool(self.detail)}{self.detail}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def close(self) -> None:
-        if self.said: print(f"{self.what}: {thousands(self.n)} of {thousands(self.total)} {self.unit}s in {duration(time.monotonic() - self.began)}", file=sys.stderr, flush=True)
+        if self.said:
+            print(
+                f"{self.what}: {thousands(self.n)} of {thousands(self.total)} {self.unit}s in"
+                f" {duration(time.monotonic() - self.began)}",
+                file=sys.stderr,
+                flush=True,
+            )
         self.said = False
 
 # %% ../../nbs/00_core/12_progress.ipynb #a651c7c6
@@ -67,20 +104,25 @@ def progress_bar(
     what: str,
     total: int,
     unit: str = "step",
-    enabled: bool | None = None,        # None: a bar where somebody watches, lines elsewhere; False: nothing
+    enabled: bool | None = None,  # None: a bar where somebody watches, lines elsewhere; False: nothing
     over: Iterable[Any] | None = None,  # iterate over this, or call `update` yourself
 ) -> Any:
     "A bar, or lines where nobody watches; a context manager, and an iterator where `over` is given."
-    if enabled is not False and not watched(): return Lines(what, total, unit, over, *((0.0, EVERY) if enabled else ()))
+    if enabled is not False and not watched():
+        return Lines(what, total, unit, over, *((0.0, EVERY) if enabled else ()))
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="IProgress not found")  # a notebook without ipywidgets gets a bar of text
+        warnings.filterwarnings(
+            "ignore", message="IProgress not found"
+        )  # a notebook without ipywidgets gets a bar of text
         from tqdm.auto import tqdm
     return tqdm(over, total=total, desc=what, unit=unit, disable=enabled is False, leave=False)
 
 # %% ../../nbs/00_core/12_progress.ipynb #078963e8
 class Jobs:
     "A bar for each job that is told of; called with what is done, how many more, and of how many."
-    def __init__(self, unit: str = "text", enabled: bool | None = None): self.unit, self.enabled, self.what, self.bar, self.n = unit, enabled, None, None, 0
+
+    def __init__(self, unit: str = "text", enabled: bool | None = None):
+        self.unit, self.enabled, self.what, self.bar, self.n = unit, enabled, None, None, 0
 
     def __call__(self, what: str, n: int, total: int) -> None:
         if what != self.what:
@@ -88,36 +130,51 @@ class Jobs:
             self.what, self.bar, self.n = what, progress_bar(what, total, self.unit, self.enabled), 0
         self.n += n
         self.bar.update(n)
-        if self.n >= total: self.close()
+        if self.n >= total:
+            self.close()
 
     def close(self) -> None:
-        if self.bar is not None: self.bar.close()
+        if self.bar is not None:
+            self.bar.close()
         self.what = self.bar = None
 
 # %% ../../nbs/00_core/12_progress.ipynb #2edff419
 log = logging.getLogger("ragbench")
 _said: set[str] = set()
 
+
 def _in_notebook() -> bool:
     "Whether this runs in the kernel of a notebook, which paints standard error red."
-    return getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None) is not None
+    return (
+        getattr(getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)(), "kernel", None)
+        is not None
+    )
+
 
 def note(text: str, once: str = "") -> None:
-    "Say what is happening, where somebody watches (in a notebook as plain output, in a terminal on standard error) and to the log; with a key in `once`, the first time only."
-    if once in _said: return
-    if once: _said.add(once)
+    """Say what is happening, where somebody watches (in a notebook as plain output, in a terminal on standard
+    error) and to the log; with a key in `once`, the first time only."""
+    if once in _said:
+        return
+    if once:
+        _said.add(once)
     log.info(text)
-    if watched(): print(f"ragbench: {text}", file=sys.stdout if _in_notebook() else sys.stderr, flush=True)
+    if watched():
+        print(f"ragbench: {text}", file=sys.stdout if _in_notebook() else sys.stderr, flush=True)
 
 # %% ../../nbs/00_core/12_progress.ipynb #98579c95
 STOPPED = "stopped; run again to go on"
 
+
 @contextmanager
 def stoppable(line: str = STOPPED) -> Iterator[None]:
     "Inside, an interrupt is shown as one line by a notebook, and noted for a script."
-    try: yield
+    try:
+        yield
     except KeyboardInterrupt as e:
-        if not hasattr(e, "_render_traceback_"):                     # what IPython asks an exception for; an inner block was first
+        if not hasattr(
+            e, "_render_traceback_"
+        ):  # what IPython asks an exception for; an inner block was first
             e._render_traceback_ = lambda: [line]
             e.add_note(line)
         raise

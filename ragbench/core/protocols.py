@@ -22,12 +22,15 @@ __all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDataba
 @runtime_checkable
 class Chunker(Protocol):
     "Turns a corpus, or one document, into chunks."
+
     def __call__(self, source: Corpus | Document) -> Chunks: ...
 
 # %% ../../nbs/00_core/11_protocols.ipynb #42f3581f
 @runtime_checkable
 class Embedder(Protocol):
-    "Turns texts into vectors of one space; `max_tokens` is the window past which it reads nothing (`None` if there is none)."
+    """Turns texts into vectors of one space; `max_tokens` is the window past which it reads nothing (`None`
+    if there is none)."""
+
     @property
     def space(self) -> Space: ...
     @property
@@ -39,26 +42,37 @@ class Embedder(Protocol):
 @runtime_checkable
 class Fittable(Protocol):
     "Something that has to see a corpus before it can embed."
+
     def fit(self, corpus: Corpus) -> Embedder: ...
 
 # %% ../../nbs/00_core/11_protocols.ipynb #973be265
 @runtime_checkable
 class Searcher(Protocol):
-    "A built index: `search(queries, k)` gives scores `(q, k)` and rows `(q, k)` int64, −1 where there are fewer."
+    """A built index: `search(queries, k)` gives scores `(q, k)` and rows `(q, k)` int64, −1 where there are
+    fewer."""
+
     @property
     def nbytes(self) -> int: ...
     def search(self, queries: Any, k: int) -> tuple[np.ndarray, np.ndarray]: ...
 
+
 @runtime_checkable
 class Index(Protocol):
     "Builds a searcher: over `Vectors` for a vector index, over `Chunks` for a lexical one."
+
     def build(self, what: Any) -> Searcher: ...
 
 # %% ../../nbs/00_core/11_protocols.ipynb #9a640fa2
 @runtime_checkable
 class VectorDatabase(Searcher, Protocol):
     "A searcher over `Vectors` that grows, shrinks and filters; `close` gives back what it holds."
-    def add(self, vectors: Any, metadata: Sequence[Mapping[str, Any]] | None = None, rows: Sequence[int] | None = None) -> np.ndarray: ...
+
+    def add(
+        self,
+        vectors: Any,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> np.ndarray: ...
     def delete(self, rows: Sequence[int] | np.ndarray) -> int: ...
     def search(self, queries: Any, k: int, where: Any = None) -> tuple[np.ndarray, np.ndarray]: ...
     def close(self) -> None: ...
@@ -66,21 +80,32 @@ class VectorDatabase(Searcher, Protocol):
 # %% ../../nbs/00_core/11_protocols.ipynb #b5ce3467
 @runtime_checkable
 class Fusion(Protocol):
-    "Fuses the candidates of one query: a list of (scores, rows), best first, into one (scores, rows), in any order."
-    def fuse(self, runs: Sequence[tuple[np.ndarray, np.ndarray]], kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]: ...
+    """Fuses the candidates of one query: a list of (scores, rows), best first, into one (scores, rows), in
+    any order."""
+
+    def fuse(
+        self, runs: Sequence[tuple[np.ndarray, np.ndarray]], kinds: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]: ...
 
 # %% ../../nbs/00_core/11_protocols.ipynb #df0c850b
 @runtime_checkable
 class Reranker(Protocol):
-    "Orders the candidates of one query anew: scores `(m,)` and rows `(m,)`, best first, rows among those it was given, each once."
+    """Orders the candidates of one query anew: scores `(m,)` and rows `(m,)`, best first, rows among those it
+    was given, each once."""
+
     def rerank(self, query: str, rows: np.ndarray, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]: ...
+
 
 @runtime_checkable
 class Rewriter(Protocol):
-    "Makes of a question what is searched for: at least one `Query(text, role)`, the role `'query'` or `'passage'`, as many for each question."
+    """Makes of a question what is searched for: at least one `Query(text, role)`, the role `'query'` or
+    `'passage'`, as many for each question."""
+
     def rewrite(self, question: str) -> Sequence[tuple[str, str]]: ...
+
 
 @runtime_checkable
 class Expansion(Protocol):
     "Grows a chunk to the passage that is handed over: the span (start, end) in its document."
+
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]: ...

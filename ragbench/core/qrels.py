@@ -19,7 +19,18 @@ import numpy as np
 from .chunks import Chunks
 from .documents import Corpus, Refusal
 from .errors import ConfigError, DataError, items_of
-from .gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, evidence_classes, lost_note, lost_pieces
+from ragbench.core.gold import (
+    MISSING,
+    NO_DOCUMENT,
+    Evidence,
+    Gold,
+    Lost,
+    Query,
+    anchor,
+    evidence_classes,
+    lost_note,
+    lost_pieces,
+)
 from .files import whole_file, write_atomic
 
 log = logging.getLogger("ragbench.core.qrels")
@@ -30,159 +41,322 @@ __all__ = ['log', 'Judgement', 'one_each', 'whole_grade', 'Qrels', 'read_qrels',
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #cbb2b679
 class Judgement(NamedTuple):
-    "One line of a qrels file: grades from 1 are relevant, 0 was judged and is not, and below 0 nobody judged, as trec_eval reads it."
+    """One line of a qrels file: grades from 1 are relevant, 0 was judged and is not, and below 0 nobody
+    judged, as trec_eval reads it."""
+
     query_id: str
     doc_id: str
     grade: int
+
 
 def one_each(rows: Any, where: str) -> tuple[Judgement, ...]:
     "Judgements, each once; raises `DataError` for a row that is none, and for two grades of one pair."
     grades: dict[tuple[str, str], int] = {}
     for r in items_of(rows, "the judgements", where, "Give rows of query id, document id and whole grade"):
-        if not isinstance(r, tuple | list) or len(r) != 3 or not isinstance(r[0], str | int) or not isinstance(r[1], str | int) or not whole_grade(r[2]):
-            raise DataError(f"a judgement is {tuple(r) if isinstance(r, tuple | list) else r!r}", where, "Query id, document id, whole grade; ranx and trec_eval cut 0.7 to 0 without a word")
+        if (
+            not isinstance(r, tuple | list)
+            or len(r) != 3
+            or not isinstance(r[0], str | int)
+            or not isinstance(r[1], str | int)
+            or not whole_grade(r[2])
+        ):
+            raise DataError(
+                f"a judgement is {tuple(r) if isinstance(r, tuple | list) else r!r}",
+                where,
+                "Query id, document id, whole grade; ranx and trec_eval cut 0.7 to 0 without a word",
+            )
         pair = str(r[0]), str(r[1])
-        if grades.setdefault(pair, int(r[2])) != int(r[2]): raise DataError(f"document {pair[1]!r} has two grades for query {pair[0]!r}: {grades[pair]} and {int(r[2])}", where, "Keep the one that counts")
+        if grades.setdefault(pair, int(r[2])) != int(r[2]):
+            raise DataError(
+                f"document {pair[1]!r} has two grades for query {pair[0]!r}: {grades[pair]} and {int(r[2])}",
+                where,
+                "Keep the one that counts",
+            )
     return tuple(Judgement(q, d, g) for (q, d), g in grades.items())
+
 
 def whole_grade(value: Any) -> bool:
     "Whether a value is a whole number, perhaps a float such as 1.0."
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool) and math.isfinite(value) and float(value).is_integer()
+    return (
+        isinstance(value, int | float | np.integer | np.floating)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and float(value).is_integer()
+    )
+
 
 @dataclass(frozen=True)
 class Qrels:
-    "Judgements of ids, each pair once; `made` says by which rule and from which chunks, and is empty for judgements of documents."
+    """Judgements of ids, each pair once; `made` says by which rule and from which chunks, and is empty for
+    judgements of documents."""
+
     judgements: tuple[Judgement, ...]
     made: str = ""
 
     def __post_init__(self):
-        if not isinstance(self.made, str): raise ConfigError(f"made is {self.made!r:.60}", "Qrels", "Give the rule in words")
+        if not isinstance(self.made, str):
+            raise ConfigError(f"made is {self.made!r:.60}", "Qrels", "Give the rule in words")
         object.__setattr__(self, "judgements", one_each(self.judgements, "Qrels"))
 
-    def __len__(self) -> int: return len(self.judgements)
-    def __repr__(self) -> str: return f"Qrels({len(self)} judgements" + (f", {self.made}: not comparable across chunkers)" if self.made else ")")
+    def __len__(self) -> int:
+        return len(self.judgements)
+
+    def __repr__(self) -> str:
+        return f"Qrels({len(self)} judgements" + (
+            f", {self.made}: not comparable across chunkers)" if self.made else ")"
+        )
 
     @property
-    def comparable(self) -> bool: return not self.made
+    def comparable(self) -> bool:
+        return not self.made
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         "Query id to id to grade: the form that ranx and pytrec_eval take."
         out: dict[str, dict[str, int]] = {}
-        for q, d, g in self.judgements: out.setdefault(q, {})[d] = g
+        for q, d, g in self.judgements:
+            out.setdefault(q, {})[d] = g
         return out
 
     def to_frame(self):
         "A row a judgement: a pandas DataFrame."
         import pandas as pd
+
         return pd.DataFrame(self.judgements, columns=Judgement._fields)
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #2ce784ae
 def read_qrels(path: str | Path) -> list[Judgement]:
-    "The judgements of a qrels file: `.json`, `.parquet`, or lines of three columns (query, document, grade) or four (TREC); raises `DataError` that names the line which is none."
+    """The judgements of a qrels file: `.json`, `.parquet`, or lines of three columns (query, document, grade)
+    or four (TREC); raises `DataError` that names the line which is none."""
     path = Path(path)
-    if not path.is_file(): raise DataError("there is no such file", str(path), "Name a qrels file: .json, .parquet, .tsv, or TREC's four columns")
+    if not path.is_file():
+        raise DataError(
+            "there is no such file",
+            str(path),
+            "Name a qrels file: .json, .parquet, .tsv, or TREC's four columns",
+        )
     try:
-        if path.suffix == ".json": return list(as_judgements(json.loads(path.read_text(encoding="utf-8-sig")), str(path)))
+        if path.suffix == ".json":
+            return list(as_judgements(json.loads(path.read_text(encoding="utf-8-sig")), str(path)))
         if path.suffix in (".parquet", ".parq"):
             import pandas as pd
+
             return list(as_judgements(pd.read_parquet(path), str(path)))
         text = path.read_text(encoding="utf-8-sig")
-    except DataError: raise
-    except Exception as e: raise DataError(f"it cannot be read as qrels: {type(e).__name__}: {str(e)[:120]}", str(path), "Give JSON, parquet, or lines of query id, (0,) document id and grade") from e
+    except DataError:
+        raise
+    except Exception as e:
+        raise DataError(
+            f"it cannot be read as qrels: {type(e).__name__}: {str(e)[:120]}",
+            str(path),
+            "Give JSON, parquet, or lines of query id, (0,) document id and grade",
+        ) from e
     out: dict[tuple[str, str], tuple[int, int]] = {}
     for n, line in enumerate(text.splitlines(), 1):
         cells = line.split("\t") if line.count("\t") in (2, 3) else line.split()
-        if not cells or (n == 1 and not _number(cells[-1])): continue
-        if len(cells) not in (3, 4) or not _whole(cells[-1]): raise DataError(f"not a judgement: {line[:60]!r}", f"{path}, line {n}", "Query id, (0,) document id, whole grade")
+        if not cells or (n == 1 and not _number(cells[-1])):
+            continue
+        if len(cells) not in (3, 4) or not _whole(cells[-1]):
+            raise DataError(
+                f"not a judgement: {line[:60]!r}",
+                f"{path}, line {n}",
+                "Query id, (0,) document id, whole grade",
+            )
         pair, grade = (cells[0].strip(), cells[-2].strip()), int(float(cells[-1]))
-        if out.setdefault(pair, (grade, n))[0] != grade: raise DataError(f"document {pair[1]!r} has grade {grade} for query {pair[0]!r}, and {out[pair][0]} in line {out[pair][1]}", f"{path}, line {n}", "Keep the one that counts")
+        if out.setdefault(pair, (grade, n))[0] != grade:
+            raise DataError(
+                f"document {pair[1]!r} has grade {grade} for query {pair[0]!r}, and {out[pair][0]} in line"
+                f" {out[pair][1]}",
+                f"{path}, line {n}",
+                "Keep the one that counts",
+            )
     return [Judgement(q, d, grade) for (q, d), (grade, _) in out.items()]
+
 
 def _number(cell: str) -> bool:
     "Whether a cell is a number; the last cell of a header is none."
-    try: return float(cell) == float(cell) or True
-    except ValueError: return False
+    try:
+        return float(cell) == float(cell) or True
+    except ValueError:
+        return False
+
 
 def _whole(cell: str) -> bool:
     "Whether a cell is a whole number, perhaps written as 1.0."
     return _number(cell) and float(cell).is_integer()
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #e3eb8c32
-_COLUMNS = (("q_id", "query_id", "qid", "query-id", "query"), ("doc_id", "docno", "docid", "did", "corpus-id", "document"), ("grade", "relevance", "label", "rel", "score"))
+_COLUMNS = (
+    ("q_id", "query_id", "qid", "query-id", "query"),
+    ("doc_id", "docno", "docid", "did", "corpus-id", "document"),
+    ("grade", "relevance", "label", "rel", "score"),
+)
+
 
 def as_judgements(qrels: Any, where: str = "qrels") -> tuple[Judgement, ...]:
-    "Judgements from `Qrels`, ranx's `Qrels`, a dict of dicts, a data frame, rows of three, or the path of a file; raises `DataError`."
-    if isinstance(qrels, Qrels): return qrels.judgements
-    if isinstance(qrels, str | Path): return tuple(read_qrels(qrels))
+    """Judgements from `Qrels`, ranx's `Qrels`, a dict of dicts, a data frame, rows of three, or the path of a
+    file; raises `DataError`."""
+    if isinstance(qrels, Qrels):
+        return qrels.judgements
+    if isinstance(qrels, str | Path):
+        return tuple(read_qrels(qrels))
     if hasattr(qrels, "columns") and hasattr(qrels, "itertuples"):
         names = [next((n for n in known if n in qrels.columns), None) for known in _COLUMNS]
-        if None in names: raise DataError(f"its columns are {', '.join(map(str, qrels.columns))}", where, "Qrels have q_id (or query_id, qid), doc_id (or docno) and grade (or relevance, label, score)")
+        if None in names:
+            raise DataError(
+                f"its columns are {', '.join(map(str, qrels.columns))}",
+                where,
+                "Qrels have q_id (or query_id, qid), doc_id (or docno) and grade (or relevance, label,"
+                " score)",
+            )
         return one_each(list(zip(*(qrels[n].tolist() for n in names))), where)
-    if not isinstance(qrels, Mapping) and hasattr(qrels, "to_dict"): qrels = qrels.to_dict()
+    if not isinstance(qrels, Mapping) and hasattr(qrels, "to_dict"):
+        qrels = qrels.to_dict()
     if isinstance(qrels, Mapping):
-        if wrong := [(q, x) for q, x in qrels.items() if not isinstance(x, Mapping)]: raise DataError(f"the judgements of query {wrong[0][0]!r} are {wrong[0][1]!r:.80}", where, "Give {query id: {document id: grade}}")
+        if wrong := [(q, x) for q, x in qrels.items() if not isinstance(x, Mapping)]:
+            raise DataError(
+                f"the judgements of query {wrong[0][0]!r} are {wrong[0][1]!r:.80}",
+                where,
+                "Give {query id: {document id: grade}}",
+            )
         qrels = [(q, d, g) for q, judged in qrels.items() for d, g in judged.items()]
     return one_each(qrels, where)
+
 
 def write_qrels(qrels: Qrels, path: str | Path) -> Path:
     "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
     path, rows = Path(path), qrels.judgements
     spaced = [i for j in rows for i in j[:2] if any(c.isspace() for c in i)]
-    if path.suffix == ".json": return write_atomic(path, json.dumps(qrels.to_dict(), ensure_ascii=False, indent=1))
+    if path.suffix == ".json":
+        return write_atomic(path, json.dumps(qrels.to_dict(), ensure_ascii=False, indent=1))
     if path.suffix in (".parquet", ".parq"):
-        with whole_file(path) as new: qrels.to_frame().set_axis(["q_id", "doc_id", "score"], axis=1).to_parquet(new, index=False)
+        with whole_file(path) as new:
+            qrels.to_frame().set_axis(["q_id", "doc_id", "score"], axis=1).to_parquet(new, index=False)
         return path
-    if path.suffix == ".tsv": return write_atomic(path, "".join(f"{line}\n" for line in ["query-id\tcorpus-id\tscore", *("\t".join(map(str, j)) for j in rows)]))
-    if spaced: raise DataError(f"the id {spaced[0]!r} has white space in it", str(path), "TREC's columns are parted by spaces: write .json, .tsv or .parquet")
+    if path.suffix == ".tsv":
+        return write_atomic(
+            path,
+            "".join(
+                f"{line}\n"
+                for line in ["query-id\tcorpus-id\tscore", *("\t".join(map(str, j)) for j in rows)]
+            ),
+        )
+    if spaced:
+        raise DataError(
+            f"the id {spaced[0]!r} has white space in it",
+            str(path),
+            "TREC's columns are parted by spaces: write .json, .tsv or .parquet",
+        )
     return write_atomic(path, "".join(f"{q} 0 {d} {g}\n" for q, d, g in rows))
+
 
 Qrels.save = write_qrels
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #d5b23749
-def gold_from_qrels(queries: Mapping[str, str], judgements: Iterable[Judgement], corpus: Corpus) -> tuple[Gold, tuple[Refusal, ...]]:
-    "Gold over whole documents for the judged queries, and a `Refusal` for every id that is judged but not there; raises `DataError` for what is no query or judgement."
-    if not isinstance(corpus, Corpus): raise ConfigError(f"corpus is a {type(corpus).__name__}", "Gold.from_qrels", "Give the corpus that was judged")
+def gold_from_qrels(
+    queries: Mapping[str, str], judgements: Iterable[Judgement], corpus: Corpus
+) -> tuple[Gold, tuple[Refusal, ...]]:
+    """Gold over whole documents for the judged queries, and a `Refusal` for every id that is judged but not
+    there; raises `DataError` for what is no query or judgement."""
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(
+            f"corpus is a {type(corpus).__name__}", "Gold.from_qrels", "Give the corpus that was judged"
+        )
     texts = _query_texts(queries)
     reports, tags, best = [], {}, {}
     for j in judgements:
-        if j.query_id not in texts: reports.append(Refusal(f"query {j.query_id}", f"it is judged, but there is no such query (document {j.doc_id!r}, grade {j.grade})")); continue
+        if j.query_id not in texts:
+            reports.append(
+                Refusal(
+                    f"query {j.query_id}",
+                    f"it is judged, but there is no such query (document {j.doc_id!r}, grade {j.grade})",
+                )
+            )
+            continue
         tags.setdefault(j.query_id, ())
-        if j.doc_id not in corpus.rows: reports.append(Refusal(f"query {j.query_id}", f"its document {j.doc_id!r} (grade {j.grade}) is not in the corpus"))
+        if j.doc_id not in corpus.rows:
+            reports.append(
+                Refusal(
+                    f"query {j.query_id}", f"its document {j.doc_id!r} (grade {j.grade}) is not in the corpus"
+                )
+            )
         pair = j.query_id, j.doc_id
-        if best.setdefault(pair, j.grade) != j.grade: reports.append(Refusal(f"query {j.query_id}", f"its document {j.doc_id!r} has the grades {best[pair]} and {j.grade}; the higher counts"))
+        if best.setdefault(pair, j.grade) != j.grade:
+            reports.append(
+                Refusal(
+                    f"query {j.query_id}",
+                    f"its document {j.doc_id!r} has the grades {best[pair]} and {j.grade}; the higher counts",
+                )
+            )
         best[pair] = max(j.grade, best[pair])
     evidence, lost = [], []
     for (q, d), grade in best.items():
-        if grade <= 0: continue
-        if d in corpus.rows and corpus[d].text.strip(): evidence.append(Evidence(q, d, 0, len(corpus[d]), grade)); continue
-        if d in corpus.rows: reports.append(Refusal(f"query {q}", f"its document {d!r} (grade {grade}) has no text"))
+        if grade <= 0:
+            continue
+        if d in corpus.rows and corpus[d].text.strip():
+            evidence.append(Evidence(q, d, 0, len(corpus[d]), grade))
+            continue
+        if d in corpus.rows:
+            reports.append(Refusal(f"query {q}", f"its document {d!r} (grade {grade}) has no text"))
         lost.append(Lost(q, d, "", grade, NO_DOCUMENT if d not in corpus.rows else "there is no text in it"))
         tags[q] = (MISSING,)
     anchors = dict.fromkeys(anchor(e.doc_id, 0, corpus[e.doc_id].text) for e in evidence)
-    return Gold(tuple(Query(q, texts[q], t) for q, t in tags.items()), tuple(evidence), "document", nonrelevant=tuple(pair for pair, grade in best.items() if grade == 0),
-                lost=tuple(lost), anchors=tuple(anchors)), tuple(dict.fromkeys(reports))
+    return Gold(
+        tuple(Query(q, texts[q], t) for q, t in tags.items()),
+        tuple(evidence),
+        "document",
+        nonrelevant=tuple(pair for pair, grade in best.items() if grade == 0),
+        lost=tuple(lost),
+        anchors=tuple(anchors),
+    ), tuple(dict.fromkeys(reports))
+
 
 def _query_texts(queries: Any) -> dict[str, str]:
     "Texts by query id; raises `DataError`."
-    if not isinstance(queries, Mapping): raise DataError(f"the queries are a {type(queries).__name__}", "Gold.from_qrels", "Give {query id: text}")
-    if wrong := [(q, t) for q, t in queries.items() if not isinstance(t, str)]: raise DataError(f"the text of query {wrong[0][0]!r} is {wrong[0][1]!r:.60}", "Gold.from_qrels", "Give {query id: text}")
+    if not isinstance(queries, Mapping):
+        raise DataError(
+            f"the queries are a {type(queries).__name__}", "Gold.from_qrels", "Give {query id: text}"
+        )
+    if wrong := [(q, t) for q, t in queries.items() if not isinstance(t, str)]:
+        raise DataError(
+            f"the text of query {wrong[0][0]!r} is {wrong[0][1]!r:.60}",
+            "Gold.from_qrels",
+            "Give {query id: text}",
+        )
     return {str(q): t for q, t in queries.items()}
 
+
 def logged_gold(queries: Mapping[str, str], qrels: Any, corpus: Corpus) -> Gold:
-    "Gold over whole documents; judged ids that are not there are logged as warnings, the first of them and how many, and their queries tagged."
+    """Gold over whole documents; judged ids that are not there are logged as warnings, the first of them and
+    how many, and their queries tagged."""
     gold, reports = gold_from_qrels(queries, as_judgements(qrels), corpus)
-    for r in reports[:5]: log.warning("%s: %s", r.source, r.reason)
-    if len(reports) > 5: log.warning("and %d more like these; gold_from_qrels gives them all", len(reports) - 5)
-    if note := lost_note(gold): log.warning("%s", note)
+    for r in reports[:5]:
+        log.warning("%s: %s", r.source, r.reason)
+    if len(reports) > 5:
+        log.warning("and %d more like these; gold_from_qrels gives them all", len(reports) - 5)
+    if note := lost_note(gold):
+        log.warning("%s", note)
     return gold
 
 # %% ../../nbs/00_core/09a_qrels.ipynb #71b6bbcf
 def grade_rule(rule: str) -> Callable[[np.ndarray, int], np.ndarray]:
-    "From the share of a piece of evidence that each chunk holds `(n,)`, and its grade, the grade of each chunk `(n,)`, 0 for none."
-    if rule == "overlap": return lambda share, grade: np.where(share > 0, grade, 0)
-    if rule == "graded": return lambda share, grade: np.where(share > 0, 3 * (grade - 1) + 1 + (share >= 0.5) + (share >= 1), 0)
-    if (m := re.fullmatch(r"covers\((\d*\.?\d+)\)", rule.replace(" ", ""))) and 0 < (least := float(m[1])) <= 1: return lambda share, grade: np.where(share >= least, grade, 0)
-    raise ConfigError(f"the rule is {rule!r}", "to_qrels", "'overlap', 'graded', or 'covers(0.5)' with a share above 0 and up to 1")
+    """From the share of a piece of evidence that each chunk holds `(n,)`, and its grade, the grade of each
+    chunk `(n,)`, 0 for none."""
+    if rule == "overlap":
+        return lambda share, grade: np.where(share > 0, grade, 0)
+    if rule == "graded":
+        return lambda share, grade: np.where(
+            share > 0, 3 * (grade - 1) + 1 + (share >= 0.5) + (share >= 1), 0
+        )
+    if (m := re.fullmatch(r"covers\((\d*\.?\d+)\)", rule.replace(" ", ""))) and 0 < (
+        least := float(m[1])
+    ) <= 1:
+        return lambda share, grade: np.where(share >= least, grade, 0)
+    raise ConfigError(
+        f"the rule is {rule!r}",
+        "to_qrels",
+        "'overlap', 'graded', or 'covers(0.5)' with a share above 0 and up to 1",
+    )
+
 
 def chunk_grades(gold: Gold, chunks: Chunks, rule: str = "overlap") -> list[dict[int, int]]:
     "For each answerable query, in gold order, the grades above 0 of rows of `chunks`."
@@ -195,22 +369,36 @@ def chunk_grades(gold: Gold, chunks: Chunks, rule: str = "overlap") -> list[dict
                 at = slice(first[row], first[row + 1])
                 held = np.minimum(chunks.end[at], e) - np.maximum(chunks.start[at], s)
                 grades = grade(np.maximum(held, 0) / (e - s), c.grade)
-                for i in np.flatnonzero(grades): best[int(first[row] + i)] = max(int(grades[i]), best.get(int(first[row] + i), 0))
+                for i in np.flatnonzero(grades):
+                    best[int(first[row] + i)] = max(int(grades[i]), best.get(int(first[row] + i), 0))
         out.append(dict(sorted(best.items())))
     return out
+
 
 def lost_grades(gold: Gold, corpus: Corpus, rule: str = "overlap") -> list[list[int]]:
     "For each answerable query the grades of what is lost: each piece is one chunk that nobody can retrieve."
     grade = grade_rule(rule)
-    return [[int(grade(np.ones(1), g)[0]) for g in lost_pieces(gold, corpus, q.query_id).values()] for q in gold.answerable]
+    return [
+        [int(grade(np.ones(1), g)[0]) for g in lost_pieces(gold, corpus, q.query_id).values()]
+        for q in gold.answerable
+    ]
+
 
 def to_qrels(gold: Gold, chunks: Chunks, rule: str = "overlap") -> Qrels:
     "Judgements of chunk ids, by a named rule; of document ids where the gold judges documents."
     if gold.unit == "document":
         best: dict[tuple[str, str], int] = {}
-        for e in (*gold.evidence_list, *gold.lost): best[e.query_id, e.doc_id] = max(e.grade, best.get((e.query_id, e.doc_id), 0))
-        return Qrels(tuple(Judgement(q, d, g) for (q, d), g in best.items()) + tuple(Judgement(q, d, 0) for q, d in gold.nonrelevant if (q, d) not in best))
+        for e in (*gold.evidence_list, *gold.lost):
+            best[e.query_id, e.doc_id] = max(e.grade, best.get((e.query_id, e.doc_id), 0))
+        return Qrels(
+            tuple(Judgement(q, d, g) for (q, d), g in best.items())
+            + tuple(Judgement(q, d, 0) for q, d in gold.nonrelevant if (q, d) not in best)
+        )
     out = []
-    for q, grades, lost in zip(gold.answerable, chunk_grades(gold, chunks, rule), lost_grades(gold, chunks.corpus, rule)):
-        out += [Judgement(q.query_id, chunks.id(i), g) for i, g in grades.items()] + [Judgement(q.query_id, f"lost:{n}", g) for n, g in enumerate(lost, 1)]
+    for q, grades, lost in zip(
+        gold.answerable, chunk_grades(gold, chunks, rule), lost_grades(gold, chunks.corpus, rule)
+    ):
+        out += [Judgement(q.query_id, chunks.id(i), g) for i, g in grades.items()] + [
+            Judgement(q.query_id, f"lost:{n}", g) for n, g in enumerate(lost, 1)
+        ]
     return Qrels(tuple(out), f"by rule {rule} from {chunks!r}")

@@ -15,7 +15,9 @@ __all__ = ['Match', 'find_verbatim', 'nearest_quote', 'find_quote']
 
 # %% ../../nbs/00_core/08a_quotes.ipynb #3b806402
 class Match(NamedTuple):
-    "Where a quote stands: code-point offsets, how alike the two are (0 to 100), and `how` it was found: exact, spaces or fuzzy."
+    """Where a quote stands: code-point offsets, how alike the two are (0 to 100), and `how` it was found:
+    exact, spaces or fuzzy."""
+
     start: int
     end: int
     score: float
@@ -25,9 +27,11 @@ class Match(NamedTuple):
 def find_verbatim(quote: str, text: str) -> Match | None:
     "The first place where `quote` stands in `text`, white space apart; `None` where it does not."
     wanted = quote.strip()
-    if not wanted: return None
+    if not wanted:
+        return None
     at = text.find(wanted)
-    if at >= 0: return Match(at, at + len(wanted), 100.0, "exact")
+    if at >= 0:
+        return Match(at, at + len(wanted), 100.0, "exact")
     found = re.search(r"\s+".join(map(re.escape, wanted.split())), text)
     return Match(*found.span(), 100.0, "spaces") if found else None
 
@@ -37,38 +41,56 @@ def _edges(text: str, near: int, reach: int, side: str) -> list[int]:
     lo, hi = max(0, near - reach), min(len(text), near + reach)
     words = re.finditer(r"\S+", text[lo:hi])
     found = [lo + (w.start() if side == "start" else w.end()) for w in words]
-    at_border = lambda i: (i == 0 or text[i - 1].isspace()) if side == "start" else (i == len(text) or text[i].isspace())
+
+    def at_border(i):
+        return (i == 0 or text[i - 1].isspace()) if side == "start" else (i == len(text) or text[i].isspace())
+
     return [i for i in found if at_border(i)]
+
 
 def _settle(quote: str, text: str, start: int, end: int) -> tuple[int, int]:
     "The word boundaries near `start` and `end` between which the text is most like the quote."
     from rapidfuzz.fuzz import ratio
+
     reach = len(quote) // 4 + 12
-    alike = lambda s, e: (ratio(quote, " ".join(text[s:e].split())), s - e) if s < e else (0.0, 0)
-    for _ in range(2):   # the ends depend on each other a little
+
+    def alike(s, e):
+        return (ratio(quote, " ".join(text[s:e].split())), s - e) if s < e else (0.0, 0)
+
+    for _ in range(2):  # the ends depend on each other a little
         start = max([start, *_edges(text, start, reach, "start")], key=lambda s: (*alike(s, end), -s))
         end = max([end, *_edges(text, end, reach, "end")], key=lambda e: (*alike(start, e), -e))
     return start, end
 
 # %% ../../nbs/00_core/08a_quotes.ipynb #78790b60
 def nearest_quote(quote: str, text: str) -> Match | None:
-    "The place of `text` that is most like `quote`, however little that is; `None` where one of them is empty."
-    if (found := find_verbatim(quote, text)) or not quote.strip() or not text.strip(): return found
+    """The place of `text` that is most like `quote`, however little that is; `None` where one of them is
+    empty."""
+    if (found := find_verbatim(quote, text)) or not quote.strip() or not text.strip():
+        return found
     from rapidfuzz.fuzz import partial_ratio_alignment, ratio
+
     wanted = " ".join(quote.split())
     near = partial_ratio_alignment(wanted, text) if len(text) > len(wanted) else None
     start, end = _settle(wanted, text, *((near.dest_start, near.dest_end) if near else (0, len(text))))
     return Match(start, end, ratio(wanted, " ".join(text[start:end].split())), "fuzzy")
 
+
 def find_quote(
     quote: str,
     text: str,
-    min_score: float = 90.0,   # of likeness, 0 to 100; 100 admits verbatim quotes only
+    min_score: float = 90.0,  # of likeness, 0 to 100; 100 admits verbatim quotes only
 ) -> Match | None:
-    "Where `quote` stands in `text`: exactly, but for white space, or at least `min_score` alike; `None` where nothing is. Raises `ConfigError`, and `DataError` for what is no text."
-    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 < min_score <= 100: raise ConfigError(f"min_score is {min_score!r}", "find_quote", "Give a likeness above 0 and up to 100, such as 90")
+    """Where `quote` stands in `text`: exactly, but for white space, or at least `min_score` alike; `None`
+    where nothing is. Raises `ConfigError`, and `DataError` for what is no text."""
+    if isinstance(min_score, bool) or not isinstance(min_score, int | float) or not 0 < min_score <= 100:
+        raise ConfigError(
+            f"min_score is {min_score!r}", "find_quote", "Give a likeness above 0 and up to 100, such as 90"
+        )
     for name, value in (("quote", quote), ("text", text)):
-        if not isinstance(value, str): raise DataError(f"the {name} is a {type(value).__name__}", "find_quote", "Give a string")
-    if (found := find_verbatim(quote, text)) or min_score == 100: return found
+        if not isinstance(value, str):
+            raise DataError(f"the {name} is a {type(value).__name__}", "find_quote", "Give a string")
+    if (found := find_verbatim(quote, text)) or min_score == 100:
+        return found
     near = nearest_quote(quote, text)
     return near if near and near.score >= min_score else None

@@ -18,10 +18,13 @@ __all__ = ['what_came', 'who', 'scores_and_rows', 'check_ranked', 'check_line']
 # %% ../../nbs/00_core/00c_returned.ipynb #476395dc
 def what_came(value: Any) -> str:
     "A few words for what a component gave."
-    if value is None: return "None"
-    if isinstance(value, np.ndarray): return f"an array of shape {value.shape} of {value.dtype}"
+    if value is None:
+        return "None"
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} of {value.dtype}"
     name = type(value).__name__
-    if isinstance(value, (list, tuple)): return f"{'an' if name[0] in 'aeiou' else 'a'} {name} of {len(value)}: {value!r:.60}"
+    if isinstance(value, (list, tuple)):
+        return f"{'an' if name[0] in 'aeiou' else 'a'} {name} of {len(value)}: {value!r:.60}"
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}: {value!r:.60}"
 
 # %% ../../nbs/00_core/00c_returned.ipynb #a50c6b80
@@ -33,20 +36,30 @@ def who(kind: str, component: Any) -> str:
 # %% ../../nbs/00_core/00c_returned.ipynb #e867ab74
 def _array(value: Any, what: str, owner: tuple[str, Any], fix: str, whole: bool) -> np.ndarray:
     "Values as an array of numbers, int64 where `whole`; raises `DataError`."
-    try: a = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError): a = np.empty(0, object)
-    if a.size and a.dtype.kind not in "iuf" or a.dtype == object: raise DataError(f"its {what} are {what_came(value)}", who(*owner), fix)
-    if not whole: return a
+    try:
+        a = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        a = np.empty(0, object)
+    if a.size and a.dtype.kind not in "iuf" or a.dtype == object:
+        raise DataError(f"its {what} are {what_came(value)}", who(*owner), fix)
+    if not whole:
+        return a
     if a.dtype.kind == "f":
         bad = a[~(np.isfinite(a) & (a == np.floor(a)))]
-        if bad.size: raise DataError(f"row {number(float(bad.flat[0]), '.6g')} is no whole number", who(*owner), fix)
+        if bad.size:
+            raise DataError(f"row {number(float(bad.flat[0]), '.6g')} is no whole number", who(*owner), fix)
     return a.astype(np.int64, copy=False)
+
 
 def scores_and_rows(got: Any, owner: tuple[str, Any], fix: str) -> tuple[np.ndarray, np.ndarray]:
     "What a component gave as scores and rows, two arrays of one shape; raises `DataError` for anything else."
-    if not isinstance(got, (tuple, list)) or len(got) != 2: raise DataError(f"it gave {what_came(got)}", who(*owner), fix)
+    if not isinstance(got, (tuple, list)) or len(got) != 2:
+        raise DataError(f"it gave {what_came(got)}", who(*owner), fix)
     scores, rows = _array(got[0], "scores", owner, fix, False), _array(got[1], "rows", owner, fix, True)
-    if scores.shape != rows.shape: raise DataError(f"it gave scores of shape {scores.shape} and rows of shape {rows.shape}", who(*owner), fix)
+    if scores.shape != rows.shape:
+        raise DataError(
+            f"it gave scores of shape {scores.shape} and rows of shape {rows.shape}", who(*owner), fix
+        )
     return scores, rows
 
 # %% ../../nbs/00_core/00c_returned.ipynb #4742ae14
@@ -57,45 +70,93 @@ def _strange(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
     known = (among + line)[among >= 0]
     return ~np.isin(rows + line, known) & (rows != -1)
 
-def _wrong(scores: np.ndarray, rows: np.ndarray, call: str, size: int | None, among: np.ndarray | None, best_first: bool, rise: float) -> tuple[str, np.ndarray] | None:
+
+def _wrong(
+    scores: np.ndarray,
+    rows: np.ndarray,
+    call: str,
+    size: int | None,
+    among: np.ndarray | None,
+    best_first: bool,
+    rise: float,
+) -> tuple[str, np.ndarray] | None:
     "What is wrong with rows and scores `(q, m)`, and where; `None` for nothing."
     filled, ordered = rows != -1, np.sort(rows, axis=1)
-    row = lambda bad: int(rows[bad][0])
-    if (bad := rows < -1).any(): return f"row {row(bad)} is below 0", bad
-    if size is not None and (bad := rows >= size).any(): return f"row {row(bad)} is not among the {size} rows there are", bad
-    if among is not None and (bad := _strange(rows, among)).any(): return f"row {row(bad)} was not handed to {call}", bad
-    if (bad := (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(): return f"row {int(ordered[:, 1:][bad][0])} comes twice", bad
-    if (bad := np.isnan(scores) & filled).any(): return f"the score of row {row(bad)} is not a number", bad
-    if not best_first or scores.shape[1] < 2: return None
-    with np.errstate(invalid="ignore"): bad = (scores[:, 1:] - scores[:, :-1] > rise * np.maximum(1, np.abs(scores[:, :-1]))) & filled[:, 1:] & filled[:, :-1]
+
+    def row(bad):
+        return int(rows[bad][0])
+
+    if (bad := rows < -1).any():
+        return f"row {row(bad)} is below 0", bad
+    if size is not None and (bad := rows >= size).any():
+        return f"row {row(bad)} is not among the {size} rows there are", bad
+    if among is not None and (bad := _strange(rows, among)).any():
+        return f"row {row(bad)} was not handed to {call}", bad
+    if (bad := (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        return f"row {int(ordered[:, 1:][bad][0])} comes twice", bad
+    if (bad := np.isnan(scores) & filled).any():
+        return f"the score of row {row(bad)} is not a number", bad
+    if not best_first or scores.shape[1] < 2:
+        return None
+    with np.errstate(invalid="ignore"):
+        bad = (
+            (scores[:, 1:] - scores[:, :-1] > rise * np.maximum(1, np.abs(scores[:, :-1])))
+            & filled[:, 1:]
+            & filled[:, :-1]
+        )
     return ("its scores rise, and the best comes first", bad) if bad.any() else None
 
 # %% ../../nbs/00_core/00c_returned.ipynb #c04c45f9
 def check_ranked(
-    got: Any,                        # scores and rows of all questions, (q, m), −1 behind the last
-    owner: tuple[str, Any],          # what gave them, such as ("reranker", it)
-    fix: str,                        # what to give
-    q: int,                          # how many questions there were
-    call: str = "it",                # what was called
-    size: int | None = None,         # rows that there are
-    among: np.ndarray | None = None, # (q, w) rows of each question, −1 for none, that may come back
+    got: Any,  # scores and rows of all questions, (q, m), −1 behind the last
+    owner: tuple[str, Any],  # what gave them, such as ("reranker", it)
+    fix: str,  # what to give
+    q: int,  # how many questions there were
+    call: str = "it",  # what was called
+    size: int | None = None,  # rows that there are
+    among: np.ndarray | None = None,  # (q, w) rows of each question, −1 for none, that may come back
     best_first: bool = True,
-    rise: float = 0.0,               # a rise of scores that is overlooked, relative
-    texts: Any = None,               # the questions, for the message
+    rise: float = 0.0,  # a rise of scores that is overlooked, relative
+    texts: Any = None,  # the questions, for the message
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores and rows `(q, m)` as arrays; raises `DataError` unless they are what a ranking can be made of."
     scores, rows = scores_and_rows(got, owner, fix)
-    if rows.ndim != 2 or len(rows) != q: raise DataError(f"it gave scores and rows of shape {rows.shape} for {q} question{'s' * (q != 1)}", who(*owner), fix)
+    if rows.ndim != 2 or len(rows) != q:
+        raise DataError(
+            f"it gave scores and rows of shape {rows.shape} for {q} question{'s' * (q != 1)}",
+            who(*owner),
+            fix,
+        )
     if found := _wrong(scores, rows, call, size, among, best_first, rise):
         what, bad = found
         asked = f", for {texts[int(np.argmax(bad.any(axis=1)))]!r:.60}" if texts is not None else ""
         raise DataError(what + asked, who(*owner), fix)
     return scores, rows
 
-def check_line(got: Any, owner: tuple[str, Any], fix: str, call: str = "it", among: Any = None, size: int | None = None, best_first: bool = True) -> tuple[np.ndarray, np.ndarray]:
+
+def check_line(
+    got: Any,
+    owner: tuple[str, Any],
+    fix: str,
+    call: str = "it",
+    among: Any = None,
+    size: int | None = None,
+    best_first: bool = True,
+) -> tuple[np.ndarray, np.ndarray]:
     "Scores and rows `(m,)` of one question; `among`: the rows `(w,)` that may come back. Raises `DataError`."
     scores, rows = scores_and_rows(got, owner, fix)
-    if rows.ndim != 1: raise DataError(f"it gave scores and rows of shape {rows.shape} for one question", who(*owner), fix)
-    if (rows == -1).any(): raise DataError("row -1 is below 0", who(*owner), fix)
-    check_ranked((scores[None], rows[None]), owner, fix, 1, call, size, None if among is None else np.asarray(among, np.int64)[None], best_first)
+    if rows.ndim != 1:
+        raise DataError(f"it gave scores and rows of shape {rows.shape} for one question", who(*owner), fix)
+    if (rows == -1).any():
+        raise DataError("row -1 is below 0", who(*owner), fix)
+    check_ranked(
+        (scores[None], rows[None]),
+        owner,
+        fix,
+        1,
+        call,
+        size,
+        None if among is None else np.asarray(among, np.int64)[None],
+        best_first,
+    )
     return scores, rows

@@ -18,23 +18,27 @@ __all__ = ['ABSENT', 'tie_keys', 'rank', 'Run', 'pad']
 
 # %% ../../nbs/00_core/08_runs.ipynb #c723b0e0
 def tie_keys(
-    query_hash: np.ndarray,   # uint64, broadcast against text_hash
-    text_hash: np.ndarray,    # uint64
+    query_hash: np.ndarray,  # uint64, broadcast against text_hash
+    text_hash: np.ndarray,  # uint64
     seed: int = 0,
 ) -> np.ndarray:
     "A pseudo-random uint64 for each (query, text) pair; equal pairs give equal keys."
     with np.errstate(over="ignore"):
-        z = np.asarray(query_hash, np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.asarray(text_hash, np.uint64) + np.uint64(seed)
+        z = (
+            np.asarray(query_hash, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+            + np.asarray(text_hash, np.uint64)
+            + np.uint64(seed)
+        )
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return z ^ (z >> np.uint64(31))
 
 # %% ../../nbs/00_core/08_runs.ipynb #1690d904
 def rank(
-    scores: np.ndarray,     # (n,) higher is better
-    rows: np.ndarray,       # (n,) rows of the chunk table, distinct; -1 for none
+    scores: np.ndarray,  # (n,) higher is better
+    rows: np.ndarray,  # (n,) rows of the chunk table, distinct; -1 for none
     query_hash: np.uint64,
-    text_hashes: np.ndarray, # (n_chunks,) uint64, of the whole table
+    text_hashes: np.ndarray,  # (n_chunks,) uint64, of the whole table
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The best `k`, as (scores, rows): by score, then by tie key, then by position in the corpus."
@@ -47,51 +51,96 @@ def rank(
 def _query_ids(ids: Iterable[str]) -> tuple[str, ...]:
     "The ids as a tuple of strings; raises `DataError`."
     ids = tuple(items_of(ids, "query_ids", "Run", "Give the ids of the queries as a list of strings"))
-    if wrong := [q for q in ids if not isinstance(q, str)]: raise DataError(f"a query id is {wrong[0]!r}, a {type(wrong[0]).__name__}", "Run", "Ids are strings")
+    if wrong := [q for q in ids if not isinstance(q, str)]:
+        raise DataError(f"a query id is {wrong[0]!r}, a {type(wrong[0]).__name__}", "Run", "Ids are strings")
     return ids
+
 
 def _table(what: str, values: Any, dtype: type) -> np.ndarray:
     "Values as a table of numbers; raises `DataError`."
-    try: given = np.atleast_2d(np.asarray(values))
-    except ValueError as e: raise DataError(f"{what} is no table: its lines differ in length", "Run", "Fill the short ones with −1; `pad` does it") from e
-    if given.size and given.dtype.kind not in ("iu" if dtype is np.int64 else "iuf"): raise DataError(f"{what} holds {given.dtype} values", "Run", "Give whole numbers" if dtype is np.int64 else "Give numbers")
-    if given.ndim != 2: raise DataError(f"{what} has shape {given.shape}", "Run", "Give one line a query")
+    try:
+        given = np.atleast_2d(np.asarray(values))
+    except ValueError as e:
+        raise DataError(
+            f"{what} is no table: its lines differ in length",
+            "Run",
+            "Fill the short ones with −1; `pad` does it",
+        ) from e
+    if given.size and given.dtype.kind not in ("iu" if dtype is np.int64 else "iuf"):
+        raise DataError(
+            f"{what} holds {given.dtype} values",
+            "Run",
+            "Give whole numbers" if dtype is np.int64 else "Give numbers",
+        )
+    if given.ndim != 2:
+        raise DataError(f"{what} has shape {given.shape}", "Run", "Give one line a query")
     return given.astype(dtype, copy=False)
+
 
 def _disorder(ids: tuple[str, ...], rows: np.ndarray, scores: np.ndarray) -> str:
     "What is wrong with a ranking, with the query where it is; empty for nothing."
     ordered, filled = np.sort(rows, axis=1), rows == -1
-    problems = {f"a row below {ABSENT}": rows < ABSENT, "a score is not a number": np.isnan(scores) & ~filled, "a row follows the filling": ~filled[:, 1:] & filled[:, :-1],
-                "scores rise within the query": (scores[:, 1:] > scores[:, :-1]) & ~filled[:, 1:], "a row occurs twice in the query": (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] >= 0)}
-    return next((f"{what}: query {ids[int(np.argmax(bad.any(axis=1)))]!r}" for what, bad in problems.items() if bad.any()), "")
+    problems = {
+        f"a row below {ABSENT}": rows < ABSENT,
+        "a score is not a number": np.isnan(scores) & ~filled,
+        "a row follows the filling": ~filled[:, 1:] & filled[:, :-1],
+        "scores rise within the query": (scores[:, 1:] > scores[:, :-1]) & ~filled[:, 1:],
+        "a row occurs twice in the query": (np.diff(ordered, axis=1) == 0) & (ordered[:, 1:] >= 0),
+    }
+    return next(
+        (
+            f"{what}: query {ids[int(np.argmax(bad.any(axis=1)))]!r}"
+            for what, bad in problems.items()
+            if bad.any()
+        ),
+        "",
+    )
 
 # %% ../../nbs/00_core/08_runs.ipynb #4d53a08b
-ABSENT = -2   # in `Run.rows`: a place taken by something that the chunk table does not have
+ABSENT = -2  # in `Run.rows`: a place taken by something that the chunk table does not have
+
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    "Ranked rows of a chunk table for each query: `rows` `(n_queries, k)` int64, −1 behind the last, and `scores` float64 of the same shape; raises `DataError`."
+    """Ranked rows of a chunk table for each query: `rows` `(n_queries, k)` int64, −1 behind the last, and
+    `scores` float64 of the same shape; raises `DataError`."""
+
     query_ids: tuple[str, ...]
     rows: np.ndarray
     scores: np.ndarray
 
     def __post_init__(self):
-        ids, rows, scores = _query_ids(self.query_ids), _table("rows", self.rows, np.int64), _table("scores", self.scores, np.float64)
+        ids, rows, scores = (
+            _query_ids(self.query_ids),
+            _table("rows", self.rows, np.int64),
+            _table("scores", self.scores, np.float64),
+        )
         if rows.shape != scores.shape or len(rows) != len(ids):
-            raise DataError(f"{len(ids)} queries, rows {rows.shape}, scores {scores.shape}", "Run", "Give one line of rows and scores a query")
-        if problem := _disorder(ids, rows, scores): raise DataError(problem, "Run", "Best first; −1 only behind the last, and every row once a query")
+            raise DataError(
+                f"{len(ids)} queries, rows {rows.shape}, scores {scores.shape}",
+                "Run",
+                "Give one line of rows and scores a query",
+            )
+        if problem := _disorder(ids, rows, scores):
+            raise DataError(problem, "Run", "Best first; −1 only behind the last, and every row once a query")
         object.__setattr__(self, "query_ids", ids)
         object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "scores", np.where(rows == -1, -np.inf, scores))
 
-    def __len__(self) -> int: return len(self.query_ids)
-    def __repr__(self) -> str: return f"Run({len(self)} queries, depth {self.rows.shape[1]})"
+    def __len__(self) -> int:
+        return len(self.query_ids)
+
+    def __repr__(self) -> str:
+        return f"Run({len(self)} queries, depth {self.rows.shape[1]})"
+
     def of(self, i: int) -> np.ndarray:
         "The rows that query `i` retrieved, best first, without the filling and what is absent."
         return self.rows[i][self.rows[i] >= 0]
+
     def places(self, i: int) -> np.ndarray:
         "The place from 1 of each row of `of(i)`; 1, 2, 3, … where nothing is absent."
         return np.flatnonzero(self.rows[i] >= 0) + 1
+
     def length(self, i: int) -> int:
         "How many results query `i` has, what is absent included."
         return int((self.rows[i] != -1).sum())
@@ -103,5 +152,6 @@ def pad(
 ) -> tuple[np.ndarray, np.ndarray]:
     "Answers of different lengths as two `(n_queries, k)` arrays, filled with −inf and −1."
     scores, rows = np.full((len(lists), k), -np.inf), np.full((len(lists), k), -1, dtype=np.int64)
-    for i, (s, r) in enumerate(lists): scores[i, :len(s)], rows[i, :len(r)] = s[:k], r[:k]
+    for i, (s, r) in enumerate(lists):
+        scores[i, : len(s)], rows[i, : len(r)] = s[:k], r[:k]
     return scores, rows

@@ -24,45 +24,66 @@ __all__ = ['KINDS', 'WINDOW', 'BLANK', 'ODD_SPACE', 'pairs', 'blank_lines', 'sen
 # %% ../../nbs/00_core/05b_sentences.ipynb #71dff4fe
 BLANK = re.compile(r"\n[^\S\n]*\n\s*")  # one blank line or more
 
+
 def pairs(spans: Iterable[tuple[int, int]]) -> np.ndarray:
-    "Spans as `(n, 2)` int64, taken one by one: a list of the words of a book would be twenty times as large as the book."
+    """Spans as `(n, 2)` int64, taken one by one: a list of the words of a book would be twenty times as large
+    as the book."""
     return np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
+
 
 def blank_lines(text: str) -> np.ndarray:
     "Spans of the white space around blank lines: `(n, 2)` int64."
     return pairs(m.span() for m in BLANK.finditer(text))
 
+
 def _blocks(text: str, size: int) -> Iterator[tuple[int, int]]:
     "Spans that tile `text`, of about `size` characters, cut after blank lines."
     at = 0
     for end in blank_lines(text)[:, 1].tolist():
-        if end - at >= size: yield at, end; at = end
-    if at < len(text): yield at, len(text)
+        if end - at >= size:
+            yield at, end
+            at = end
+    if at < len(text):
+        yield at, len(text)
 
 # %% ../../nbs/00_core/05b_sentences.ipynb #a76732ef
 ODD_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000](?=\\s*[.])")
 
+
 @functools.cache
 def _sentencex() -> tuple[Callable, Callable]:
-    try: from sentencex import get_sentence_boundaries, segment
-    except ImportError as e: raise ConfigError("sentencex is not installed, which finds sentences", "", 'Run: pip install "ragbench"') from e
+    try:
+        from sentencex import get_sentence_boundaries, segment
+    except ImportError as e:
+        raise ConfigError(
+            "sentencex is not installed, which finds sentences", "", 'Run: pip install "ragbench"'
+        ) from e
     return segment, get_sentence_boundaries
+
 
 def _starts(text: str, language: str) -> list[int]:
     "Where the sentences of a text begin, by the offsets that sentencex gives."
     found = [b for b in _sentencex()[1](language, text) if not b["text"].isspace()]
     starts, ends = [b["start_index"] for b in found], [b["end_index"] for b in found]
     if any(text[i:j].strip() or j < i for i, j in zip([0, *ends], [*starts, len(text)])):
-        raise DataError("the sentences that sentencex found leave text out", repr(text[:40]), "Report the text with the version of sentencex")
+        raise DataError(
+            "the sentences that sentencex found leave text out",
+            repr(text[:40]),
+            "Report the text with the version of sentencex",
+        )
     return starts
+
 
 def _ends(text: str, language: str) -> list[int]:
     "Where the sentences of a short text end, white space after them included; the last is `len(text)`."
-    if not text.isascii(): text = ODD_SPACE.sub(" ", text)
+    if not text.isascii():
+        text = ODD_SPACE.sub(" ", text)
     found = _sentencex()[0](language, text) if len(text) < 10_000 else []
-    if "".join(found) == text: starts = [at for at, s in zip(accumulate(map(len, found), initial=0), found) if not s.isspace()]
-    else: starts = _starts(text, language)
-    return [*starts[1:], len(text)] if text else []                         # white space between two belongs to the first
+    if "".join(found) == text:
+        starts = [at for at, s in zip(accumulate(map(len, found), initial=0), found) if not s.isspace()]
+    else:
+        starts = _starts(text, language)
+    return [*starts[1:], len(text)] if text else []  # white space between two belongs to the first
 
 # %% ../../nbs/00_core/05b_sentences.ipynb #4e7e22e4
 def sentence_ends(
@@ -70,35 +91,48 @@ def sentence_ends(
     language: str = "en",  # ISO 639-1; an unknown one falls back to its neighbours, then to English
     window: int = WINDOW,  # characters read at a time
 ) -> np.ndarray:
-    "Offsets after each sentence of `text` and the white space behind it: `(n,)` int64, rising, the last is `len(text)`."
+    """Offsets after each sentence of `text` and the white space behind it: `(n,)` int64, rising, the last is
+    `len(text)`."""
     return np.array(_all_ends(text, language, window), dtype=np.int64)
 
+
 def _all_ends(text: str, language: str, window: int) -> Sequence[int]:
-    if len(text) <= window: return _ends(text, language)
-    out = array("q")                                                        # eight bytes each
+    if len(text) <= window:
+        return _ends(text, language)
+    out = array("q")  # eight bytes each
     for at, end in _blocks(text, window):
         while end - at > 2 * window:
-            ends = _ends(text[at:at + window], language)[:-1] or [window]  # no end in a whole window: it is cut there
-            out.extend(at + e for e in ends); at += ends[-1]
+            ends = _ends(text[at : at + window], language)[:-1] or [
+                window
+            ]  # no end in a whole window: it is cut there
+            out.extend(at + e for e in ends)
+            at += ends[-1]
         out.extend(at + e for e in _ends(text[at:end], language))
     return out
 
 # %% ../../nbs/00_core/05b_sentences.ipynb #dde689d9
 def gaps(
     text: str,
-    kind: str,             # "paragraph", "sentence" or "word"
+    kind: str,  # "paragraph", "sentence" or "word"
     language: str = "en",
 ) -> np.ndarray:
-    "Where a cut spares every paragraph, sentence or word: closed intervals of offsets `(n, 2)` int64, rising; the end of the text is the last."
-    if kind not in KINDS: raise ConfigError(f"there is no boundary {kind!r}", "gaps", f"Choose from {', '.join(KINDS)}")
-    if kind == "sentence": return pairs(_before_space(text, language))
+    """Where a cut spares every paragraph, sentence or word: closed intervals of offsets `(n, 2)` int64,
+    rising; the end of the text is the last."""
+    if kind not in KINDS:
+        raise ConfigError(f"there is no boundary {kind!r}", "gaps", f"Choose from {', '.join(KINDS)}")
+    if kind == "sentence":
+        return pairs(_before_space(text, language))
     found = blank_lines(text) if kind == "paragraph" else pairs(m.span() for m in re.finditer(r"\s+", text))
     return found if len(found) and found[-1, 1] == len(text) else np.concatenate((found, [[len(text)] * 2]))
+
 
 def _before_space(text: str, language: str) -> Iterator[tuple[int, int]]:
     "The gap behind each sentence."
     start = 0
-    for end in _all_ends(text, language, WINDOW): yield start + len(text[start:end].rstrip()), end; start = end
+    for end in _all_ends(text, language, WINDOW):
+        yield start + len(text[start:end].rstrip()), end
+        start = end
+
 
 def sentence_gaps(text: str, language: str = "en") -> list[tuple[int, int]]:
     "`gaps(text, 'sentence')` as a list, for a text with few."

@@ -17,7 +17,8 @@ def as_spans(spans) -> np.ndarray:
     "`spans` as an `(n, 2)` int64 array; raises `DataError` for a span that ends before it starts."
     a = np.asarray(spans, dtype=np.int64).reshape(-1, 2)
     bad = np.flatnonzero(a[:, 1] < a[:, 0])
-    if len(bad): raise DataError(f"span {bad[0]} ends before it starts: [{a[bad[0], 0]}, {a[bad[0], 1]})")
+    if len(bad):
+        raise DataError(f"span {bad[0]} ends before it starts: [{a[bad[0], 0]}, {a[bad[0], 1]})")
     return a
 
 # %% ../../nbs/00_core/02_spans.ipynb #b45ab8b3
@@ -25,7 +26,8 @@ def union(spans) -> np.ndarray:
     "The same covered text as disjoint, sorted, non-empty spans: `(m, 2)` with `m <= n`."
     a = as_spans(spans)
     a = a[a[:, 1] > a[:, 0]]
-    if not len(a): return a
+    if not len(a):
+        return a
     a = a[np.argsort(a[:, 0], kind="stable")]
     reach = np.maximum.accumulate(a[:, 1])
     new = np.r_[True, a[1:, 0] > reach[:-1]]
@@ -41,20 +43,25 @@ def length(spans) -> int:
 def overlap(a, b) -> np.ndarray:
     "For each span of `a`, the number of its characters that `b` covers: `(len(a),)` int64."
     a, b = as_spans(a), union(b)
-    if not len(b): return np.zeros(len(a), dtype=np.int64)
+    if not len(b):
+        return np.zeros(len(a), dtype=np.int64)
     before = np.r_[0, np.cumsum(b[:, 1] - b[:, 0])]
+
     def covered_up_to(x):
         i = np.searchsorted(b[:, 0], x, side="right") - 1
         return np.where(i >= 0, before[i] + np.minimum(x, b[i, 1]) - b[i, 0], 0)
+
     return covered_up_to(a[:, 1]) - covered_up_to(a[:, 0])
 
 # %% ../../nbs/00_core/02_spans.ipynb #d0c4b165
 def first_cover(spans) -> tuple[np.ndarray, np.ndarray]:
-    "Disjoint segments `(m, 2)` of the covered text in order of position, and for each the index of the first span over it `(m,)`."
+    """Disjoint segments `(m, 2)` of the covered text in order of position, and for each the index of the
+    first span over it `(m,)`."""
     a = as_spans(spans)
     cuts = np.unique(a)
-    if len(cuts) < 2: return np.empty((0, 2), np.int64), np.empty(0, np.int64)
+    if len(cuts) < 2:
+        return np.empty((0, 2), np.int64), np.empty(0, np.int64)
     segments = np.c_[cuts[:-1], cuts[1:]]
-    over = (a[:, :1] <= segments[:, 0]) & (a[:, 1:] >= segments[:, 1])   # (n spans, m segments)
+    over = (a[:, :1] <= segments[:, 0]) & (a[:, 1:] >= segments[:, 1])  # (n spans, m segments)
     seen = over.any(axis=0)
     return segments[seen], over.argmax(axis=0)[seen]

@@ -27,6 +27,7 @@ __all__ = ['PIECE', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'threads', 'tok
 # %% ../../nbs/00_core/05a_starts.ipynb #e6cb911d
 SEAMED = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
 
+
 def pieces(
     text: str,
     size: int = PIECE,  # characters: a piece ends at the first seam past this many
@@ -34,40 +35,50 @@ def pieces(
     "Consecutive pieces of `text`, cut only where no token can cross; one piece where there is no such place."
     at = 0
     while len(text) - at > size and (seam := SEAM.search(text, at + size - 1)):
-        yield text[at:seam.end()]
+        yield text[at : seam.end()]
         at = seam.end()
-    if at < len(text): yield text[at:]
+    if at < len(text):
+        yield text[at:]
 
 # %% ../../nbs/00_core/05a_starts.ipynb #7d32748c
 @dataclass(frozen=True, eq=False)
 class TokenTable:
-    "The tokens of one text: code-point `starts` and `ends`, `(n,)`, both rising. Text between an end and the next start belongs to no token."
+    """The tokens of one text: code-point `starts` and `ends`, `(n,)`, both rising. Text between an end and
+    the next start belongs to no token."""
+
     starts: np.ndarray
     ends: np.ndarray
 
-    def __len__(self) -> int: return len(self.starts)
+    def __len__(self) -> int:
+        return len(self.starts)
 
     def before(self, offsets) -> np.ndarray:
         "How many tokens begin before each code-point offset."
-        return self.starts.searchsorted(np.asarray(offsets, self.starts.dtype), side="left")  # of one type, or the whole table would be converted
+        return self.starts.searchsorted(
+            np.asarray(offsets, self.starts.dtype), side="left"
+        )  # of one type, or the whole table would be converted
 
     def reached(self, offset: int) -> int:
         "The first token that ends after a code-point offset, as an index."
         return int(self.ends.searchsorted(self.ends.dtype.type(offset), side="right"))
 
     def count(self, spans) -> np.ndarray:
-        "How many tokens reach into each span `[start, end)`: `(n,)` int64. A token that an edge cuts counts on both sides."
+        """How many tokens reach into each span `[start, end)`: `(n,)` int64. A token that an edge cuts counts
+        on both sides."""
         a = np.asarray(spans, self.starts.dtype).reshape(-1, 2)
         return np.maximum(self.before(a[:, 1]) - self.ends.searchsorted(a[:, 0], side="right"), 0)
 
     def into(self, gaps: np.ndarray) -> np.ndarray:
-        "For each gap `[a, b]` the offset in it at which a token begins, or `a` where none does: `(n,)` int64."
-        if not len(self): return np.array(gaps[:, 1])
+        """For each gap `[a, b]` the offset in it at which a token begins, or `a` where none does: `(n,)`
+        int64."""
+        if not len(self):
+            return np.array(gaps[:, 1])
         i, n = self.before(gaps[:, 0]), len(self)
         at = self.starts.take(i, mode="clip")
         out = np.where(at <= gaps[:, 1], at, gaps[:, 0]).astype(np.int64)
         past = i == n
-        if past.any(): out[past] = gaps[past, 1]
+        if past.any():
+            out[past] = gaps[past, 1]
         return out
 
     @functools.cached_property
@@ -94,92 +105,131 @@ def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.nd
     encode, table, none = tokenizer.encoder, tokenizer.encoder.characters, np.empty(0, np.uint8)
     return lambda text: (table[encode(text)], none)
 
+
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
 
+
 def own_ink(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    "The `starts` and `ends` of tokens, `(n,)` each, widened to every character that is not white space; those after the last token are left."
+    """The `starts` and `ends` of tokens, `(n,)` each, widened to every character that is not white space;
+    those after the last token are left."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     lost = ~((codes <= 0x3000) & _WHITE[np.minimum(codes, 0x3000)])
     depth = np.zeros(len(text) + 1, np.int32)
-    np.add.at(depth, starts, 1); np.subtract.at(depth, ends, 1)
+    np.add.at(depth, starts, 1)
+    np.subtract.at(depth, ends, 1)
     at = np.flatnonzero(lost & (np.cumsum(depth[:-1]) == 0))
-    if not len(at) or not len(starts): return starts, ends
+    if not len(at) or not len(starts):
+        return starts, ends
     starts, ends = starts.copy(), ends.copy()
     for a in at.tolist():
-        i = int(np.searchsorted(ends, a, side="right")) - 1                 # the last token that ends at or before it
-        if i >= 0 and ends[i] == a: ends[i] = a + 1
-        elif i + 1 < len(starts): starts[i + 1] = min(starts[i + 1], a)
+        i = int(np.searchsorted(ends, a, side="right")) - 1  # the last token that ends at or before it
+        if i >= 0 and ends[i] == a:
+            ends[i] = a + 1
+        elif i + 1 < len(starts):
+            starts[i + 1] = min(starts[i + 1], a)
     return starts, ends
+
 
 def _model_piece(tokenizer: Tokenizer) -> Callable[[str], tuple[np.ndarray, np.ndarray]]:
     "The same for a tokenizer that gives spans: what overlaps the token before is cut off."
+
     def lengths(text: str):
         spans = tokenizer.spans(text)
         ends = np.maximum.accumulate(spans[:, 1]) if len(spans) else spans[:, 1]
         starts = np.maximum(spans[:, 0], np.r_[0, ends[:-1]]) if len(spans) else spans[:, 0]
         starts, ends = own_ink(text, starts, ends)
         return np.r_[ends - starts, 0], np.r_[starts, len(text)] - np.r_[0, ends]
+
     return lengths
 
 # %% ../../nbs/00_core/05a_starts.ipynb #42677fde
 def _can_cut(tokenizer: Tokenizer) -> bool:
     "Whether `SEAM` is a proven seam of this tokenizer."
-    if isinstance(tokenizer, TiktokenTokenizer): return tokenizer.name in SEAMED
+    if isinstance(tokenizer, TiktokenTokenizer):
+        return tokenizer.name in SEAMED
     pre = getattr(getattr(tokenizer, "backend", None), "pre_tokenizer", None)
     return isinstance(tokenizer, ModelTokenizer) and type(pre).__name__ == "BertPreTokenizer"
+
 
 def _table(parts: list[tuple[np.ndarray, np.ndarray]], text: str, name: str) -> TokenTable:
     "The pieces of one text put together; 4 bytes a token where offsets fit."
     kind = np.int32 if len(text) < 2**31 else np.int64
-    if not parts: return TokenTable(np.empty(0, kind), np.empty(0, kind))
-    if not len(parts[0][1]):                                                # contiguous: the end of a token is the start of the next
+    if not parts:
+        return TokenTable(np.empty(0, kind), np.empty(0, kind))
+    if not len(parts[0][1]):  # contiguous: the end of a token is the start of the next
         bounds, n = np.zeros(sum(len(p) for p, _ in parts) + 1, kind), 0
-        for p, _ in parts:                                                  # one by one: a cumulative sum of another type copies its input
-            here = bounds[n + 1:n + 1 + len(p)]
+        for p, _ in parts:  # one by one: a cumulative sum of another type copies its input
+            here = bounds[n + 1 : n + 1 + len(p)]
             np.cumsum(p, dtype=kind, out=here)
-            here += bounds[n]; n += len(p)
-        if bounds[-1] != len(text): raise DataError(f"{name} does not give back this text: {bounds[-1]} characters for {len(text)}", repr(text[:40]))
+            here += bounds[n]
+            n += len(p)
+        if bounds[-1] != len(text):
+            raise DataError(
+                f"{name} does not give back this text: {bounds[-1]} characters for {len(text)}",
+                repr(text[:40]),
+            )
         return TokenTable(bounds[:-1], bounds[1:])
     lengths, gaps = (np.concatenate(column) for column in zip(*parts))
     ends = np.cumsum(lengths + gaps, dtype=kind)
     real = np.ones(len(lengths), bool)
-    real[np.cumsum([len(p[0]) for p in parts]) - 1] = False                 # the rest of a piece after its last token is no token
+    real[np.cumsum([len(p[0]) for p in parts]) - 1] = (
+        False  # the rest of a piece after its last token is no token
+    )
     starts, ends = (ends - lengths).astype(kind)[real], ends[real]
     last = len(text.rstrip())
-    if not len(ends) and last: return TokenTable(np.array([len(text) - len(text.lstrip())], kind), np.array([last], kind))
-    if len(ends): ends[-1] = max(ends[-1], last)
+    if not len(ends) and last:
+        return TokenTable(np.array([len(text) - len(text.lstrip())], kind), np.array([last], kind))
+    if len(ends):
+        ends[-1] = max(ends[-1], last)
     return TokenTable(starts, ends)
 
 # %% ../../nbs/00_core/05a_starts.ipynb #caa49ab3
 def threads() -> int:
     "How many threads to encode on: `RAGBENCH_THREADS`, else the cores this process may use."
     given = os.environ.get("RAGBENCH_THREADS")
-    if given is None: return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not given.isdigit() or int(given) < 1: raise ConfigError(f"RAGBENCH_THREADS is {given!r}", "environment", "Set it to a whole number from 1")
+    if given is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not given.isdigit() or int(given) < 1:
+        raise ConfigError(f"RAGBENCH_THREADS is {given!r}", "environment", "Set it to a whole number from 1")
     return int(given)
+
 
 def _one_at_a_time(tokenizer: Tokenizer) -> bool:
     "Whether more threads would only wait: the fast encoder takes one text after the other."
-    return isinstance(tokenizer, TiktokenTokenizer) and not only_tiktoken() and tokenizer.encoder.fast is not None
+    return (
+        isinstance(tokenizer, TiktokenTokenizer)
+        and not only_tiktoken()
+        and tokenizer.encoder.fast is not None
+    )
+
 
 def _batches(texts: Iterable[str], cut: bool) -> Iterator[list[tuple[int, str]]]:
     "Work for one thread at a time: (row, piece) pairs of about `PIECE` characters together."
     batch, held = [], 0
     for row, text in enumerate(texts):
         for piece in pieces(text) if cut else [text] if text else ():
-            batch.append((row, piece)); held += len(piece)
-            if held >= PIECE: yield batch; batch, held = [], 0
-    if batch: yield batch
+            batch.append((row, piece))
+            held += len(piece)
+            if held >= PIECE:
+                yield batch
+                batch, held = [], 0
+    if batch:
+        yield batch
+
 
 def _in_order(work: Callable, jobs: Iterable, n: int) -> Iterator:
     "`map(work, jobs)` on `n` threads, in order, with few jobs under way."
-    if n == 1: yield from map(work, jobs); return
+    if n == 1:
+        yield from map(work, jobs)
+        return
     with ThreadPoolExecutor(n) as pool:
         waiting: deque = deque()
         for job in jobs:
             waiting.append(pool.submit(work, job))
-            if len(waiting) > 2 * n: yield waiting.popleft().result()
-        while waiting: yield waiting.popleft().result()
+            if len(waiting) > 2 * n:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 # %% ../../nbs/00_core/05a_starts.ipynb #7da9eebc
 def token_tables(
@@ -187,15 +237,25 @@ def token_tables(
     texts: Sequence[str],
     n_threads: int | None = None,  # default: `threads()`
 ) -> Iterator[TokenTable]:
-    "The token table of each text, in order; each text is tokenised once, and the threads change nothing but the time."
-    piece = _tiktoken_piece(tokenizer) if isinstance(tokenizer, TiktokenTokenizer) else _model_piece(tokenizer)
+    """The token table of each text, in order; each text is tokenised once, and the threads change nothing but
+    the time."""
+    piece = (
+        _tiktoken_piece(tokenizer) if isinstance(tokenizer, TiktokenTokenizer) else _model_piece(tokenizer)
+    )
     n = 1 if sum(map(len, texts)) <= PIECE or _one_at_a_time(tokenizer) else n_threads or threads()
     parts, at = [], 0
-    for done in _in_order(lambda batch: [(row, piece(text)) for row, text in batch], _batches(texts, _can_cut(tokenizer)), n):
+    for done in _in_order(
+        lambda batch: [(row, piece(text)) for row, text in batch], _batches(texts, _can_cut(tokenizer)), n
+    ):
         for row, part in done:
-            while at < row: yield _table(parts, texts[at], tokenizer.name); parts, at = [], at + 1
+            while at < row:
+                yield _table(parts, texts[at], tokenizer.name)
+                parts, at = [], at + 1
             parts.append(part)
-    for rest in texts[at:]: yield _table(parts, rest, tokenizer.name); parts = []
+    for rest in texts[at:]:
+        yield _table(parts, rest, tokenizer.name)
+        parts = []
+
 
 def token_table(tokenizer: Tokenizer, text: str) -> TokenTable:
     "The token table of one text."

@@ -42,16 +42,30 @@ __all__ = ['log', 'MARK', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Arti
 @dataclass(frozen=True)
 class Packed:
     "An array to be written small; read, it is the same array, in memory."
+
     array: np.ndarray
+
 
 def pack(array: np.ndarray) -> dict[str, np.ndarray]:
     "The parts of a packed array: its bytes in planes, its shape, its type and the type it was narrowed to."
     small = array
     if array.dtype.kind == "i" and array.size:
         small = array.astype(np.result_type(np.min_scalar_type(array.min()), np.min_scalar_type(array.max())))
-    elif array.dtype == np.float64 and np.array_equal(array, narrow := array.astype(np.float32), equal_nan=True): small = narrow
-    planes = np.ascontiguousarray(small).reshape(-1).view(np.uint8).reshape(-1, small.itemsize).T if small.size else np.empty((small.itemsize, 0), np.uint8)
-    return {"planes": np.ascontiguousarray(planes), "shape": np.array(array.shape, np.int64), "types": np.array([array.dtype.str, small.dtype.str])}
+    elif array.dtype == np.float64 and np.array_equal(
+        array, narrow := array.astype(np.float32), equal_nan=True
+    ):
+        small = narrow
+    planes = (
+        np.ascontiguousarray(small).reshape(-1).view(np.uint8).reshape(-1, small.itemsize).T
+        if small.size
+        else np.empty((small.itemsize, 0), np.uint8)
+    )
+    return {
+        "planes": np.ascontiguousarray(planes),
+        "shape": np.array(array.shape, np.int64),
+        "types": np.array([array.dtype.str, small.dtype.str]),
+    }
+
 
 def unpack(parts: Mapping[str, np.ndarray]) -> np.ndarray:
     "The array that was packed, read-only."
@@ -64,136 +78,207 @@ def unpack(parts: Mapping[str, np.ndarray]) -> np.ndarray:
 @dataclass(frozen=True)
 class Artifact:
     "An artifact on disk: arrays by name, JSON values by name, and its manifest."
+
     path: Path
     manifest: Mapping[str, Any]
 
     def array(self, name: str) -> np.ndarray:
         "An array, read-only: memory-mapped, or unpacked."
         try:
-            if f"{name}.npz" not in self.manifest["files"]: return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-            with np.load(self.path / f"{name}.npz", allow_pickle=False) as parts: return unpack(parts)
-        except (OSError, ValueError) as e: raise StoreError(f"the array {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again") from e
+            if f"{name}.npz" not in self.manifest["files"]:
+                return np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+            with np.load(self.path / f"{name}.npz", allow_pickle=False) as parts:
+                return unpack(parts)
+        except (OSError, ValueError) as e:
+            raise StoreError(
+                f"the array {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again"
+            ) from e
 
     def value(self, name: str) -> Any:
         "A JSON value."
-        try: return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as e: raise StoreError(f"the value {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again") from e
+        try:
+            return json.loads((self.path / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as e:
+            raise StoreError(
+                f"the value {name!r} cannot be read ({e})", str(self.path), "Run again; it will be made again"
+            ) from e
 
 # %% ../../nbs/00_core/10_store.ipynb #52ccc84d
 def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
-    "Write arrays as .npy, packed ones as .npz and anything else as JSON; returns size and checksum of each file."
+    """Write arrays as .npy, packed ones as .npz and anything else as JSON; returns size and checksum of each
+    file."""
     files = {}
     for name, value in payload.items():
-        path = folder / f"{name}{'.npy' if isinstance(value, np.ndarray) else '.npz' if isinstance(value, Packed) else '.json'}"
-        if isinstance(value, np.ndarray): np.save(path, value, allow_pickle=False)
-        elif isinstance(value, Packed): np.savez_compressed(path, **pack(value.array))
-        else: path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
+        path = (
+            folder
+            / f"{name}{'.npy' if isinstance(value, np.ndarray) else '.npz' if isinstance(value, Packed) else '.json'}"  # noqa: E501
+        )
+        if isinstance(value, np.ndarray):
+            np.save(path, value, allow_pickle=False)
+        elif isinstance(value, Packed):
+            np.savez_compressed(path, **pack(value.array))
+        else:
+            path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
     return files
 
+
 def _sha256(path: Path) -> str:
-    with open(path, "rb") as f: return hashlib.file_digest(f, "sha256").hexdigest()
+    with open(path, "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/00_core/10_store.ipynb #4b9626d8
 def _seal(manifest: Mapping[str, Any]) -> str:
     "The checksum of a manifest, over all else that it says."
-    text = json.dumps({k: v for k, v in manifest.items() if k != "checksum"}, sort_keys=True, ensure_ascii=False)
+    text = json.dumps(
+        {k: v for k, v in manifest.items() if k != "checksum"}, sort_keys=True, ensure_ascii=False
+    )
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 def _publish(final: Path, payload: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     "Write payload and manifest, all or nothing; what stood there goes."
-    if final.parent.exists() and not final.parent.is_dir(): final.parent.rename(beside(final.parent))     # a file where a folder should be
+    if final.parent.exists() and not final.parent.is_dir():
+        final.parent.rename(beside(final.parent))  # a file where a folder should be
     with whole_folder(final) as folder:
         manifest = json.loads(json.dumps({**about, "files": _write(folder, payload)}))
-        (folder / "manifest.json").write_text(json.dumps(manifest | {"checksum": _seal(manifest)}, indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / "manifest.json").write_text(
+            json.dumps(manifest | {"checksum": _seal(manifest)}, indent=1, ensure_ascii=False),
+            encoding="utf-8",
+        )
 
 # %% ../../nbs/00_core/10_store.ipynb #b7eeb043
 class DamagedArtifact(UserWarning):
     "Something in a store is not what was written there; it is made again."
 
+
 _checked: dict[Path, tuple] = {}
+
 
 def _state(path: Path) -> tuple:
     return tuple(sorted((f.name, (s := f.stat()).st_size, s.st_mtime_ns, s.st_ino) for f in os.scandir(path)))
 
+
 def _manifest(path: Path, kind: str, key: str) -> Mapping[str, Any]:
     "The manifest of an artifact; raises `ValueError` that says what is wrong with it."
-    try: manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError): raise ValueError("there is no manifest") from None
-    except (ValueError, IsADirectoryError): raise ValueError("the manifest is not JSON") from None
-    if not isinstance(manifest, dict) or manifest.get("checksum") != _seal(manifest): raise ValueError("the manifest's checksum differs")
-    if (manifest.get("kind"), manifest.get("key")) != (kind, key): raise ValueError(f"it is the manifest of {manifest.get('kind')}/{manifest.get('key')}")
+    try:
+        manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError("there is no manifest") from None
+    except (ValueError, IsADirectoryError):
+        raise ValueError("the manifest is not JSON") from None
+    if not isinstance(manifest, dict) or manifest.get("checksum") != _seal(manifest):
+        raise ValueError("the manifest's checksum differs")
+    if (manifest.get("kind"), manifest.get("key")) != (kind, key):
+        raise ValueError(f"it is the manifest of {manifest.get('kind')}/{manifest.get('key')}")
     return manifest
+
 
 def damage(path: Path, manifest: Mapping[str, Any]) -> list[str]:
     "What is wrong with the files of an artifact; empty when all is well."
     bad = []
     for name, f in manifest["files"].items():
         file = path / name
-        if not file.is_file(): bad.append(f"{name} is missing")
-        elif file.stat().st_size != f["bytes"]: bad.append(f"{name} has {file.stat().st_size} bytes instead of {f['bytes']}")
-        elif _sha256(file) != f["sha256"]: bad.append(f"the checksum of {name} differs")
+        if not file.is_file():
+            bad.append(f"{name} is missing")
+        elif file.stat().st_size != f["bytes"]:
+            bad.append(f"{name} has {file.stat().st_size} bytes instead of {f['bytes']}")
+        elif _sha256(file) != f["sha256"]:
+            bad.append(f"the checksum of {name} differs")
     return bad
+
 
 def _sound(path: Path, kind: str, key: str) -> Artifact:
     "The artifact in `path`; raises `ValueError` that says what is damaged."
     manifest = _manifest(path, kind, key)
     if _checked.get(path) != (state := _state(path)):
-        if bad := damage(path, manifest): raise ValueError("; ".join(bad))
+        if bad := damage(path, manifest):
+            raise ValueError("; ".join(bad))
         _checked[path] = state
     return Artifact(path, manifest)
 
 # %% ../../nbs/00_core/10_store.ipynb #56e46126
-MARK = "ragbench-store.json"          # in the root of a store: other folders may hold a run/ or chunks/ too
+MARK = "ragbench-store.json"  # in the root of a store: other folders may hold a run/ or chunks/ too
+
 
 def _marked(root: Path) -> None:
     "Say in the root of a store that it is one."
-    if not (root / MARK).is_file(): write_atomic(root / MARK, '{"what": "what ragbench has worked out: see ragbench cache --help"}\n')
+    if not (root / MARK).is_file():
+        write_atomic(root / MARK, '{"what": "what ragbench has worked out: see ragbench cache --help"}\n')
 
-_held = threading.local()   # `paths`: the locks that this thread holds; it would wait for itself forever
+
+_held = threading.local()  # `paths`: the locks that this thread holds; it would wait for itself forever
+
 
 def script_line() -> str:
     "File and line of the innermost script or module that is being run: what asked for the work at hand."
     frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_name != "<module>": frame = frame.f_back
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
+
 
 @dataclass(frozen=True)
 class Store:
     "A directory of content-addressed artifacts."
+
     root: Path
 
-    def __init__(self, root: str | Path = ".ragbench"): object.__setattr__(self, "root", Path(root))
+    def __init__(self, root: str | Path = ".ragbench"):
+        object.__setattr__(self, "root", Path(root))
 
-    def path(self, kind: str, key: str) -> Path: return self.root / kind / key
+    def path(self, kind: str, key: str) -> Path:
+        return self.root / kind / key
 
     def get(self, kind: str, key: str, warn: bool = True) -> Artifact | None:
         "The artifact, or `None` if it was never finished or is damaged, which is said."
         path = self.path(kind, key)
-        if not os.path.lexists(path): return None
+        if not os.path.lexists(path):
+            return None
         try:
-            with disk_errors(path): return _sound(path, kind, key)
-        except FileNotFoundError: return None             # it went meanwhile
+            with disk_errors(path):
+                return _sound(path, kind, key)
+        except FileNotFoundError:
+            return None  # it went meanwhile
         except ValueError as e:
-            if warn: warnings.warn(f"{path}: {e}; it is made again", DamagedArtifact, stacklevel=3)
+            if warn:
+                warnings.warn(f"{path}: {e}; it is made again", DamagedArtifact, stacklevel=3)
         return None
 
-    def put(self, kind: str, key: str, payload: Mapping[str, Any], about: Mapping[str, Any] | None = None) -> Artifact:
-        "Write an artifact all at once; a sound one that is already there is left as it is. Raises `StoreError` where the disk does not take it."
-        if (found := self.get(kind, key, warn=False)) is not None: return found
-        with disk_errors(self.root): _marked(self.root); _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
-        if (found := self.get(kind, key)) is None: raise StoreError("what was written does not read back the same", str(self.path(kind, key)), "Look at the disk")
+    def put(
+        self, kind: str, key: str, payload: Mapping[str, Any], about: Mapping[str, Any] | None = None
+    ) -> Artifact:
+        """Write an artifact all at once; a sound one that is already there is left as it is. Raises
+        `StoreError` where the disk does not take it."""
+        if (found := self.get(kind, key, warn=False)) is not None:
+            return found
+        with disk_errors(self.root):
+            _marked(self.root)
+            _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
+        if (found := self.get(kind, key)) is None:
+            raise StoreError(
+                "what was written does not read back the same", str(self.path(kind, key)), "Look at the disk"
+            )
         return found
 
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[None]:
         "Hold the lock of one key; the operating system frees it if the process dies."
         path, mine = self.root / "locks" / f"{kind}-{key}.lock", _held.__dict__.setdefault("paths", set())
-        with disk_errors(self.root): make_folder(path.parent)
-        if (real := path.resolve()) in mine: raise StoreError(f"the step {kind!r} needs itself: it was asked for again while it was being made", script_line(), "A component, or a file that an import runs (rename it if it has the name of a library's module, such as six.py), started the same run again")
-        with disk_errors(self.root): (lock := FileLock(path)).acquire()
+        with disk_errors(self.root):
+            make_folder(path.parent)
+        if (real := path.resolve()) in mine:
+            raise StoreError(
+                f"the step {kind!r} needs itself: it was asked for again while it was being made",
+                script_line(),
+                "A component, or a file that an import runs (rename it if it has the name of a library's"
+                " module, such as six.py), started the same run again",
+            )
+        with disk_errors(self.root):
+            (lock := FileLock(path)).acquire()
         mine.add(real)
-        try: yield
+        try:
+            yield
         finally:
             mine.discard(real)
             lock.release()
@@ -201,118 +286,212 @@ class Store:
     def make(self, kind: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]) -> Artifact:
         "The artifact of this recipe: found, or made by `build()` and kept."
         key = fingerprint(kind, recipe)
-        if (found := self.get(kind, key, warn=False)) is not None: return found
+        if (found := self.get(kind, key, warn=False)) is not None:
+            return found
         with self.locked(kind, key):
-            if (found := self.get(kind, key)) is not None: return found
+            if (found := self.get(kind, key)) is not None:
+                return found
             began = time.perf_counter()
             payload = build()
             seconds = round(time.perf_counter() - began, 3)
             log.info("made %s %s in %s s", kind, key[:8], number(seconds, ".1f"))
-            return self.put(kind, key, payload, {"recipe": canonical(recipe), "seconds": seconds, "versions": versions()})
+            return self.put(
+                kind, key, payload, {"recipe": canonical(recipe), "seconds": seconds, "versions": versions()}
+            )
 
 # %% ../../nbs/00_core/10_store.ipynb #a0cc51d7
-LIBRARIES = ("ragbench", "numpy", "scipy", "scikit-learn", "faiss-cpu", "ranx", "torch", "sentence-transformers", "transformers", "tokenizers", "tiktoken", "pymupdf", "python-docx",
-             "onnx", "onnxruntime", "fastembed", "chromadb", "qdrant-client", "qdrant-edge-py", "pgvector", "psycopg", "rapidfuzz", "openai")
+LIBRARIES = (
+    "ragbench",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "faiss-cpu",
+    "ranx",
+    "torch",
+    "sentence-transformers",
+    "transformers",
+    "tokenizers",
+    "tiktoken",
+    "pymupdf",
+    "python-docx",
+    "onnx",
+    "onnxruntime",
+    "fastembed",
+    "chromadb",
+    "qdrant-client",
+    "qdrant-edge-py",
+    "pgvector",
+    "psycopg",
+    "rapidfuzz",
+    "openai",
+)
+
 
 @functools.cache
 def _installed() -> Mapping[str, str]:
     "Read once: a look at every package takes longer than a small artifact."
     from importlib import metadata
+
     def version(name: str) -> str | None:
-        try: return metadata.version(name)
-        except metadata.PackageNotFoundError: return None
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            return None
+
     return {name: v for name in LIBRARIES if (v := version(name)) is not None}
 
+
 def versions() -> dict[str, str]:
-    "Versions of Python, ragbench and the libraries that decide results, where they are installed; nothing is imported to find out."
+    """Versions of Python, ragbench and the libraries that decide results, where they are installed; nothing
+    is imported to find out."""
     import platform
     import sqlite3
+
     return {"python": platform.python_version(), **_installed(), "sqlite": sqlite3.sqlite_version}
+
 
 def libraries(*names: str) -> dict[str, str]:
     "Versions of some of the libraries that decide results."
     known = versions()
     return {n: known[n] for n in names if n in known}
 
+
 def as_store(value: Any, owner: str) -> Store:
     "A store, given as one or as its folder; raises `ConfigError` for anything else, a file among it."
-    if isinstance(value, Store): return value
-    if not isinstance(value, str | os.PathLike) or not str(value): raise ConfigError(f"store is {value!r}", owner, "Give a folder, such as '.ragbench'")
-    if Path(value).exists() and not Path(value).is_dir(): raise ConfigError(f"store is a file: {value}", owner, "Give a folder; it is made if it is not there")
+    if isinstance(value, Store):
+        return value
+    if not isinstance(value, str | os.PathLike) or not str(value):
+        raise ConfigError(f"store is {value!r}", owner, "Give a folder, such as '.ragbench'")
+    if Path(value).exists() and not Path(value).is_dir():
+        raise ConfigError(f"store is a file: {value}", owner, "Give a folder; it is made if it is not there")
     return Store(value)
 
 # %% ../../nbs/00_core/10_store.ipynb #fb8952c0
 _KEY = re.compile(r"[0-9a-f]{32}")
 
+
 def _ours(entry: Path) -> bool:
-    "Whether an entry of a kind's folder has a name that a store gives: a key, a file of vectors, or what a dead process left of one."
+    """Whether an entry of a kind's folder has a name that a store gives: a key, a file of vectors, or what a
+    dead process left of one."""
     return _KEY.fullmatch(entry.name.lstrip(".").partition(".")[0]) is not None
 
+
 def kinds_of(store: Store) -> dict[str, list[Path]]:
-    "The entries of a store by kind, and nothing that stands beside them; raises `StoreError` for a folder that is no store."
-    if not store.root.is_dir(): raise StoreError("there is no store here", str(store.root), "Give the folder that bench was given as store=, .ragbench unless it was told otherwise")
-    with disk_errors(store.root): found = {k.name: sorted(e for e in k.iterdir() if _ours(e)) for k in sorted(store.root.iterdir()) if k.is_dir() and not k.is_symlink() and k.name != "locks"}
+    """The entries of a store by kind, and nothing that stands beside them; raises `StoreError` for a folder
+    that is no store."""
+    if not store.root.is_dir():
+        raise StoreError(
+            "there is no store here",
+            str(store.root),
+            "Give the folder that bench was given as store=, .ragbench unless it was told otherwise",
+        )
+    with disk_errors(store.root):
+        found = {
+            k.name: sorted(e for e in k.iterdir() if _ours(e))
+            for k in sorted(store.root.iterdir())
+            if k.is_dir() and not k.is_symlink() and k.name != "locks"
+        }
     found = {kind: entries for kind, entries in found.items() if entries}
     empty = all(p.name in ("locks", "in-use.lock") or p.name.startswith(".") for p in store.root.iterdir())
-    if not empty and not (store.root / MARK).is_file() and not any(_is_artifact(e) for entries in found.values() for e in entries):
-        raise StoreError("this folder is no store", str(store.root), "Give the folder that bench was given as store=; nothing was touched")
+    if (
+        not empty
+        and not (store.root / MARK).is_file()
+        and not any(_is_artifact(e) for entries in found.values() for e in entries)
+    ):
+        raise StoreError(
+            "this folder is no store",
+            str(store.root),
+            "Give the folder that bench was given as store=; nothing was touched",
+        )
     return found
+
 
 def _is_artifact(entry: Path) -> bool:
     "Whether an entry is an artifact with its own sealed manifest, or a file of vectors."
-    if entry.parent.name == "embeddings" and entry.suffix == ".sqlite": return True
-    try: return bool(_manifest(entry, entry.parent.name, entry.name))
-    except (ValueError, OSError): return False
+    if entry.parent.name == "embeddings" and entry.suffix == ".sqlite":
+        return True
+    try:
+        return bool(_manifest(entry, entry.parent.name, entry.name))
+    except (ValueError, OSError):
+        return False
+
 
 def artifacts(store: Store) -> list[Path]:
     "The folders of a store that are, or should be, artifacts."
-    return [e for kind, entries in kinds_of(store).items() if kind != "embeddings" for e in entries if not e.name.startswith(".")]
+    return [
+        e
+        for kind, entries in kinds_of(store).items()
+        if kind != "embeddings"
+        for e in entries
+        if not e.name.startswith(".")
+    ]
+
 
 def verify(store: Store) -> list[str]:
     "Recompute every checksum in a store; returns what does not match, empty when all is well."
     bad = []
     for path in artifacts(store):
-        try: bad += [f"{path}: {what}" for what in damage(path, _manifest(path, path.parent.name, path.name))]
-        except ValueError as e: bad.append(f"{path}: {e}")
+        try:
+            bad += [f"{path}: {what}" for what in damage(path, _manifest(path, path.parent.name, path.name))]
+        except ValueError as e:
+            bad.append(f"{path}: {e}")
     return bad
 
 # %% ../../nbs/00_core/10_store.ipynb #05b4e35c
-PAID = ("embeddings", "reply", "rewrite")   # kinds that may have cost money
+PAID = ("embeddings", "reply", "rewrite")  # kinds that may have cost money
+
 
 @contextmanager
 def in_use(store: Store) -> Iterator[None]:
     "Inside, `clear` of another process leaves the store alone."
     path = store.root / "in-use.lock"
     try:
-        with disk_errors(store.root): make_folder(path.parent); fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        with disk_errors(store.root):
+            make_folder(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     except StoreError:
-        if not store.root.is_dir(): raise
-        yield; return                                        # it can only be read, so nobody clears it
+        if not store.root.is_dir():
+            raise
+        yield
+        return  # it can only be read, so nobody clears it
     try:
-        with disk_errors(store.root): fcntl.flock(fd, fcntl.LOCK_SH); _marked(store.root)
+        with disk_errors(store.root):
+            fcntl.flock(fd, fcntl.LOCK_SH)
+            _marked(store.root)
         _swept(store)
         yield
-    finally: os.close(fd)
+    finally:
+        os.close(fd)
+
 
 def _swept(store: Store) -> None:
     "Delete what dead processes left unfinished in a store."
     for path in store.root.glob("*/.*.tmp"):
         if abandoned(path, path.name.removesuffix(".tmp").rpartition(".")[2]):
-            try: remove(path)
-            except OSError: pass                             # another process sweeps too
+            try:
+                remove(path)
+            except OSError:
+                pass  # another process sweeps too
 
 # %% ../../nbs/00_core/10_store.ipynb #5110e984
 @dataclass(frozen=True)
 class Usage:
     "What a store holds: artifacts and bytes by kind, the largest kind first."
+
     root: Path
     kinds: Mapping[str, tuple[int, int]]
 
     @property
-    def nbytes(self) -> int: return sum(size for _, size in self.kinds.values())
+    def nbytes(self) -> int:
+        return sum(size for _, size in self.kinds.values())
+
     def __repr__(self) -> str:
-        rows = [f"{kind:<12} {thousands(n):>7} {number(size / 1e6, ',.1f'):>10} MB" for kind, (n, size) in self.kinds.items()]
+        rows = [
+            f"{kind:<12} {thousands(n):>7} {number(size / 1e6, ',.1f'):>10} MB"
+            for kind, (n, size) in self.kinds.items()
+        ]
         return "\n".join([f"{self.root}: {number(self.nbytes / 1e6, ',.1f')} MB", *rows])
+
 
 def usage(store: Store) -> Usage:
     "Count the artifacts and bytes of a store, by kind; raises `StoreError` for a folder that is none."
@@ -322,20 +501,37 @@ def usage(store: Store) -> Usage:
         kinds[kind] = sum(not e.name.startswith(".") for e in entries), sum(f.stat().st_size for f in files)
     return Usage(store.root, dict(sorted(kinds.items(), key=lambda k: -k[1][1])))
 
+
 def clear(store: Store, *kinds: str) -> int:
-    "Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes that are free now. Raises `StoreError` while another process works with the store, and for a folder that is none."
+    """Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes
+    that are free now. Raises `StoreError` while another process works with the store, and for a folder that
+    is none."""
     there, entries = usage(store).kinds, kinds_of(store)
-    if unknown := set(kinds) - set(there): raise StoreError(f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}")
-    if not there: return 0
+    if unknown := set(kinds) - set(there):
+        raise StoreError(
+            f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}"
+        )
+    if not there:
+        return 0
     with disk_errors(store.root), open(store.root / "in-use.lock", "a+b") as f:
-        try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError: raise StoreError("another process is working with the store", str(store.root), "Clear it when that process has ended") from None
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                "another process is working with the store",
+                str(store.root),
+                "Clear it when that process has ended",
+            ) from None
         going = list(kinds or (k for k in there if k not in PAID))
         for kind in going:
-            for entry in entries[kind]: remove(entry)
-            if not any((store.root / kind).iterdir()): (store.root / kind).rmdir()
+            for entry in entries[kind]:
+                remove(entry)
+            if not any((store.root / kind).iterdir()):
+                (store.root / kind).rmdir()
         if not kinds:
-            for lock in (store.root / "locks").glob("*.lock"): remove(lock)
+            for lock in (store.root / "locks").glob("*.lock"):
+                remove(lock)
     return sum(there[k][1] for k in going)
+
 
 Store.usage, Store.clear, Store.verify, Store.in_use = usage, clear, verify, in_use

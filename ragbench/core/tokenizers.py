@@ -22,7 +22,9 @@ __all__ = ['Tokenizer', 'TiktokenTokenizer', 'ModelTokenizer', 'get_tokenizer']
 @runtime_checkable
 class Tokenizer(Protocol):
     "Anything that can say where the tokens of a text lie."
+
     name: str
+
     def spans(self, text: str) -> np.ndarray: ...
     def count(self, text: str) -> int: ...
 
@@ -30,49 +32,71 @@ class Tokenizer(Protocol):
 @dataclass(frozen=True)
 class TiktokenTokenizer:
     "A tiktoken encoding by name, such as `cl100k_base`. Text that looks like a special token is text."
+
     name: str
 
     @property
-    def encoder(self) -> Encoder: return encoder(self.name)             # looked up, not held: a copy in another process finds its own
+    def encoder(self) -> Encoder:
+        return encoder(self.name)  # looked up, not held: a copy in another process finds its own
 
     def ids(self, text: str) -> np.ndarray:
         "Token ids `(n,)` int64."
         return self.encoder(text).astype(np.int64)
 
     def spans(self, text: str) -> np.ndarray:
-        "Code-point spans of the tokens, `(n, 2)` int64, contiguous from 0 to `len(text)`; a token that begins no character is empty."
+        """Code-point spans of the tokens, `(n, 2)` int64, contiguous from 0 to `len(text)`; a token that
+        begins no character is empty."""
         bounds = np.r_[0, np.cumsum(self.encoder.characters[self.ids(text)], dtype=np.int64)]
         if bounds[-1] != len(text):
-            raise DataError(f"{self.name} does not give back this text: {bounds[-1]} characters for {len(text)}", repr(text[:40]))
+            raise DataError(
+                f"{self.name} does not give back this text: {bounds[-1]} characters for {len(text)}",
+                repr(text[:40]),
+            )
         return np.c_[bounds[:-1], bounds[1:]]
 
-    def count(self, text: str) -> int: return len(self.encoder(text))
+    def count(self, text: str) -> int:
+        return len(self.encoder(text))
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #1c0e38b9
 @dataclass(frozen=True)
 class ModelTokenizer:
     "The tokenizer of a model: a name such as `all-MiniLM-L6-v2`, or a folder that has `tokenizer.json`."
+
     name: str
 
     @functools.cached_property
     def backend(self):
         from tokenizers import Tokenizer as Backend
+
         path = resolve_model(self.name) / "tokenizer.json"
-        if not path.is_file(): raise ConfigError(f"there is no tokenizer.json in {path.parent}", self.name, "Give a model with a fast tokenizer")
+        if not path.is_file():
+            raise ConfigError(
+                f"there is no tokenizer.json in {path.parent}",
+                self.name,
+                "Give a model with a fast tokenizer",
+            )
         backend = Backend.from_file(str(path))
-        backend.no_truncation(); backend.no_padding()
+        backend.no_truncation()
+        backend.no_padding()
         return backend
 
     def spans(self, text: str) -> np.ndarray:
         "Code-point spans of the tokens, `(n, 2)` int64, in order; white space between words belongs to none."
-        return np.asarray(self.backend.encode(text, add_special_tokens=False).offsets, dtype=np.int64).reshape(-1, 2)
+        return np.asarray(
+            self.backend.encode(text, add_special_tokens=False).offsets, dtype=np.int64
+        ).reshape(-1, 2)
 
-    def count(self, text: str) -> int: return len(self.backend.encode(text, add_special_tokens=False))
+    def count(self, text: str) -> int:
+        return len(self.backend.encode(text, add_special_tokens=False))
 
 # %% ../../nbs/00_core/05_tokenizers.ipynb #bf009a57
 @functools.cache
 def get_tokenizer(name: str) -> Tokenizer:
     "The tokenizer of that name: a tiktoken encoding, else a model's."
-    if not isinstance(name, str) or not name: raise ConfigError(f"tokenizer is {name!r}", "", "Name one, such as 'cl100k_base' or 'all-MiniLM-L6-v2'")
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            f"tokenizer is {name!r}", "", "Name one, such as 'cl100k_base' or 'all-MiniLM-L6-v2'"
+        )
     import tiktoken
+
     return TiktokenTokenizer(name) if name in tiktoken.list_encoding_names() else ModelTokenizer(name)

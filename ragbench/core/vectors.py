@@ -21,55 +21,110 @@ __all__ = ['SMALL', 'Space', 'numbers', 'Vectors', 'unnamed', 'as_vectors', 'uni
 # %% ../../nbs/00_core/07_vectors.ipynb #58d01a72
 @dataclass(frozen=True)
 class Space:
-    "What must agree before two sets of vectors may be compared; an empty `model` is the unnamed space of bare arrays."
+    """What must agree before two sets of vectors may be compared; an empty `model` is the unnamed space of
+    bare arrays."""
+
     model: str = ""
     revision: str = ""
     dim: int = 0
     normalized: bool = True
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
-    kept: int = 0              # dimensions that carry something, the rest being padding; 0: all
+    kept: int = 0  # dimensions that carry something, the rest being padding; 0: all
 
     def __post_init__(self):
-        whole_number("dim", self.dim, 0, "Space"); whole_number("kept", self.kept, 0, "Space")
-        if not isinstance(self.normalized, (bool, np.bool_)): raise ConfigError(f"normalized is {self.normalized!r}", "Space", "Give True where every row has length 1, else False")
+        whole_number("dim", self.dim, 0, "Space")
+        whole_number("kept", self.kept, 0, "Space")
+        if not isinstance(self.normalized, (bool, np.bool_)):
+            raise ConfigError(
+                f"normalized is {self.normalized!r}",
+                "Space",
+                "Give True where every row has length 1, else False",
+            )
 
     def check(self, other: Space, what: str = "query") -> None:
         "Raise `VectorSpaceError` naming both sides where `other` may not be compared with this space."
         if self.dim != other.dim or (self.model and other.model and vars(self) != vars(other)):
-            differ = [n for n in ("model", "revision", "dim", "normalized", "prompts", "kept") if getattr(self, n) != getattr(other, n)]
-            raise VectorSpaceError(f"the {what} vectors are of another space ({', '.join(differ)} differ): {other} against {self}", "",
-                                   "Embed both sides with the same embedder")
+            differ = [
+                n
+                for n in ("model", "revision", "dim", "normalized", "prompts", "kept")
+                if getattr(self, n) != getattr(other, n)
+            ]
+            raise VectorSpaceError(
+                f"the {what} vectors are of another space ({', '.join(differ)} differ): {other} against"
+                f" {self}",
+                "",
+                "Embed both sides with the same embedder",
+            )
 
 # %% ../../nbs/00_core/07_vectors.ipynb #6e494e58
 def numbers(x: Any, where: str = "Vectors") -> np.ndarray:
-    "`x` as an array of numbers; raises `DataError` for texts, ragged lists, complex numbers and whatever else holds none."
-    try: a = x if isinstance(x, np.ndarray) else np.asarray(x)
-    except (TypeError, ValueError, RuntimeError) as e: raise DataError(f"a {type(x).__name__} is no array of numbers ({str(e)[:80]})", where, "Give rows of one length: an array of shape (n, d)") from e
-    if a.dtype.kind in "fiub": return a
-    if a.dtype.kind in "US": raise DataError("there are texts where vectors should be", where, "Embed them first: embedder.embed_queries(texts), or embed_passages")
-    raise DataError(f"a {type(x).__name__} of {a.dtype} holds no real numbers", where, "Give an array of shape (n, d); rows that are arrays become one by np.stack")
+    """`x` as an array of numbers; raises `DataError` for texts, ragged lists, complex numbers and whatever
+    else holds none."""
+    try:
+        a = x if isinstance(x, np.ndarray) else np.asarray(x)
+    except (TypeError, ValueError, RuntimeError) as e:
+        raise DataError(
+            f"a {type(x).__name__} is no array of numbers ({str(e)[:80]})",
+            where,
+            "Give rows of one length: an array of shape (n, d)",
+        ) from e
+    if a.dtype.kind in "fiub":
+        return a
+    if a.dtype.kind in "US":
+        raise DataError(
+            "there are texts where vectors should be",
+            where,
+            "Embed them first: embedder.embed_queries(texts), or embed_passages",
+        )
+    raise DataError(
+        f"a {type(x).__name__} of {a.dtype} holds no real numbers",
+        where,
+        "Give an array of shape (n, d); rows that are arrays become one by np.stack",
+    )
 
 # %% ../../nbs/00_core/07_vectors.ipynb #bee2cba3
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    "Embeddings `(n, d)` float32 and the `Space` they live in; without one, the unnamed space that claims nothing about lengths."
+    """Embeddings `(n, d)` float32 and the `Space` they live in; without one, the unnamed space that claims
+    nothing about lengths."""
+
     array: np.ndarray
     space: Space | None = None
 
     def __post_init__(self):
         a = _float32(numbers(self.array))
-        if a.ndim != 2 or (len(a) and not a.shape[1]): raise DataError(f"vectors have shape {np.shape(self.array)}", "Vectors", "Give an array of shape (n, d)")
+        if a.ndim != 2 or (len(a) and not a.shape[1]):
+            raise DataError(
+                f"vectors have shape {np.shape(self.array)}", "Vectors", "Give an array of shape (n, d)"
+            )
         space = unnamed(a.shape[1]) if self.space is None else self.space
-        if not isinstance(space, Space): raise ConfigError(f"space is {space!r:.60}", "Vectors", "Give a Space, such as embedder.space, or leave it out")
-        if not space.dim: space = replace(space, dim=a.shape[1])
-        if space.dim != a.shape[1]: raise VectorSpaceError(f"rows have {a.shape[1]} dimensions, the space has {space.dim}", str(space.model))
-        if not (_all_unit(a) if space.normalized else isfinite(np.vdot(a, a))): _look_closer(a, space)
+        if not isinstance(space, Space):
+            raise ConfigError(
+                f"space is {space!r:.60}", "Vectors", "Give a Space, such as embedder.space, or leave it out"
+            )
+        if not space.dim:
+            space = replace(space, dim=a.shape[1])
+        if space.dim != a.shape[1]:
+            raise VectorSpaceError(
+                f"rows have {a.shape[1]} dimensions, the space has {space.dim}", str(space.model)
+            )
+        if not (_all_unit(a) if space.normalized else isfinite(np.vdot(a, a))):
+            _look_closer(a, space)
         object.__setattr__(self, "array", a)
         object.__setattr__(self, "space", space)
 
-    def __len__(self) -> int: return len(self.array)
-    def __repr__(self) -> str: return f"Vectors({thousands(self.array.shape[0])} × {self.array.shape[1]}, {self.space.model or 'unnamed space'})"
-    def __getitem__(self, rows) -> Vectors: return Vectors(self.array[rows], self.space)
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __repr__(self) -> str:
+        return (
+            f"Vectors({thousands(self.array.shape[0])} × {self.array.shape[1]},"
+            f" {self.space.model or 'unnamed space'})"
+        )
+
+    def __getitem__(self, rows) -> Vectors:
+        return Vectors(self.array[rows], self.space)
+
 
 @cache
 def unnamed(dim: int) -> Space:
@@ -78,40 +133,61 @@ def unnamed(dim: int) -> Space:
 
 # %% ../../nbs/00_core/07_vectors.ipynb #1ffad60a
 def _float32(a: np.ndarray) -> np.ndarray:
-    if a.dtype == np.float32: return np.ascontiguousarray(a)
-    with np.errstate(over="ignore"): return np.ascontiguousarray(a, dtype=np.float32)     # what is too large becomes infinite, and is refused
+    if a.dtype == np.float32:
+        return np.ascontiguousarray(a)
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(a, dtype=np.float32)  # what is too large becomes infinite, and is refused
+
 
 def _all_unit(a: np.ndarray) -> bool:
     "Whether all rows have length 1 within 1e-3, one by one or, for a single row, by the quickest way."
-    if len(a) == 1: return abs(np.vdot(a, a) - 1) < 1.9e-3
+    if len(a) == 1:
+        return abs(np.vdot(a, a) - 1) < 1.9e-3
     return bool((abs(np.einsum("nd,nd->n", a, a) - 1) < 1.9e-3).all())
 
+
 def _look_closer(a: np.ndarray, space: Space) -> None:
-    "Raise `DataError` for a value that is not finite, and for a row of another length than 1, or 0 (a text in which the model found nothing)."
-    if not (fine := np.isfinite(a).all(axis=1)).all(): raise DataError(f"row {int(np.flatnonzero(~fine)[0])} has a value that is not finite", "Vectors")
-    if not space.normalized: return
+    """Raise `DataError` for a value that is not finite, and for a row of another length than 1, or 0 (a text
+    in which the model found nothing)."""
+    if not (fine := np.isfinite(a).all(axis=1)).all():
+        raise DataError(f"row {int(np.flatnonzero(~fine)[0])} has a value that is not finite", "Vectors")
+    if not space.normalized:
+        return
     lengths = np.sqrt(np.einsum("nd,nd->n", a, a, dtype=np.float64))
     bad = np.flatnonzero((abs(lengths - 1) > 1e-3) & (lengths > 0))
-    if len(bad): raise DataError(f"row {bad[0]} has length {number(lengths[bad[0]], '.3g')}, but the space is normalised", "Vectors",
-                                 "Divide every row by its length, or say Space(..., normalized=False): an index of cosine scales what is not normalised")
+    if len(bad):
+        raise DataError(
+            f"row {bad[0]} has length {number(lengths[bad[0]], '.3g')}, but the space is normalised",
+            "Vectors",
+            "Divide every row by its length, or say Space(..., normalized=False): an index of cosine scales"
+            " what is not normalised",
+        )
 
 # %% ../../nbs/00_core/07_vectors.ipynb #2faa9efb
 def as_vectors(x: Vectors | np.ndarray) -> Vectors:
     "`x` itself, or a bare array as `Vectors` of an unnamed space; one row may come without its brackets."
-    if isinstance(x, Vectors): return x
+    if isinstance(x, Vectors):
+        return x
     a = numbers(x)
-    if a.ndim == 1 and a.size: a = a[None]
+    if a.ndim == 1 and a.size:
+        a = a[None]
     return Vectors(a)
 
 # %% ../../nbs/00_core/07_vectors.ipynb #5895d5c7
-SMALL = 1e-15   # a length from which on a sum of squares in float32 has all its digits
+SMALL = 1e-15  # a length from which on a sum of squares in float32 has all its digits
+
 
 def unit(a: np.ndarray) -> np.ndarray:
     "Rows of `a` `(n, d)` float32 scaled to length 1; a zero row stays zero."
-    with np.errstate(over="ignore"): norms = np.sqrt(np.add.reduce(a * a, axis=1, keepdims=True))   # what np.linalg.norm does, in a third of its time for one row
-    if len(a) == 1 and SMALL < norms.item() < inf: return a / norms
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(
+            np.add.reduce(a * a, axis=1, keepdims=True)
+        )  # what np.linalg.norm does, in a third of its time for one row
+    if len(a) == 1 and SMALL < norms.item() < inf:
+        return a / norms
     full = (norms > SMALL) & (norms < inf)
-    if full.all(): return a / norms
+    if full.all():
+        return a / norms
     out, far = np.divide(a, norms, out=np.zeros_like(a), where=full), np.flatnonzero(~full)
     rows = a[far].astype(np.float64)
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
@@ -119,17 +195,31 @@ def unit(a: np.ndarray) -> np.ndarray:
     return out
 
 # %% ../../nbs/00_core/07_vectors.ipynb #a58024e9
-def resized(array: np.ndarray, dim: int | None = None, pad_to: int | None = None, normalize: bool = True) -> np.ndarray:
-    "`array` `(n, d)` cut to its first `dim` columns, scaled to length 1 if it was cut and `normalize`, then padded with zeros to `pad_to`; float32."
+def resized(
+    array: np.ndarray, dim: int | None = None, pad_to: int | None = None, normalize: bool = True
+) -> np.ndarray:
+    """`array` `(n, d)` cut to its first `dim` columns, scaled to length 1 if it was cut and `normalize`, then
+    padded with zeros to `pad_to`; float32."""
     a = np.asarray(array, dtype=np.float32)
-    if dim is not None and dim > a.shape[1]: raise ConfigError(f"dim is {dim}, but the vectors have {a.shape[1]} dimensions", "", f"Ask for at most {a.shape[1]}")
+    if dim is not None and dim > a.shape[1]:
+        raise ConfigError(
+            f"dim is {dim}, but the vectors have {a.shape[1]} dimensions", "", f"Ask for at most {a.shape[1]}"
+        )
     if dim is not None and dim < a.shape[1]:
         a = a[:, :dim]
         norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
-        if normalize: a = np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
-    if pad_to is None or pad_to == a.shape[1]: return a
-    if pad_to < a.shape[1]: raise ConfigError(f"pad_to is {pad_to}, but the vectors have {a.shape[1]} dimensions", "", "Cut with dim; padding only adds")
+        if normalize:
+            a = np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
+    if pad_to is None or pad_to == a.shape[1]:
+        return a
+    if pad_to < a.shape[1]:
+        raise ConfigError(
+            f"pad_to is {pad_to}, but the vectors have {a.shape[1]} dimensions",
+            "",
+            "Cut with dim; padding only adds",
+        )
     return np.pad(a, ((0, 0), (0, pad_to - a.shape[1])))
+
 
 def resized_space(space: Space, dim: int | None = None, pad_to: int | None = None) -> Space:
     "The space of vectors of `space` after `resized`."

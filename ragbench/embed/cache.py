@@ -32,62 +32,94 @@ __all__ = ['VERSION', 'TABLE', 'row_crc', 'EmbeddingCache', 'rescue', 'read_vect
            'parts_of', 'embed_cached']
 
 # %% ../../nbs/04_embed/02_cache.ipynb #1ea8a819
-VERSION = 1   # of the file: 0 had checksums of the vectors alone
-TABLE = "CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (role, text_hash))"
+VERSION = 1  # of the file: 0 had checksums of the vectors alone
+TABLE = (
+    "CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT"
+    " NULL, PRIMARY KEY (role, text_hash))"
+)
+
 
 def row_crc(role: str, text_hash: str, vector: bytes) -> int:
     "The checksum of a row."
     return zlib.crc32(vector, zlib.crc32(f"{role} {text_hash} ".encode("utf-8", "surrogatepass")))
 
+
 @dataclass(frozen=True)
 class EmbeddingCache:
     "Vectors by text, in a folder; one file for each embedder fingerprint."
+
     folder: Path
 
-    def __init__(self, folder: str | Path): object.__setattr__(self, "folder", Path(folder))
+    def __init__(self, folder: str | Path):
+        object.__setattr__(self, "folder", Path(folder))
 
-    def path(self, fingerprint: str) -> Path: return self.folder / f"{fingerprint}.sqlite"
+    def path(self, fingerprint: str) -> Path:
+        return self.folder / f"{fingerprint}.sqlite"
 
     @contextmanager
     def connect(self, fingerprint: str) -> Iterator[sqlite3.Connection]:
-        "The file of one embedder, made if need be, rescued if damaged; raises `StoreError` where the disk refuses."
+        """The file of one embedder, made if need be, rescued if damaged; raises `StoreError` where the disk
+        refuses."""
         path = self.path(fingerprint)
-        with disk_errors(path): make_folder(self.folder)
+        with disk_errors(path):
+            make_folder(self.folder)
         fixed = path.is_file() and not os.access(self.folder, os.W_OK)
-        try: con = _readonly(path) if fixed else _opened(path)
+        try:
+            con = _readonly(path) if fixed else _opened(path)
         except sqlite3.DatabaseError as e:
-            if (known := disk_error(e, path)) is not None: raise known from e
+            if (known := disk_error(e, path)) is not None:
+                raise known from e
             rescue(path, str(e))
             con = _opened(path)
-        try: yield con
+        try:
+            yield con
         except sqlite3.DatabaseError as e:
             con.close()
-            if getattr(e, "sqlite_errorcode", 0) & 0xff in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB): rescue(path, str(e), sure=True)
-            raise disk_error(e, path) or StoreError(f"the embedding cache cannot be used ({e})", str(path), "Run again; nothing that can be read of it is lost") from e
-        finally: con.close()
-        _known[path] = _state(path)          # only after a good end
+            if getattr(e, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                rescue(path, str(e), sure=True)
+            raise disk_error(e, path) or StoreError(
+                f"the embedding cache cannot be used ({e})",
+                str(path),
+                "Run again; nothing that can be read of it is lost",
+            ) from e
+        finally:
+            con.close()
+        _known[path] = _state(path)  # only after a good end
 
 # %% ../../nbs/04_embed/02_cache.ipynb #e72099b1
-_known: dict[Path, tuple] = {}   # files as this process left them
+_known: dict[Path, tuple] = {}  # files as this process left them
 
-def _state(path: Path) -> tuple: return (s := path.stat()).st_size, s.st_mtime_ns, s.st_ino
 
-def _text(data: bytes) -> str: return data.decode("utf-8", "surrogateescape")        # one flipped bit makes a vector a text
+def _state(path: Path) -> tuple:
+    return (s := path.stat()).st_size, s.st_mtime_ns, s.st_ino
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")  # one flipped bit makes a vector a text
+
 
 def _opened(path: Path) -> sqlite3.Connection:
     "A connection to a file of this version; raises `sqlite3.DatabaseError` for one that is damaged."
-    if path.is_dir(): raise StoreError("a folder stands where a file should be", str(path), "Move it away")
-    known = path.exists() and _known.get(path) == _state(path)   # to look at every page takes a second a gigabyte: not at each batch
+    if path.is_dir():
+        raise StoreError("a folder stands where a file should be", str(path), "Move it away")
+    known = path.exists() and _known.get(path) == _state(
+        path
+    )  # to look at every page takes a second a gigabyte: not at each batch
     con = sqlite3.connect(path, timeout=60, isolation_level=None)
     con.text_factory = _text
     try:
-        con.execute("PRAGMA page_size=16384")   # of a new file
+        con.execute("PRAGMA page_size=16384")  # of a new file
         con.execute("PRAGMA journal_mode=WAL")
-        if not known and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",): raise sqlite3.DatabaseError("its structure is damaged")
+        if not known and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+            raise sqlite3.DatabaseError("its structure is damaged")
         con.execute(TABLE)
-        if con.execute("PRAGMA user_version").fetchone()[0] < VERSION: _upgrade(con)
-    except BaseException: con.close(); raise
+        if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+            _upgrade(con)
+    except BaseException:
+        con.close()
+        raise
     return con
+
 
 def _readonly(path: Path) -> sqlite3.Connection:
     "A connection to a file that cannot be written."
@@ -95,9 +127,14 @@ def _readonly(path: Path) -> sqlite3.Connection:
     con.text_factory = _text
     return con
 
+
 def _upgrade(con: sqlite3.Connection) -> None:
     "Give the rows of an older file checksums of the whole row, where their own is right."
-    con.create_function("sum_of", 4, lambda role, h, v, crc: row_crc(role, h, v) if isinstance(v, bytes) and zlib.crc32(v) == crc else -1)
+    con.create_function(
+        "sum_of",
+        4,
+        lambda role, h, v, crc: row_crc(role, h, v) if isinstance(v, bytes) and zlib.crc32(v) == crc else -1,
+    )
     con.execute("BEGIN IMMEDIATE")
     if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
         con.execute("UPDATE embeddings SET crc = sum_of(role, text_hash, vector, crc)")
@@ -110,102 +147,195 @@ def _readable(con: sqlite3.Connection, most: int) -> Iterator[tuple]:
     last, step = 0, 1
     while last < most:
         try:
-            for number, *row in con.execute("SELECT rowid, role, text_hash, vector, crc FROM embeddings NOT INDEXED WHERE rowid > ? ORDER BY rowid", (last,)):
+            for number, *row in con.execute(
+                "SELECT rowid, role, text_hash, vector, crc FROM embeddings NOT INDEXED WHERE rowid > ? ORDER"
+                " BY rowid",
+                (last,),
+            ):
                 last, step = number, 1
                 yield tuple(row)
             return
-        except sqlite3.DatabaseError: last, step = last + step, min(2 * step, 64)
+        except sqlite3.DatabaseError:
+            last, step = last + step, min(2 * step, 64)
+
 
 def rescue(path: Path, why: str, sure: bool = False) -> int:
-    "Move a damaged file aside and put what can be read of it into a new one; returns the number of vectors, and warns."
+    """Move a damaged file aside and put what can be read of it into a new one; returns the number of vectors,
+    and warns."""
     with disk_errors(path), FileLock(f"{path}.lock"):
         try:
             _opened(path).close()
-            if not sure: return 0                                    # another process has done it
-        except sqlite3.DatabaseError: pass
+            if not sure:
+                return 0  # another process has done it
+        except sqlite3.DatabaseError:
+            pass
         aside, n = path.with_name(f"{path.stem}.damaged-{tag()}.sqlite"), 0
         for end in ("", "-wal", "-shm"):
-            if os.path.exists(f"{path}{end}"): os.replace(f"{path}{end}", f"{aside}{end}")
-        with whole_file(path) as new, closing(sqlite3.connect(new, isolation_level=None)) as con, closing(sqlite3.connect(aside)) as old:
+            if os.path.exists(f"{path}{end}"):
+                os.replace(f"{path}{end}", f"{aside}{end}")
+        with (
+            whole_file(path) as new,
+            closing(sqlite3.connect(new, isolation_level=None)) as con,
+            closing(sqlite3.connect(aside)) as old,
+        ):
             old.text_factory = _text
-            con.execute("PRAGMA page_size=16384"); con.execute(TABLE); con.execute(f"PRAGMA user_version = {VERSION}"); con.execute("BEGIN")
+            con.execute("PRAGMA page_size=16384")
+            con.execute(TABLE)
+            con.execute(f"PRAGMA user_version = {VERSION}")
+            con.execute("BEGIN")
             for role, h, vector, crc in _readable(old, aside.stat().st_size // 64):
-                if not (isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)): continue
-                con.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", (role, h, vector, row_crc(role, h, vector))); n += 1
+                if not (
+                    isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)
+                ) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)):
+                    continue
+                con.execute(
+                    "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)",
+                    (role, h, vector, row_crc(role, h, vector)),
+                )
+                n += 1
             con.execute("COMMIT")
-    warnings.warn(f"{path}: {why}; {thousands(n)} vectors were rescued, the others are embedded again. The damaged file is kept as {aside.name}", DamagedArtifact, stacklevel=4)
+    warnings.warn(
+        f"{path}: {why}; {thousands(n)} vectors were rescued, the others are embedded again. The damaged file"
+        f" is kept as {aside.name}",
+        DamagedArtifact,
+        stacklevel=4,
+    )
     return n
 
 # %% ../../nbs/04_embed/02_cache.ipynb #2853213b
-def read_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int) -> dict[str, np.ndarray]:
-    "The cached vectors among `hashes`; one whose bytes are not those that were written counts as missing, which is said."
+def read_vectors(
+    con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int
+) -> dict[str, np.ndarray]:
+    """The cached vectors among `hashes`; one whose bytes are not those that were written counts as missing,
+    which is said."""
     found, bad = {}, 0
     for i in range(0, len(hashes), 500):
-        part = hashes[i:i + 500]
-        rows = con.execute(f"SELECT text_hash, vector, crc FROM embeddings WHERE role = ? AND text_hash IN ({','.join('?' * len(part))})", (role, *part))
+        part = hashes[i : i + 500]
+        rows = con.execute(
+            "SELECT text_hash, vector, crc FROM embeddings WHERE role = ? AND text_hash IN"
+            f" ({','.join('?' * len(part))})",
+            (role, *part),
+        )
         for h, blob, crc in rows:
-            if not isinstance(blob, bytes) or len(blob) != 4 * dim or not isinstance(h, str) or row_crc(role, h, blob) != crc: bad += 1; continue
+            if (
+                not isinstance(blob, bytes)
+                or len(blob) != 4 * dim
+                or not isinstance(h, str)
+                or row_crc(role, h, blob) != crc
+            ):
+                bad += 1
+                continue
             found[h] = np.frombuffer(blob, np.float32)
-    if bad: warnings.warn(f"{_file(con)}: {thousands(bad)} cached vectors are damaged; their texts are embedded again", DamagedArtifact, stacklevel=2)
+    if bad:
+        warnings.warn(
+            f"{_file(con)}: {thousands(bad)} cached vectors are damaged; their texts are embedded again",
+            DamagedArtifact,
+            stacklevel=2,
+        )
     return found
 
-def _file(con: sqlite3.Connection) -> str: return con.execute("PRAGMA database_list").fetchone()[2]
+
+def _file(con: sqlite3.Connection) -> str:
+    return con.execute("PRAGMA database_list").fetchone()[2]
+
 
 def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
     "Commit the vectors `(n, d)` of `hashes`, all or none."
     blobs = [row.tobytes() for row in np.ascontiguousarray(array, np.float32)]
     con.execute("BEGIN IMMEDIATE")
     try:
-        con.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)", [(role, h, b, row_crc(role, h, b)) for h, b in zip(hashes, blobs)])
+        con.executemany(
+            "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)",
+            [(role, h, b, row_crc(role, h, b)) for h, b in zip(hashes, blobs)],
+        )
         con.execute("COMMIT")
     except BaseException:
-        if con.in_transaction: con.execute("ROLLBACK")
+        if con.in_transaction:
+            con.execute("ROLLBACK")
         raise
+
 
 def verify_cache(cache: EmbeddingCache) -> list[str]:
     "Recompute every checksum of a cache; returns what does not match, empty when all is well."
     bad = []
     for path in sorted(p for p in cache.folder.glob("*.sqlite") if ".damaged-" not in p.name):
         try:
-            with closing(_opened(path)) as con: wrong = sum(not isinstance(v, bytes) or not isinstance(h, str) or not isinstance(r, str) or row_crc(r, h, v) != crc for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings"))
-        except sqlite3.DatabaseError as e: bad.append(f"{path}: {e}"); continue
-        if wrong: bad.append(f"{path}: {thousands(wrong)} vectors are damaged")
+            with closing(_opened(path)) as con:
+                wrong = sum(
+                    not isinstance(v, bytes)
+                    or not isinstance(h, str)
+                    or not isinstance(r, str)
+                    or row_crc(r, h, v) != crc
+                    for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings")
+                )
+        except sqlite3.DatabaseError as e:
+            bad.append(f"{path}: {e}")
+            continue
+        if wrong:
+            bad.append(f"{path}: {thousands(wrong)} vectors are damaged")
     return bad
 
 # %% ../../nbs/04_embed/02_cache.ipynb #c4cb5aed
 def embedded(embedder: Any, given: Any, n: int) -> Vectors:
-    "What an embedder gave for `n` texts, as vectors of its space; raises `DataError` for anything else, `VectorSpaceError` for another space."
-    owner, fix = who("embedder", embedder), f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}"
-    if given is None: raise DataError("it gave None", owner, fix)
+    """What an embedder gave for `n` texts, as vectors of its space; raises `DataError` for anything else,
+    `VectorSpaceError` for another space."""
+    owner, fix = (
+        who("embedder", embedder),
+        f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}",
+    )
+    if given is None:
+        raise DataError("it gave None", owner, fix)
     try:
         vectors = as_vectors(given)
         embedder.space.check(vectors.space, "new")
-        if vectors.space != embedder.space: vectors = Vectors(vectors.array, embedder.space)     # what the embedder says of its lengths is looked at before anything is kept
-    except (DataError, VectorSpaceError) as e: raise type(e)(e.what, owner, e.fix or fix) from e
-    if len(vectors) != n: raise DataError(f"{n} texts gave {len(vectors)} vectors", owner, fix)
+        if vectors.space != embedder.space:
+            vectors = Vectors(
+                vectors.array, embedder.space
+            )  # what the embedder says of its lengths is looked at before anything is kept
+    except (DataError, VectorSpaceError) as e:
+        raise type(e)(e.what, owner, e.fix or fix) from e
+    if len(vectors) != n:
+        raise DataError(f"{n} texts gave {len(vectors)} vectors", owner, fix)
     return vectors
 
 # %% ../../nbs/04_embed/02_cache.ipynb #3ff2e45f
-def parts_of(embedder: Any, texts: Sequence[str], role: str, batch: int) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-    "Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of `batch` texts."
-    if hasattr(embedder, "embed_parts"): parts = embedder.embed_parts(texts, role)
+def parts_of(
+    embedder: Any, texts: Sequence[str], role: str, batch: int
+) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+    """Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of `batch`
+    texts."""
+    if hasattr(embedder, "embed_parts"):
+        parts = embedder.embed_parts(texts, role)
     else:
         embed = embedder.embed_queries if role == "query" else embedder.embed_passages
-        parts = ((range(i, min(i + batch, len(texts))), embed(texts[i:i + batch])) for i in range(0, len(texts), batch))
+        parts = (
+            (range(i, min(i + batch, len(texts))), embed(texts[i : i + batch]))
+            for i in range(0, len(texts), batch)
+        )
     try:
         for positions, vectors in parts:
             yield positions, embedded(embedder, vectors, len(positions)).array
-    finally: getattr(parts, "close", lambda: None)()
+    finally:
+        getattr(parts, "close", lambda: None)()
 
 # %% ../../nbs/04_embed/02_cache.ipynb #7413cfec
-def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: str, cache: EmbeddingCache, batch: int,
-             progress: Callable[[int], None]) -> dict[str, np.ndarray]:
+def _missing(
+    embedder: Any,
+    texts: Sequence[str],
+    hashes: Sequence[str],
+    role: str,
+    cache: EmbeddingCache,
+    batch: int,
+    progress: Callable[[int], None],
+) -> dict[str, np.ndarray]:
     "Vectors by hash: the cached ones read, the others embedded and committed part by part."
     with cache.connect(own_fingerprint(embedder)) as con:
         have = read_vectors(con, role, hashes, embedder.space.dim)
         todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
         progress(len(have))
-        with closing(parts_of(embedder, [t for _, _, t in todo], role, batch)) as parts:     # Ctrl-C while a part is written ends the calls in flight too
+        with closing(
+            parts_of(embedder, [t for _, _, t in todo], role, batch)
+        ) as parts:  # Ctrl-C while a part is written ends the calls in flight too
             for positions, array in parts if todo else ():
                 done = [todo[i][1] for i in positions]
                 write_vectors(con, role, done, array)
@@ -215,20 +345,23 @@ def _missing(embedder: Any, texts: Sequence[str], hashes: Sequence[str], role: s
 
 # %% ../../nbs/04_embed/02_cache.ipynb #8640f447
 def embed_cached(
-    embedder: Any,                  # an Embedder; without a `fingerprint` of its own, its class, code and content are it
+    embedder: Any,  # an Embedder; without a `fingerprint` of its own, its class, code and content are it
     texts: Sequence[str],
-    role: str,                      # "passage" or "query"
-    cache: EmbeddingCache | None,   # None embeds everything
-    batch: int = 64,                # texts committed at a time, where the embedder has no `embed_parts`
+    role: str,  # "passage" or "query"
+    cache: EmbeddingCache | None,  # None embeds everything
+    batch: int = 64,  # texts committed at a time, where the embedder has no `embed_parts`
     progress: Callable[[int], None] = lambda n: None,  # told how many texts were done
 ) -> Vectors:
     "Vectors of `texts` `(n, d)`; every distinct text is embedded at most once, ever."
-    if role not in ("passage", "query"): raise ConfigError(f"role is {role!r}", "embed_cached", "Give 'passage' or 'query'")
+    if role not in ("passage", "query"):
+        raise ConfigError(f"role is {role!r}", "embed_cached", "Give 'passage' or 'query'")
     first = {t: i for i, t in reversed(list(enumerate(texts)))}
     distinct = sorted(first, key=first.get)
-    if not distinct: return Vectors(np.empty((0, embedder.space.dim), np.float32), embedder.space)
+    if not distinct:
+        return Vectors(np.empty((0, embedder.space.dim), np.float32), embedder.space)
     hashes = [text_hash(t) for t in distinct]
-    if cache is not None: have = _missing(embedder, distinct, hashes, role, cache, batch, progress)
+    if cache is not None:
+        have = _missing(embedder, distinct, hashes, role, cache, batch, progress)
     else:
         have = {}
         for positions, array in parts_of(embedder, distinct, role, len(distinct)):

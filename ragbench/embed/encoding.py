@@ -30,25 +30,33 @@ def equal_length_batches(
     "Indices of texts in batches of at most `batch_size` and of one length each, long ones first."
     order = np.argsort(-lengths, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-        for i in range(0, len(group), batch_size): yield group[i:i + batch_size]
+        for i in range(0, len(group), batch_size):
+            yield group[i : i + batch_size]
+
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
     "Run torch on one thread inside the block."
     import torch
+
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    try: yield
-    finally: torch.set_num_threads(before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 # %% ../../nbs/04_embed/00a_encoding.ipynb #9d0d47f7
-GPU_NODES = ("nvidia[0-9]*", "kfd", "dxg")   # Nvidia, AMD, Windows subsystem
+GPU_NODES = ("nvidia[0-9]*", "kfd", "dxg")  # Nvidia, AMD, Windows subsystem
+
 
 @functools.cache
 def chosen_device() -> str:
     "`'cuda'` where torch finds a GPU, else `'cpu'`."
-    if sys.platform == "linux" and not any(True for node in GPU_NODES for _ in Path("/dev").glob(node)): return "cpu"
+    if sys.platform == "linux" and not any(True for node in GPU_NODES for _ in Path("/dev").glob(node)):
+        return "cpu"
     import torch
+
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 # %% ../../nbs/04_embed/00a_encoding.ipynb #229c4ef1
@@ -56,13 +64,18 @@ def _json(path: Path) -> Any:
     "A JSON file, or an empty object where there is none."
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
+
 @functools.cache
 def described(folder: Path) -> tuple[int | None, int | None]:
-    "Dimensions and window (tokens, special ones included) of a sentence-transformers folder, as its files tell; `None` where they do not."
+    """Dimensions and window (tokens, special ones included) of a sentence-transformers folder, as its files
+    tell; `None` where they do not."""
     modules = _json(folder / "modules.json") or []
     kinds = [m["type"].rsplit(".", 1)[-1] for m in modules]
-    window = _json(folder / (modules[0]["path"] if modules else "") / "sentence_bert_config.json").get("max_seq_length")
-    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]): return None, window
+    window = _json(folder / (modules[0]["path"] if modules else "") / "sentence_bert_config.json").get(
+        "max_seq_length"
+    )
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        return None, window
     pooling = _json(folder / modules[1]["path"] / "config.json")
     modes = [k for k, on in pooling.items() if k.startswith("pooling_mode_") and on is True]
     return (pooling.get("word_embedding_dimension") if len(modes) == 1 else None), window
@@ -73,33 +86,53 @@ def load_encoder(folder: str, device: str) -> Any:
     "The sentence-transformers model in `folder`, ready to encode."
     import transformers
     from sentence_transformers import SentenceTransformer
+
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("sentence_transformers").setLevel(logging.WARNING)
-    try: return SentenceTransformer(folder, device=device, local_files_only=True).eval()
+    try:
+        return SentenceTransformer(folder, device=device, local_files_only=True).eval()
     except (OSError, ValueError, KeyError, RuntimeError) as e:
-        raise ConfigError(f"sentence-transformers cannot load it ({type(e).__name__}: {str(e).splitlines()[0][:160] if str(e) else ''})", folder,
-                          "Give a folder with a complete sentence-transformers model") from e
+        raise ConfigError(
+            f"sentence-transformers cannot load it ({type(e).__name__}:"
+            f" {str(e).splitlines()[0][:160] if str(e) else ''})",
+            folder,
+            "Give a folder with a complete sentence-transformers model",
+        ) from e
 
 # %% ../../nbs/04_embed/00a_encoding.ipynb #db0739a7
 def token_lengths(encoder: Any, texts: Sequence[str]) -> np.ndarray:
     "Tokens that the encoder reads of each text, special ones included, `(n,)` int64."
-    if not len(texts): return np.zeros(0, np.int64)
+    if not len(texts):
+        return np.zeros(0, np.int64)
     window = encoder.max_seq_length
     cut = {"truncation": True, "max_length": window} if window else {}
-    return np.array([len(ids) for ids in encoder.tokenizer(list(texts), return_attention_mask=False, **cut)["input_ids"]], dtype=np.int64)
+    return np.array(
+        [len(ids) for ids in encoder.tokenizer(list(texts), return_attention_mask=False, **cut)["input_ids"]],
+        dtype=np.int64,
+    )
 
 # %% ../../nbs/04_embed/00a_encoding.ipynb #5be0902c
 def encode_stable(
-    encoder: Any,            # a SentenceTransformer
+    encoder: Any,  # a SentenceTransformer
     texts: Sequence[str],
-    prompt: str = "",        # before each text
+    prompt: str = "",  # before each text
     batch_size: int = 32,
     normalize: bool = True,  # rows of length 1
 ) -> np.ndarray:
     "Embeddings `(n, d)` float32 that do not depend on what else is in `texts`."
-    lengths = token_lengths(encoder, [prompt + t for t in texts]) if len(texts) > 1 else np.zeros(len(texts), np.int64)   # one text needs no order
+    lengths = (
+        token_lengths(encoder, [prompt + t for t in texts])
+        if len(texts) > 1
+        else np.zeros(len(texts), np.int64)
+    )  # one text needs no order
     out = np.empty((len(texts), encoder.get_embedding_dimension()), np.float32)
     with one_torch_thread():
         for batch in equal_length_batches(lengths, batch_size):
-            out[batch] = encoder.encode([texts[i] for i in batch], prompt=prompt, batch_size=len(batch), normalize_embeddings=normalize, show_progress_bar=False)
+            out[batch] = encoder.encode(
+                [texts[i] for i in batch],
+                prompt=prompt,
+                batch_size=len(batch),
+                normalize_embeddings=normalize,
+                show_progress_bar=False,
+            )
     return out

@@ -30,85 +30,166 @@ __all__ = ['POOLINGS', 'registered_name', 'load_fastembed', 'FastEncoding', 'Fas
 def _onnx_file(folder: Path) -> str:
     "The model's file in a folder, relative to it."
     for name in ("model.onnx", "onnx/model.onnx", "model_optimized.onnx"):
-        if (folder / name).is_file(): return name
-    raise ConfigError("there is no model.onnx", str(folder), "Give a folder with model.onnx, tokenizer.json and tokenizer_config.json")
+        if (folder / name).is_file():
+            return name
+    raise ConfigError(
+        "there is no model.onnx",
+        str(folder),
+        "Give a folder with model.onnx, tokenizer.json and tokenizer_config.json",
+    )
+
 
 def _width(file: Path) -> int:
     "The last dimension of what an ONNX file computes."
     import onnxruntime
-    width = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]).get_outputs()[0].shape[-1]
-    if not isinstance(width, int): raise ConfigError("the ONNX file does not say how wide its output is", str(file), "Export it with a fixed last dimension")
+
+    width = (
+        onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"]).get_outputs()[0].shape[-1]
+    )
+    if not isinstance(width, int):
+        raise ConfigError(
+            "the ONNX file does not say how wide its output is",
+            str(file),
+            "Export it with a fixed last dimension",
+        )
     return width
+
 
 def registered_name(model: str, path: Path, pooling: str | None) -> str:
     "The name under which fastembed knows the model in a folder; one that it does not list is registered."
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
-    if model.lower() in {m["model"].lower() for m in TextEmbedding.list_supported_models() if not m["model"].startswith("ragbench/")}: return model
-    if pooling not in POOLINGS: raise ConfigError(f"fastembed does not list {model!r}, and pooling is {pooling!r}", "FastEmbedEmbedder", f"Choose from {', '.join(POOLINGS)}")
+
+    if model.lower() in {
+        m["model"].lower()
+        for m in TextEmbedding.list_supported_models()
+        if not m["model"].startswith("ragbench/")
+    }:
+        return model
+    if pooling not in POOLINGS:
+        raise ConfigError(
+            f"fastembed does not list {model!r}, and pooling is {pooling!r}",
+            "FastEmbedEmbedder",
+            f"Choose from {', '.join(POOLINGS)}",
+        )
     name, file = f"ragbench/{fingerprint(model, str(path), pooling)}", _onnx_file(path)
     if name not in {m["model"] for m in TextEmbedding.list_supported_models()}:
-        TextEmbedding.add_custom_model(name, pooling=PoolingType(pooling.upper()), normalization=False, sources=ModelSource(hf=name), dim=_width(path / file), model_file=file)
+        TextEmbedding.add_custom_model(
+            name,
+            pooling=PoolingType(pooling.upper()),
+            normalization=False,
+            sources=ModelSource(hf=name),
+            dim=_width(path / file),
+            model_file=file,
+        )
     return name
 
 # %% ../../nbs/04_embed/03_fastembed.ipynb #df863ff5
 @functools.lru_cache(maxsize=4)
 def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[Any, Path]:
     "A fastembed model on one thread of the CPU, and the folder of its files."
-    try: from fastembed import TextEmbedding
-    except ImportError as e: raise MissingExtra("fastembed", "fastembed") from e
-    if path is not None and not Path(path).is_dir(): raise ConfigError("this folder does not exist", str(path), "Give the folder with the model's files")
-    if path is None and model.lower() not in {m["model"].lower() for m in TextEmbedding.list_supported_models()}:
-        raise ConfigError(f"fastembed does not list {model!r}", "FastEmbedEmbedder", "Give a listed name, or path= and pooling= of a folder with model.onnx")
+    try:
+        from fastembed import TextEmbedding
+    except ImportError as e:
+        raise MissingExtra("fastembed", "fastembed") from e
+    if path is not None and not Path(path).is_dir():
+        raise ConfigError("this folder does not exist", str(path), "Give the folder with the model's files")
+    if path is None and model.lower() not in {
+        m["model"].lower() for m in TextEmbedding.list_supported_models()
+    }:
+        raise ConfigError(
+            f"fastembed does not list {model!r}",
+            "FastEmbedEmbedder",
+            "Give a listed name, or path= and pooling= of a folder with model.onnx",
+        )
     name = registered_name(model, Path(path), pooling) if path else model
-    given = {"specific_model_path": path} if path else {"local_files_only": bool(os.environ.get("HF_HUB_OFFLINE"))}
-    try: loaded = TextEmbedding(name, threads=1, cuda=False, **given)
+    given = (
+        {"specific_model_path": path}
+        if path
+        else {"local_files_only": bool(os.environ.get("HF_HUB_OFFLINE"))}
+    )
+    try:
+        loaded = TextEmbedding(name, threads=1, cuda=False, **given)
     except (ValueError, OSError, RuntimeError) as e:
-        raise ConfigError(f"fastembed cannot load {model!r} ({type(e).__name__}: {(str(e).splitlines() or [''])[0][:160]})", str(path or ""),
-                          "Download it once with a network, or give path=, a folder with its files") from e
+        raise ConfigError(
+            f"fastembed cannot load {model!r} ({type(e).__name__}: {(str(e).splitlines() or [''])[0][:160]})",
+            str(path or ""),
+            "Download it once with a network, or give path=, a folder with its files",
+        ) from e
     return loaded, Path(path or loaded.model._model_dir)
 
 # %% ../../nbs/04_embed/03_fastembed.ipynb #7ff07861
 class FastEncoding(LocalEmbedder):
     "Files, fingerprint and encoding, from the fields of `FastEmbedEmbedder`."
+
     @property
-    def encoder(self) -> Any: return load_fastembed(self.model, self.path, self.pooling)[0]
+    def encoder(self) -> Any:
+        return load_fastembed(self.model, self.path, self.pooling)[0]
+
     @property
-    def folder(self) -> str: return str(load_fastembed(self.model, self.path, self.pooling)[1])
+    def folder(self) -> str:
+        return str(load_fastembed(self.model, self.path, self.pooling)[1])
+
     @functools.cached_property
-    def revision(self) -> str: return model_revision(Path(self.folder)) + (f"+{self.pooling}" if self.pooling else "")
+    def revision(self) -> str:
+        return model_revision(Path(self.folder)) + (f"+{self.pooling}" if self.pooling else "")
+
     @property
-    def native_dim(self) -> int: return int(self.encoder.embedding_size)
+    def native_dim(self) -> int:
+        return int(self.encoder.embedding_size)
+
     @property
-    def max_tokens(self) -> int | None: return (self.encoder.model.tokenizer.truncation or {}).get("max_length")
+    def max_tokens(self) -> int | None:
+        return (self.encoder.model.tokenizer.truncation or {}).get("max_length")
 
     @functools.cached_property
     def fingerprint(self) -> str:
         "The name of everything that decides bits."
         libraries = {n: metadata.version(n) for n in ("fastembed", "onnxruntime", "tokenizers")}
-        return fingerprint("fastembed, one text a run, one thread", self.revision, self.prompts, self.dim, self.pad_to, self.normalize, libraries)
+        return fingerprint(
+            "fastembed, one text a run, one thread",
+            self.revision,
+            self.prompts,
+            self.dim,
+            self.pad_to,
+            self.normalize,
+            libraries,
+        )
 
     def encode(self, texts: Sequence[str], role: str) -> np.ndarray:
         "Embeddings `(n, native_dim)` from fastembed's entry for this role, one text a run."
-        entry, prompt = self.encoder.query_embed if role == "query" else self.encoder.passage_embed, self.prompt_of(role)
-        array = np.array(list(entry([prompt + t for t in texts], batch_size=1)), dtype=np.float64).reshape(len(texts), self.native_dim)
+        entry, prompt = (
+            (self.encoder.query_embed if role == "query" else self.encoder.passage_embed),
+            self.prompt_of(role),
+        )
+        array = np.array(list(entry([prompt + t for t in texts], batch_size=1)), dtype=np.float64).reshape(
+            len(texts), self.native_dim
+        )
         norms = np.linalg.norm(array, axis=1, keepdims=True)
-        if self.normalize: array = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
+        if self.normalize:
+            array = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
         return array.astype(np.float32)
+
 
 @typed
 @dataclass(frozen=True)
 class FastEmbedEmbedder(FastEncoding):
-    "A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told otherwise."
+    """A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told
+    otherwise."""
+
     model: str = "BAAI/bge-small-en-v1.5"
-    path: str | Path | None = None       # a folder with the model's files
-    pooling: str | None = None           # for a name that fastembed does not list: 'cls', 'mean', 'last_token' or 'disabled'
-    dim: int | None = None               # cut to this width; None: the model's own. What comes out is `space.dim`
+    path: str | Path | None = None  # a folder with the model's files
+    pooling: str | None = (
+        None  # for a name that fastembed does not list: 'cls', 'mean', 'last_token' or 'disabled'
+    )
+    dim: int | None = None  # cut to this width; None: the model's own. What comes out is `space.dim`
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
     pad_to: int | None = None
     normalize: bool = True
 
     def __post_init__(self):
-        if self.path is not None: object.__setattr__(self, "path", str(self.path))
-        if self.pooling is not None: choice_of("pooling", self.pooling, POOLINGS, "FastEmbedEmbedder")
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if self.pooling is not None:
+            choice_of("pooling", self.pooling, POOLINGS, "FastEmbedEmbedder")
         self.check_fields()

@@ -37,6 +37,7 @@ TASK_PREFIXES = {  # for models that read the task from the text
     "CLASSIFICATION": "task: classification | query: ",
 }
 
+
 def reads_task_from_text(model: str) -> bool:
     "Whether the model has no `task_type` and wants a prefix instead."
     return model.rsplit("/", 1)[-1].startswith("gemini-embedding-2")
@@ -45,35 +46,52 @@ def reads_task_from_text(model: str) -> bool:
 def gemini_failure(e: Exception, *keys: str) -> Failure:
     "What an exception of google-genai means, or of the HTTP library below it."
     from google.genai import errors
+
     if isinstance(e, errors.APIError):
         said = hidden(e.message or e.status or "no message", *keys)
         delay = re.search(r'"retryDelay": "([0-9.]+)s"', json.dumps(e.details, default=str))
         wait = retry_after(getattr(e.response, "headers", None) or {})
         return refusal(e.code or 500, said, wait if wait is not None else float(delay[1]) if delay else None)
     names = {c.__name__ for cause in causes(e) for c in type(cause).__mro__}
-    if "TimeoutException" in names: return Failure("the server was silent for too long", True, fix="Raise timeout, or lower batch_size")
-    if "TransportError" in names: return Failure(f"the connection failed ({hidden(e, *keys)})", True, fix="Check base_url, and that the server is running")
-    return Failure(f"the answer is not in the expected format ({type(e).__name__})", True, fix="Check base_url")
+    if "TimeoutException" in names:
+        return Failure("the server was silent for too long", True, fix="Raise timeout, or lower batch_size")
+    if "TransportError" in names:
+        return Failure(
+            f"the connection failed ({hidden(e, *keys)})",
+            True,
+            fix="Check base_url, and that the server is running",
+        )
+    return Failure(
+        f"the answer is not in the expected format ({type(e).__name__})", True, fix="Check base_url"
+    )
 
 # %% ../../nbs/04_embed/13_gemini_embedder.ipynb #15c8d828
 @typed
 @dataclass(frozen=True, repr=False)
 class GeminiEmbedder(RemoteEmbedder):
     "A model behind the Gemini API; vectors `(n, d)` float32, L2-normalised whatever the server gives."
+
     model: str = "gemini-embedding-001"
     output_dimensionality: int | None = None
-    task_types: tuple[str, str] = ("RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT")   # of a query, of a passage
+    task_types: tuple[str, str] = ("RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT")  # of a query, of a passage
     base_url: str = "https://generativelanguage.googleapis.com"
     key_env: str | None = field(default="GEMINI_API_KEY", compare=False, kw_only=True)
-    batch_size: int = field(default=100, compare=False, kw_only=True)         # the API takes no more
+    batch_size: int = field(default=100, compare=False, kw_only=True)  # the API takes no more
 
     def __post_init__(self):
         object.__setattr__(self, "task_types", tuple(self.task_types))
-        if self.output_dimensionality is not None: at_least("output_dimensionality", self.output_dimensionality, 1, "GeminiEmbedder")
-        if not isinstance(self.batch_size, list) and self.batch_size > 100: raise ConfigError(f"batch_size is {self.batch_size}", "GeminiEmbedder", "The API takes at most 100 texts a call")
+        if self.output_dimensionality is not None:
+            at_least("output_dimensionality", self.output_dimensionality, 1, "GeminiEmbedder")
+        if not isinstance(self.batch_size, list) and self.batch_size > 100:
+            raise ConfigError(
+                f"batch_size is {self.batch_size}", "GeminiEmbedder", "The API takes at most 100 texts a call"
+            )
         check_url(self.base_url, "GeminiEmbedder")
         tasks = [t for t in self.task_types if isinstance(t, str) and t not in TASK_PREFIXES]
-        if tasks: raise ConfigError(f"there is no task {tasks[0]!r}", "GeminiEmbedder", f"Choose from {', '.join(TASK_PREFIXES)}")
+        if tasks:
+            raise ConfigError(
+                f"there is no task {tasks[0]!r}", "GeminiEmbedder", f"Choose from {', '.join(TASK_PREFIXES)}"
+            )
         super().__post_init__()
 
     @property
@@ -82,36 +100,67 @@ class GeminiEmbedder(RemoteEmbedder):
         dim, window = GEMINI_MODELS.get(name, (None, None))
         listed = known_model(f"gemini/{name}")
         return Known(dim, window or listed.window, listed.price, listed.source)
+
     @property
-    def _asked_dim(self) -> int | None: return self.output_dimensionality
+    def _asked_dim(self) -> int | None:
+        return self.output_dimensionality
+
     @property
-    def _origin(self) -> str: return "google" if self.base_url == "https://generativelanguage.googleapis.com" else self.base_url
+    def _origin(self) -> str:
+        return "google" if self.base_url == "https://generativelanguage.googleapis.com" else self.base_url
+
     @property
-    def _sides(self) -> tuple[str, str]: return (self._side(0), self._side(1))
+    def _sides(self) -> tuple[str, str]:
+        return (self._side(0), self._side(1))
+
     @property
-    def _where(self) -> str: return f"{self.model} at {self.base_url}"
-    def _side(self, i: int) -> str: return f"{self.task_types[i]}: {self.prompts[i]}" if self.prompts[i] else self.task_types[i]
+    def _where(self) -> str:
+        return f"{self.model} at {self.base_url}"
+
+    def _side(self, i: int) -> str:
+        return f"{self.task_types[i]}: {self.prompts[i]}" if self.prompts[i] else self.task_types[i]
+
     def _prompt(self, role: str) -> str:
         i = 0 if role == "query" else 1
-        return (TASK_PREFIXES[self.task_types[i]] if reads_task_from_text(self.model) else "") + self.prompts[i]
-    def _ask(self, texts: list[str], role: str) -> Embedded | Failure: return _ask_gemini(self, texts, role)
+        return (TASK_PREFIXES[self.task_types[i]] if reads_task_from_text(self.model) else "") + self.prompts[
+            i
+        ]
+
+    def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
+        return _ask_gemini(self, texts, role)
 
 # %% ../../nbs/04_embed/13_gemini_embedder.ipynb #b7d345ca
 def _gemini_client(e: GeminiEmbedder, key: str) -> Any:
     "The SDK's client; it does not retry by itself."
-    try: from google import genai
-    except ImportError: raise MissingExtra("google-genai", "gemini") from None
-    http = genai.types.HttpOptions(base_url=e.base_url, api_version="v1beta", timeout=int(e.timeout * 1000), retry_options=genai.types.HttpRetryOptions(attempts=1))
+    try:
+        from google import genai
+    except ImportError:
+        raise MissingExtra("google-genai", "gemini") from None
+    http = genai.types.HttpOptions(
+        base_url=e.base_url,
+        api_version="v1beta",
+        timeout=int(e.timeout * 1000),
+        retry_options=genai.types.HttpRetryOptions(attempts=1),
+    )
     return genai.Client(api_key=key, vertexai=False, http_options=http)
+
 
 def _ask_gemini(e: GeminiEmbedder, texts: list[str], role: str) -> Embedded | Failure:
     "One request."
     key = read_key(e.key_env, e._where)
     client = e._live.once(key, lambda: _gemini_client(e, key), secret=True)
     from google.genai import types
+
     task = {} if reads_task_from_text(e.model) else {"task_type": e.task_types[0 if role == "query" else 1]}
     config = types.EmbedContentConfig(output_dimensionality=e.output_dimensionality, **task, **e.options)
-    contents = [types.Content(parts=[types.Part(text=t)]) for t in texts]   # strings would be joined into one text
-    try: answer = client.models.embed_content(model=e.model, contents=contents, config=config)
-    except Exception as error: return gemini_failure(error, key)
-    return Embedded([v.values or [] for v in answer.embeddings or []], getattr(answer.usage_metadata, "prompt_token_count", None))
+    contents = [
+        types.Content(parts=[types.Part(text=t)]) for t in texts
+    ]  # strings would be joined into one text
+    try:
+        answer = client.models.embed_content(model=e.model, contents=contents, config=config)
+    except Exception as error:
+        return gemini_failure(error, key)
+    return Embedded(
+        [v.values or [] for v in answer.embeddings or []],
+        getattr(answer.usage_metadata, "prompt_token_count", None),
+    )

@@ -24,30 +24,56 @@ from .lsa import listed_texts
 __all__ = ['SAME', 'GivenVectors']
 
 # %% ../../nbs/04_embed/00c_given.ipynb #d687a81c
-SAME = 1e-3     # how far apart the numbers of two vectors of one text may lie, after scaling
+SAME = 1e-3  # how far apart the numbers of two vectors of one text may lie, after scaling
+
 
 def _array(vectors: Any, n: int, what: str, normalize: bool) -> np.ndarray:
     "`(n, d)` float32, scaled to length 1 if `normalize`; raises `DataError`."
-    try: a = np.asarray(vectors, dtype=np.float32)
-    except (TypeError, ValueError) as e: raise DataError(f"the {what} vectors are no table of numbers ({e})", "GivenVectors", "Give an array of shape (n, d)") from e
-    if a.ndim != 2 or not a.shape[1] or len(a) != n: raise DataError(f"the {what} vectors have shape {a.shape} for {n} {what} texts or ids", "GivenVectors", "Give one row of numbers each: an array of shape (n, d)")
-    if not np.isfinite(a).all(): raise DataError(f"{what} vector {int(np.flatnonzero(~np.isfinite(a).all(axis=1))[0])} has a value that is not finite", "GivenVectors", "Look at how the vectors were made")
-    if not normalize: return a
+    try:
+        a = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as e:
+        raise DataError(
+            f"the {what} vectors are no table of numbers ({e})",
+            "GivenVectors",
+            "Give an array of shape (n, d)",
+        ) from e
+    if a.ndim != 2 or not a.shape[1] or len(a) != n:
+        raise DataError(
+            f"the {what} vectors have shape {a.shape} for {n} {what} texts or ids",
+            "GivenVectors",
+            "Give one row of numbers each: an array of shape (n, d)",
+        )
+    if not np.isfinite(a).all():
+        raise DataError(
+            f"{what} vector {int(np.flatnonzero(~np.isfinite(a).all(axis=1))[0])} has a value that is not"
+            " finite",
+            "GivenVectors",
+            "Look at how the vectors were made",
+        )
+    if not normalize:
+        return a
     norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     return np.divide(a, norms, out=np.zeros_like(a, dtype=np.float64), where=norms > 0).astype(np.float32)
+
 
 def _table(texts: Sequence[str], a: np.ndarray, what: str) -> dict[str, int]:
     "The row of each text; raises `DataError` where one text has two vectors."
     rows: dict[str, int] = {}
     for i, text in enumerate(texts):
-        if not isinstance(text, str): raise DataError(f"{what} {i} is a {type(text).__name__}, not a text", "GivenVectors", "Give strings")
+        if not isinstance(text, str):
+            raise DataError(
+                f"{what} {i} is a {type(text).__name__}, not a text", "GivenVectors", "Give strings"
+            )
         if abs(a[rows.setdefault(text, i)] - a[i]).max(initial=0) > SAME:
-            raise DataError(f"{what} {text[:60]!r} has two different vectors", "GivenVectors", "Give one vector a text")
+            raise DataError(
+                f"{what} {text[:60]!r} has two different vectors", "GivenVectors", "Give one vector a text"
+            )
     return rows
 
 # %% ../../nbs/04_embed/00c_given.ipynb #00762be4
 class _LookUp:
     "Vectors by text, for a class with `model`, `dim`, `space`, `_rows` and `_arrays` by role."
+
     max_tokens = None
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
@@ -61,8 +87,17 @@ class _LookUp:
     def _look_up(self, texts: Sequence[str], role: str) -> Vectors:
         rows = self._rows[role]
         if missing := [t for t in texts if t not in rows]:
-            why = "Cut with WholeDocument() and without a header where they are vectors of documents" if role == "passage" else "Ask the questions whose vectors were given, without rewriting"
-            raise DataError(f"no vector was given for {thousands(len(missing))} of {thousands(len(texts))} {'passages' if role == 'passage' else 'queries'}, first {missing[0][:60]!r}", f"GivenVectors({self.model!r})", why)
+            why = (
+                "Cut with WholeDocument() and without a header where they are vectors of documents"
+                if role == "passage"
+                else "Ask the questions whose vectors were given, without rewriting"
+            )
+            raise DataError(
+                f"no vector was given for {thousands(len(missing))} of {thousands(len(texts))}"
+                f" {'passages' if role == 'passage' else 'queries'}, first {missing[0][:60]!r}",
+                f"GivenVectors({self.model!r})",
+                why,
+            )
         return Vectors(self._arrays[role][[rows[t] for t in texts]].reshape(-1, self.dim), self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
@@ -71,57 +106,128 @@ class _LookUp:
 
 # %% ../../nbs/04_embed/00c_given.ipynb #79aaa84e
 class GivenVectors(_LookUp):
-    "An embedder of vectors that are given: `passages` and `queries` map texts to vectors, of `model`, whose name stands in tables."
+    """An embedder of vectors that are given: `passages` and `queries` map texts to vectors, of `model`, whose
+    name stands in tables."""
+
     def __init__(
         self,
-        passages: Mapping[str, Any],    # text -> vector (d,)
+        passages: Mapping[str, Any],  # text -> vector (d,)
         queries: Mapping[str, Any],
         model: str = "given vectors",
-        normalize: bool = True,         # scale to length 1, for cosine; False keeps them as they are
+        normalize: bool = True,  # scale to length 1, for cosine; False keeps them as they are
     ):
-        if not isinstance(model, str) or not model: raise ConfigError(f"model is {model!r}", "GivenVectors", "Give the name of the model that made them")
+        if not isinstance(model, str) or not model:
+            raise ConfigError(
+                f"model is {model!r}", "GivenVectors", "Give the name of the model that made them"
+            )
         for name, given in (("passages", passages), ("queries", queries)):
-            if not isinstance(given, Mapping): raise ConfigError(f"{name} is a {type(given).__name__}", "GivenVectors", "Give a mapping from texts to vectors, or use GivenVectors.by_id for arrays with ids")
+            if not isinstance(given, Mapping):
+                raise ConfigError(
+                    f"{name} is a {type(given).__name__}",
+                    "GivenVectors",
+                    "Give a mapping from texts to vectors, or use GivenVectors.by_id for arrays with ids",
+                )
         self.model, self.normalize, self._rows, self._arrays = model, bool(normalize), {}, {}
         for role, given in (("passage", passages), ("query", queries)):
-            texts = sorted(given, key=str)                              # in whatever order they came, they are the same vectors
+            texts = sorted(given, key=str)  # in whatever order they came, they are the same vectors
             a = _array([given[t] for t in texts] or np.empty((0, 1)), len(given), role, self.normalize)
             self._arrays[role], self._rows[role] = a, _table(texts, a, role)
         widths = {a.shape[1] for a in self._arrays.values() if len(a)}
-        if len(widths) != 1: raise DataError(f"passages and queries have {' and '.join(map(str, sorted(widths))) or 'no'} dimensions", "GivenVectors", "Give vectors of one model, at least one")
+        if len(widths) != 1:
+            raise DataError(
+                f"passages and queries have {' and '.join(map(str, sorted(widths))) or 'no'} dimensions",
+                "GivenVectors",
+                "Give vectors of one model, at least one",
+            )
         self.dim = widths.pop()
 
     @functools.cached_property
     def fingerprint(self) -> str:
         "Of the texts and the numbers."
-        return fingerprint("given vectors", self.model, self.normalize, [[hash64(list(self._rows[r])), np.array(list(self._rows[r].values())), a] for r, a in self._arrays.items()])
+        return fingerprint(
+            "given vectors",
+            self.model,
+            self.normalize,
+            [
+                [hash64(list(self._rows[r])), np.array(list(self._rows[r].values())), a]
+                for r, a in self._arrays.items()
+            ],
+        )
 
     @functools.cached_property
-    def space(self) -> Space: return Space(self.model, self.fingerprint, self.dim, self.normalize)
+    def space(self) -> Space:
+        return Space(self.model, self.fingerprint, self.dim, self.normalize)
+
     @property
-    def label(self) -> str: return self.model
-    def __repr__(self) -> str: return f"GivenVectors({self.model!r}, {thousands(len(self._rows['passage']))} passages and {thousands(len(self._rows['query']))} queries × {self.dim}, {self.fingerprint[:8]})"
-    def __eq__(self, other: object) -> bool: return isinstance(other, GivenVectors) and self.fingerprint == other.fingerprint
-    def __hash__(self) -> int: return hash(self.fingerprint)
+    def label(self) -> str:
+        return self.model
+
+    def __repr__(self) -> str:
+        return (
+            f"GivenVectors({self.model!r}, {thousands(len(self._rows['passage']))} passages and"
+            f" {thousands(len(self._rows['query']))} queries × {self.dim}, {self.fingerprint[:8]})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GivenVectors) and self.fingerprint == other.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     @classmethod
-    def by_id(cls, corpus: Corpus, gold: Gold, doc_ids: Sequence[str], passages: Any, query_ids: Sequence[str], queries: Any, model: str = "given vectors", normalize: bool = True) -> GivenVectors:
-        "From arrays `(n_documents, d)` and `(n_queries, d)` with the ids of their rows; ids that corpus and gold lack are left out, and theirs must all be there."
-        if not isinstance(corpus, Corpus) or not isinstance(gold, Gold): raise ConfigError(f"corpus is a {type(corpus).__name__} and gold a {type(gold).__name__}", "GivenVectors.by_id", "Give a Corpus and a Gold, such as those of load_beir")
+    def by_id(
+        cls,
+        corpus: Corpus,
+        gold: Gold,
+        doc_ids: Sequence[str],
+        passages: Any,
+        query_ids: Sequence[str],
+        queries: Any,
+        model: str = "given vectors",
+        normalize: bool = True,
+    ) -> GivenVectors:
+        """From arrays `(n_documents, d)` and `(n_queries, d)` with the ids of their rows; ids that corpus and
+        gold lack are left out, and theirs must all be there."""
+        if not isinstance(corpus, Corpus) or not isinstance(gold, Gold):
+            raise ConfigError(
+                f"corpus is a {type(corpus).__name__} and gold a {type(gold).__name__}",
+                "GivenVectors.by_id",
+                "Give a Corpus and a Gold, such as those of load_beir",
+            )
         tables = []
-        for what, ids, given, texts in (("document", doc_ids, passages, {d.id: d.text for d in corpus}), ("query", query_ids, queries, {q.query_id: q.text for q in gold.query_list})):
+        for what, ids, given, texts in (
+            ("document", doc_ids, passages, {d.id: d.text for d in corpus}),
+            ("query", query_ids, queries, {q.query_id: q.text for q in gold.query_list}),
+        ):
             tables.append(_by_text(what, ids, given, texts))
         return cls(*tables, model=model, normalize=normalize)
 
 # %% ../../nbs/04_embed/00c_given.ipynb #55afd780
 def _by_text(what: str, ids: Sequence[str], given: Any, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
     "Vectors by text, from the ids of their rows; raises `DataError` for one that is missing or named twice."
-    if isinstance(ids, str) or not hasattr(ids, "__len__"): raise ConfigError(f"the {what} ids are {ids!r:.60}", "GivenVectors.by_id", "Give a list of ids, one for each row of the array")
+    if isinstance(ids, str) or not hasattr(ids, "__len__"):
+        raise ConfigError(
+            f"the {what} ids are {ids!r:.60}",
+            "GivenVectors.by_id",
+            "Give a list of ids, one for each row of the array",
+        )
     a, row = _array(given, len(ids), what, False), {str(x): i for i, x in enumerate(ids)}
-    if len(row) < len(ids): raise DataError(f"a {what} id occurs twice", "GivenVectors.by_id", "Give each id once")
-    if missing := [x for x in texts if x not in row]: raise DataError(f"{thousands(len(missing))} of {thousands(len(texts))} {what} ids have no vector, first {missing[0]!r}", "GivenVectors.by_id", f"Give a row for each {what}")
+    if len(row) < len(ids):
+        raise DataError(f"a {what} id occurs twice", "GivenVectors.by_id", "Give each id once")
+    if missing := [x for x in texts if x not in row]:
+        raise DataError(
+            f"{thousands(len(missing))} of {thousands(len(texts))} {what} ids have no vector, first"
+            f" {missing[0]!r}",
+            "GivenVectors.by_id",
+            f"Give a row for each {what}",
+        )
     out: dict[str, np.ndarray] = {}
     for x, text in texts.items():
         same = out.setdefault(text, a[row[x]])
-        if abs(same - a[row[x]]).max() > SAME * max(1, abs(same).max()): raise DataError(f"{what} {x!r} has the text of another one, and another vector", "GivenVectors.by_id", "Leave one of them out: a model gives one text one vector")
+        if abs(same - a[row[x]]).max() > SAME * max(1, abs(same).max()):
+            raise DataError(
+                f"{what} {x!r} has the text of another one, and another vector",
+                "GivenVectors.by_id",
+                "Leave one of them out: a model gives one text one vector",
+            )
     return out

@@ -25,58 +25,88 @@ def role_options(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
     "Parameters for queries and for passages, as the provider of `model` wants them."
     name = model.lower()
     if "cohere" in name or name.startswith("embed-"):
-        return {"input_type": "search_query", "truncate": "NONE"}, {"input_type": "search_document", "truncate": "NONE"}
-    if name.startswith("voyage"): return {"input_type": "query", "truncation": False}, {"input_type": "document", "truncation": False}
-    if name.startswith("nvidia_nim"): return {"input_type": "query"}, {"input_type": "passage"}
+        return {"input_type": "search_query", "truncate": "NONE"}, {
+            "input_type": "search_document",
+            "truncate": "NONE",
+        }
+    if name.startswith("voyage"):
+        return {"input_type": "query", "truncation": False}, {"input_type": "document", "truncation": False}
+    if name.startswith("nvidia_nim"):
+        return {"input_type": "query"}, {"input_type": "passage"}
     return {}, {}
 
 # %% ../../nbs/04_embed/14_litellm_embedder.ipynb #03c5b2c4
 def load_litellm() -> Any:
     "LiteLLM, imported without a download and without its advertisements in the output."
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    try: import litellm
-    except ImportError: raise MissingExtra("litellm", "litellm") from None
+    try:
+        import litellm
+    except ImportError:
+        raise MissingExtra("litellm", "litellm") from None
     litellm.suppress_debug_info = True
     return litellm
 
+
 class _TrueZero(int):
     "LiteLLM reads a false `max_retries` as 'the usual two'; this 0 is true."
-    def __bool__(self) -> bool: return True
+
+    def __bool__(self) -> bool:
+        return True
 
 # %% ../../nbs/04_embed/14_litellm_embedder.ipynb #2305cb9f
 @typed
 @dataclass(frozen=True, repr=False)
 class LiteLLMEmbedder(RemoteEmbedder):
     "Any embedding model that LiteLLM knows, by `provider/model`; vectors `(n, d)` float32, L2-normalised."
+
     model: str = "cohere/embed-v4.0"
-    dimensions: int | None = None          # asked for, where the model can shorten its vectors
-    api_base: str | None = None            # None: the provider's own
-    roles: tuple[Mapping[str, Any], Mapping[str, Any]] | None = field(default=None, hash=False)   # parameters for a query, for a passage
-    batch_size: int = field(default=96, compare=False, kw_only=True)   # Cohere takes no more
+    dimensions: int | None = None  # asked for, where the model can shorten its vectors
+    api_base: str | None = None  # None: the provider's own
+    roles: tuple[Mapping[str, Any], Mapping[str, Any]] | None = field(
+        default=None, hash=False
+    )  # parameters for a query, for a passage
+    batch_size: int = field(default=96, compare=False, kw_only=True)  # Cohere takes no more
 
     def __post_init__(self):
-        if self.dimensions is not None: at_least("dimensions", self.dimensions, 1, "LiteLLMEmbedder")
-        if self.api_base is not None: check_url(self.api_base, "LiteLLMEmbedder", "api_base")
-        for side in self.roles or (): _no_keys(side, "LiteLLMEmbedder")
+        if self.dimensions is not None:
+            at_least("dimensions", self.dimensions, 1, "LiteLLMEmbedder")
+        if self.api_base is not None:
+            check_url(self.api_base, "LiteLLMEmbedder", "api_base")
+        for side in self.roles or ():
+            _no_keys(side, "LiteLLMEmbedder")
         super().__post_init__()
 
     @property
-    def _known(self) -> Known: return known_model(self.model, self.model.split("/", 1)[-1])
+    def _known(self) -> Known:
+        return known_model(self.model, self.model.split("/", 1)[-1])
+
     @property
-    def _known_tokenizer(self) -> str | None: return "cl100k_base" if self.model.rsplit("/", 1)[-1] in OPENAI_MODELS else None
+    def _known_tokenizer(self) -> str | None:
+        return "cl100k_base" if self.model.rsplit("/", 1)[-1] in OPENAI_MODELS else None
+
     @property
-    def _asked_dim(self) -> int | None: return self.dimensions
+    def _asked_dim(self) -> int | None:
+        return self.dimensions
+
     @property
-    def _origin(self) -> str: return self.api_base or self.model.split("/", 1)[0]
+    def _origin(self) -> str:
+        return self.api_base or self.model.split("/", 1)[0]
+
     @property
     def _sides(self) -> tuple[str, str]:
         said = [", ".join(f"{k}={v}" for k, v in sorted(side.items())) for side in self._roles]
         return tuple(": ".join(x for x in pair if x) for pair in zip(said, self.prompts))
+
     @property
-    def _roles(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]: return role_options(self.model) if self.roles is None else self.roles
+    def _roles(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return role_options(self.model) if self.roles is None else self.roles
+
     @property
-    def _where(self) -> str: return f"{self.model} at {self.api_base or 'its provider'}"
-    def _ask(self, texts: list[str], role: str) -> Embedded | Failure: return _ask_litellm(self, texts, role)
+    def _where(self) -> str:
+        return f"{self.model} at {self.api_base or 'its provider'}"
+
+    def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
+        return _ask_litellm(self, texts, role)
 
 # %% ../../nbs/04_embed/14_litellm_embedder.ipynb #ac6acc75
 def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | Failure:
@@ -84,11 +114,29 @@ def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | 
     keys = [read_key(e.key_env, e._where)] if e.key_env else []
     litellm = e._live.once("litellm", load_litellm)
     import openai
-    asked = {"api_base": e.api_base, "api_key": keys[0] if keys else None, "dimensions": e.dimensions, "allowed_openai_params": ["dimensions"] if e.dimensions else None}
-    body = {**{k: v for k, v in asked.items() if v is not None}, **e._roles[0 if role == "query" else 1], **e.options}
+
+    asked = {
+        "api_base": e.api_base,
+        "api_key": keys[0] if keys else None,
+        "dimensions": e.dimensions,
+        "allowed_openai_params": ["dimensions"] if e.dimensions else None,
+    }
+    body = {
+        **{k: v for k, v in asked.items() if v is not None},
+        **e._roles[0 if role == "query" else 1],
+        **e.options,
+    }
     try:
-        answer = litellm.embedding(model=e.model, input=texts, timeout=e.timeout, max_retries=_TrueZero(), num_retries=0, **body)
+        answer = litellm.embedding(
+            model=e.model, input=texts, timeout=e.timeout, max_retries=_TrueZero(), num_retries=0, **body
+        )
         rows = [(item.get("index"), decoded(item.get("embedding"))) for item in answer.data or []]
         return Embedded(in_order(rows, len(texts)), getattr(answer.usage, "prompt_tokens", None) or None)
-    except openai.OpenAIError as error: return openai_failure(error, *keys, *environment_secrets())
-    except ValueError as error: return Failure(f"the answer cannot be used: {hidden(error, *keys, *environment_secrets())}", True, fix="Check api_base")
+    except openai.OpenAIError as error:
+        return openai_failure(error, *keys, *environment_secrets())
+    except ValueError as error:
+        return Failure(
+            f"the answer cannot be used: {hidden(error, *keys, *environment_secrets())}",
+            True,
+            fix="Check api_base",
+        )

@@ -16,7 +16,7 @@ from ..core.errors import ConfigError, at_least
 from ..core.tokenizers import ModelTokenizer
 from ..core.vectors import Space, Vectors, resized, resized_space
 
-PART = 64   # texts handed over at a time: what a kill can cost
+PART = 64  # texts handed over at a time: what a kill can cost
 
 # %% auto #0
 __all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'check_width', 'gathered', 'LocalEmbedder']
@@ -27,55 +27,77 @@ def tokenizer_of(folder: str) -> ModelTokenizer:
     "The tokenizer in a model's folder, read once."
     return ModelTokenizer(folder)
 
+
 def parts_by_length(texts: Sequence[str], folder: str, size: int = PART) -> list[np.ndarray]:
-    "Positions of `texts` in parts of at most `size`, by falling number of tokens (of characters where the folder has no `tokenizer.json`)."
-    if len(texts) <= 1: return [np.arange(len(texts))] if len(texts) else []
+    """Positions of `texts` in parts of at most `size`, by falling number of tokens (of characters where the
+    folder has no `tokenizer.json`)."""
+    if len(texts) <= 1:
+        return [np.arange(len(texts))] if len(texts) else []
     if (Path(folder) / "tokenizer.json").is_file():
-        lengths = np.array([len(e) for e in tokenizer_of(folder).backend.encode_batch(list(texts), add_special_tokens=False)])
-    else: lengths = np.array([len(t) for t in texts])
+        lengths = np.array(
+            [len(e) for e in tokenizer_of(folder).backend.encode_batch(list(texts), add_special_tokens=False)]
+        )
+    else:
+        lengths = np.array([len(t) for t in texts])
     order = np.argsort(-lengths, kind="stable")
-    return [order[i:i + size] for i in range(0, len(order), size)]
+    return [order[i : i + size] for i in range(0, len(order), size)]
 
 # %% ../../nbs/04_embed/00b_local.ipynb #2339cdca
 def chars_read(texts: Sequence[str], folder: str, max_tokens: int | None, prompt: str = "") -> np.ndarray:
-    "How many characters of each text lie inside a window of `max_tokens` (special tokens and prompt included), `(n,)` int64."
-    if max_tokens is None: return np.array([len(t) for t in texts], dtype=np.int64)
+    """How many characters of each text lie inside a window of `max_tokens` (special tokens and prompt
+    included), `(n,)` int64."""
+    if max_tokens is None:
+        return np.array([len(t) for t in texts], dtype=np.int64)
     tokenizer = tokenizer_of(folder)
     room = max_tokens - tokenizer.backend.num_special_tokens_to_add(False) - tokenizer.count(prompt)
-    if room < 1: raise ConfigError(f"the prompt fills the window of {max_tokens} tokens", folder, "Shorten the prompt")
+    if room < 1:
+        raise ConfigError(f"the prompt fills the window of {max_tokens} tokens", folder, "Shorten the prompt")
     spans = [tokenizer.spans(t) for t in texts]
-    return np.array([len(t) if len(s) <= room else s[room - 1, 1] for t, s in zip(texts, spans)], dtype=np.int64)
+    return np.array(
+        [len(t) if len(s) <= room else s[room - 1, 1] for t, s in zip(texts, spans)], dtype=np.int64
+    )
 
 # %% ../../nbs/04_embed/00b_local.ipynb #138ff15e
 def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     "Prompts as a pair; raises `ConfigError` for anything but two strings."
     pair = tuple(prompts) if isinstance(prompts, list | tuple) else ()
-    if len(pair) == 2 and all(isinstance(p, str) for p in pair): return pair
-    raise ConfigError(f"prompts is {prompts!r}", owner, "Give two strings: one before a query, one before a passage")
+    if len(pair) == 2 and all(isinstance(p, str) for p in pair):
+        return pair
+    raise ConfigError(
+        f"prompts is {prompts!r}", owner, "Give two strings: one before a query, one before a passage"
+    )
 
 # %% ../../nbs/04_embed/00b_local.ipynb #9233f4a5
 def check_width(owner: str, **given: int | None) -> None:
     "Raise `ConfigError` for a width that is given and below 1."
     for name, value in given.items():
-        if value is not None: at_least(name, value, 1, owner)
+        if value is not None:
+            at_least(name, value, 1, owner)
+
 
 def gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
     "Vectors of `n` texts in their order, from parts that come in any."
     out = np.empty((n, space.dim), np.float32)
-    for positions, vectors in parts: out[positions] = vectors.array
+    for positions, vectors in parts:
+        out[positions] = vectors.array
     return Vectors(out, space)
 
 # %% ../../nbs/04_embed/00b_local.ipynb #88874c3f
 class LocalEmbedder:
-    "Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to` and `normalize`."
+    """Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to`
+    and `normalize`."""
+
     def check_fields(self) -> None:
         "Refuse values that cannot work; called by `__post_init__`."
         check_width(type(self).__name__, dim=self.dim, pad_to=self.pad_to)
         object.__setattr__(self, "prompts", two_prompts(self.prompts, type(self).__name__))
 
     @property
-    def name(self) -> str: return self.model
+    def name(self) -> str:
+        return self.model
+
     label_covers = ("model",)
+
     @property
     def label_name(self) -> str:
         "What tables call it."
@@ -84,7 +106,7 @@ class LocalEmbedder:
     @functools.cached_property
     def space(self) -> Space:
         native = Space(self.model, self.revision, self.native_dim, self.normalize, self.prompts)
-        resized(np.empty((0, native.dim)), self.dim, self.pad_to)   # refuses a width that cannot be
+        resized(np.empty((0, native.dim)), self.dim, self.pad_to)  # refuses a width that cannot be
         return resized_space(native, self.dim, self.pad_to)
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
@@ -98,15 +120,19 @@ class LocalEmbedder:
     def embed_parts(self, texts: Sequence[str], role: str) -> Iterator[tuple[np.ndarray, Vectors]]:
         "Positions and vectors, part by part."
         space = self.space
-        for positions, array in self.encoded_parts(texts, role): yield positions, Vectors(resized(array, self.dim, self.pad_to, self.normalize), space)
+        for positions, array in self.encoded_parts(texts, role):
+            yield positions, Vectors(resized(array, self.dim, self.pad_to, self.normalize), space)
 
     def encoded_parts(self, texts: Sequence[str], role: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         "Positions and arrays as the model gives them."
-        for part in parts_by_length(texts, self.folder): yield part, self.encode([texts[i] for i in part], role)
+        for part in parts_by_length(texts, self.folder):
+            yield part, self.encode([texts[i] for i in part], role)
 
-    def prompt_of(self, role: str) -> str: return self.prompts[0 if role == "query" else 1]
+    def prompt_of(self, role: str) -> str:
+        return self.prompts[0 if role == "query" else 1]
 
-    def _embed(self, texts: list[str], role: str) -> Vectors: return gathered(self.embed_parts(texts, role), len(texts), self.space)
+    def _embed(self, texts: list[str], role: str) -> Vectors:
+        return gathered(self.embed_parts(texts, role), len(texts), self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the window, `(n,)` int64."

@@ -32,11 +32,18 @@ def paragraphs(corpus: Corpus) -> list[str]:
 # %% ../../nbs/04_embed/00_lsa.ipynb #447d9b17
 def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
     "The texts of chunks or of a sequence; raises `DataError` for one bare text and for what is no text."
-    if isinstance(texts, Chunks): return texts.texts
-    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable): raise DataError(f"expected texts, got {texts!r:.60}", owner, "Give Chunks or a list of strings, for one text a list of one")
+    if isinstance(texts, Chunks):
+        return texts.texts
+    if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
+        raise DataError(
+            f"expected texts, got {texts!r:.60}",
+            owner,
+            "Give Chunks or a list of strings, for one text a list of one",
+        )
     out = list(texts)
     wrong = [i for i, t in enumerate(out) if not isinstance(t, str)]
-    if wrong: raise DataError(f"text {wrong[0]} is a {type(out[wrong[0]]).__name__}", owner, "Give strings")
+    if wrong:
+        raise DataError(f"text {wrong[0]} is a {type(out[wrong[0]]).__name__}", owner, "Give strings")
     return out
 
 # %% ../../nbs/04_embed/00_lsa.ipynb #60a75fe3
@@ -44,63 +51,100 @@ def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
 @dataclass(frozen=True)
 class LSAEmbedder:
     "TF-IDF and a truncated SVD of `dim` dimensions; call `fit(corpus)` before embedding."
+
     dim: int = 128
     seed: int = 0
 
     def __post_init__(self):
         at_least("dim", self.dim, 1, "LSAEmbedder")
         for seed in self.seed if isinstance(self.seed, list) else [self.seed]:
-            if at_least("seed", seed, 0, "LSAEmbedder") >= 2**32: raise ConfigError(f"seed is {seed}", "LSAEmbedder", f"Give a number below {2**32}")
+            if at_least("seed", seed, 0, "LSAEmbedder") >= 2**32:
+                raise ConfigError(f"seed is {seed}", "LSAEmbedder", f"Give a number below {2**32}")
 
     def fit(self, corpus: Corpus) -> FittedLSA:
-        "Fit on the paragraphs of `corpus`; raises `ConfigError` where they are too few for `dim` dimensions, `DataError` where there are no two."
-        if not isinstance(corpus, Corpus): raise DataError(f"expected a Corpus, got {type(corpus).__name__}", "LSAEmbedder.fit", "Give the corpus that will be searched")
+        """Fit on the paragraphs of `corpus`; raises `ConfigError` where they are too few for `dim`
+        dimensions, `DataError` where there are no two."""
+        if not isinstance(corpus, Corpus):
+            raise DataError(
+                f"expected a Corpus, got {type(corpus).__name__}",
+                "LSAEmbedder.fit",
+                "Give the corpus that will be searched",
+            )
         from sklearn.decomposition import TruncatedSVD
         from sklearn.feature_extraction.text import TfidfVectorizer
         from threadpoolctl import threadpool_limits
+
         texts = paragraphs(corpus)
-        if not any(re.search(r"\w\w", t) for t in texts): raise DataError("there are no words to fit on", "LSAEmbedder", "Give a corpus with text")
+        if not any(re.search(r"\w\w", t) for t in texts):
+            raise DataError("there are no words to fit on", "LSAEmbedder", "Give a corpus with text")
         words = TfidfVectorizer(sublinear_tf=True, dtype=np.float64)
         matrix = words.fit_transform(texts)
         most = min(matrix.shape) - 1
         if self.dim > most:
-            have = f"the corpus has {matrix.shape[0]} distinct {'paragraph' if matrix.shape[0] == 1 else 'paragraphs'} of {matrix.shape[1]} distinct words"
-            if not most: raise DataError(f"{have}, and LSA learns from which words stand together in which paragraphs", "LSAEmbedder", "Give a corpus of at least two paragraphs (blank lines part them) and two words, or take another embedder")
-            raise ConfigError(f"dim is {self.dim}, but {have}", "LSAEmbedder", f"Choose dim {'1' if most == 1 else f'of at most {most}'}, such as LSAEmbedder({most})")
+            have = (
+                f"the corpus has {matrix.shape[0]} distinct"
+                f" {'paragraph' if matrix.shape[0] == 1 else 'paragraphs'} of {matrix.shape[1]} distinct"
+                " words"
+            )
+            if not most:
+                raise DataError(
+                    f"{have}, and LSA learns from which words stand together in which paragraphs",
+                    "LSAEmbedder",
+                    "Give a corpus of at least two paragraphs (blank lines part them) and two words, or take"
+                    " another embedder",
+                )
+            raise ConfigError(
+                f"dim is {self.dim}, but {have}",
+                "LSAEmbedder",
+                f"Choose dim {'1' if most == 1 else f'of at most {most}'}, such as LSAEmbedder({most})",
+            )
         with threadpool_limits(1):
             svd = TruncatedSVD(self.dim, n_iter=7, random_state=self.seed).fit(matrix)
         libraries = {k: v for k, v in versions().items() if k in ("numpy", "scipy", "scikit-learn")}
-        return FittedLSA(self, words, svd.components_.T.copy(), fingerprint(self, text_hash("\x1e".join(texts)), libraries))
+        return FittedLSA(
+            self, words, svd.components_.T.copy(), fingerprint(self, text_hash("\x1e".join(texts)), libraries)
+        )
 
     def __getattr__(self, name: str) -> Any:
         if name in ("embed_passages", "embed_queries", "space"):
-            raise DataError("LSA has not been fitted yet", repr(self), "Call .fit(corpus) and use what it returns")
+            raise DataError(
+                "LSA has not been fitted yet", repr(self), "Call .fit(corpus) and use what it returns"
+            )
         raise AttributeError(name)
 
 # %% ../../nbs/04_embed/00_lsa.ipynb #6924609b
 @dataclass(frozen=True, eq=False)
 class FittedLSA:
     "LSA fitted on a corpus: embeds passages and queries alike, L2-normalised float32."
+
     config: LSAEmbedder
-    words: Any = field(repr=False)          # fitted TfidfVectorizer
+    words: Any = field(repr=False)  # fitted TfidfVectorizer
     projection: np.ndarray = field(repr=False)  # (n_words, dim) float64
     fingerprint: str = field(repr=False)
-    max_tokens = None                       # it reads everything
-    prompts = ("", "")                      # and knows no roles
+    max_tokens = None  # it reads everything
+    prompts = ("", "")  # and knows no roles
 
     @property
-    def name(self) -> str: return f"LSA({self.config.dim})"
+    def name(self) -> str:
+        return f"LSA({self.config.dim})"
+
     @property
-    def revision(self) -> str: return self.fingerprint
+    def revision(self) -> str:
+        return self.fingerprint
+
     @property
-    def dim(self) -> int: return self.config.dim
+    def dim(self) -> int:
+        return self.config.dim
+
     @functools.cached_property
-    def space(self) -> Space: return Space(self.name, self.revision, self.dim)
+    def space(self) -> Space:
+        return Space(self.name, self.revision, self.dim)
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors `(n, dim)` of passages."
         texts = listed_texts(texts, self.name)
-        if not texts: return Vectors(np.empty((0, self.config.dim)), self.space)
+        if not texts:
+            return Vectors(np.empty((0, self.config.dim)), self.space)
         x = np.asarray(self.words.transform(texts) @ self.projection)
         norms = np.sqrt((x * x).sum(axis=1, keepdims=True))
         return Vectors(np.divide(x, norms, out=np.zeros_like(x), where=norms > 1e-12), self.space)

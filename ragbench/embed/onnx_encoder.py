@@ -37,59 +37,89 @@ __all__ = ['FORMAT', 'LEAST_COSINE', 'PROOF', 'cache_folder', 'onnx_versions', '
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #bb9331ba
 def cache_folder() -> Path:
     "`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder."
-    if given := os.environ.get("RAGBENCH_CACHE"): return Path(given)
+    if given := os.environ.get("RAGBENCH_CACHE"):
+        return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
+
 
 @functools.cache
 def onnx_versions() -> Mapping[str, str]:
     "Versions of the libraries that write and run an export; an absent one is left out."
     found = {}
     for name in ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime", "tokenizers"):
-        try: found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError: continue
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
     return found
 
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #93b70007
 def write_onnx(encoder: Any, path: Path, dynamo: bool = False) -> None:
-    "Export a SentenceTransformer, from token ids and mask `(b, s)` int64 to embeddings `(b, d)`, as one graph."
+    """Export a SentenceTransformer, from token ids and mask `(b, s)` int64 to embeddings `(b, d)`, as one
+    graph."""
     import torch
 
     class Whole(torch.nn.Module):
-        def __init__(self): super().__init__(); self.encoder = encoder
-        def forward(self, input_ids, attention_mask): return self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})["sentence_embedding"]
+        def __init__(self):
+            super().__init__()
+            self.encoder = encoder
+
+        def forward(self, input_ids, attention_mask):
+            return self.encoder({"input_ids": input_ids, "attention_mask": attention_mask})[
+                "sentence_embedding"
+            ]
 
     ids = torch.arange(16).reshape(2, 8) % max(2, min(16, encoder.tokenizer.vocab_size))
     names, free = ["input_ids", "attention_mask"], {0: "texts", 1: "tokens"}
     with warnings.catch_warnings(), torch.inference_mode():
-        warnings.simplefilter("ignore")   # of the deprecated exporter, and of the tracer about Python branches: the proof below decides
-        torch.onnx.export(Whole().eval(), (ids, torch.ones_like(ids)), str(path), input_names=names, output_names=["embedding"], opset_version=17, dynamo=dynamo,
-                          dynamic_axes={n: free for n in names} | {"embedding": {0: "texts"}})
+        warnings.simplefilter(
+            "ignore"
+        )  # of the deprecated exporter, and of the tracer about Python branches: the proof below decides
+        torch.onnx.export(
+            Whole().eval(),
+            (ids, torch.ones_like(ids)),
+            str(path),
+            input_names=names,
+            output_names=["embedding"],
+            opset_version=17,
+            dynamo=dynamo,
+            dynamic_axes={n: free for n in names} | {"embedding": {0: "texts"}},
+        )
 
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #be9e2c2c
 @dataclass(frozen=True)
 class OnnxEncoder:
     "An exported encoder in a folder (`model.onnx`, `tokenizer.json`, `manifest.json`)."
+
     folder: Path
 
     @functools.cached_property
-    def manifest(self) -> dict[str, Any]: return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+    def manifest(self) -> dict[str, Any]:
+        return json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
 
     @functools.cached_property
     def session(self) -> Any:
-        try: import onnxruntime
-        except ImportError as e: raise MissingExtra("onnxruntime", "onnx") from e
+        try:
+            import onnxruntime
+        except ImportError as e:
+            raise MissingExtra("onnxruntime", "onnx") from e
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3
-        return onnxruntime.InferenceSession(str(self.folder / "model.onnx"), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            str(self.folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
+        )
 
     @functools.cached_property
     def tokenizer(self) -> Any:
         from tokenizers import Tokenizer
+
         tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
         tokenizer.no_padding()
-        if window := self.manifest["window"]: tokenizer.enable_truncation(window)
-        else: tokenizer.no_truncation()
+        if window := self.manifest["window"]:
+            tokenizer.enable_truncation(window)
+        else:
+            tokenizer.no_truncation()
         return tokenizer
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
@@ -101,64 +131,121 @@ class OnnxEncoder:
         return out
 
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #9a111e84
-PROOF = ("", "pump", "Vent the casing before you start the pump.", "WHO has to approve welding, and when? (§ 4.2 – see Fig. 3)", "  spaces \t and\nlines  ", "naïve café, 東京タワー, Привет, 🙂",
-         "0.5 mg/l at 20 °C; x_1 = 3e-7", "The roof of the tank is inspected every five years. " * 3, "Check the lube oil level and the seals. " * 15, "A sentence that goes on past the window. " * 120)
+PROOF = (
+    "",
+    "pump",
+    "Vent the casing before you start the pump.",
+    "WHO has to approve welding, and when? (§ 4.2 – see Fig. 3)",
+    "  spaces \t and\nlines  ",
+    "naïve café, 東京タワー, Привет, 🙂",
+    "0.5 mg/l at 20 °C; x_1 = 3e-7",
+    "The roof of the tank is inspected every five years. " * 3,
+    "Check the lube oil level and the seals. " * 15,
+    "A sentence that goes on past the window. " * 120,
+)
+
 
 def least_cosine(encoder: Any, exported: OnnxEncoder, texts: Sequence[str] = PROOF) -> float:
     "The smallest cosine between torch's and the export's embeddings of `texts`."
     want = np.stack([encoder.encode(t, prompt="", show_progress_bar=False) for t in texts]).astype(np.float64)
     got = exported.encode(texts).astype(np.float64)
-    if not np.isfinite(got).all(): return -1.0
+    if not np.isfinite(got).all():
+        return -1.0
     norms = np.linalg.norm(want, axis=1) * np.linalg.norm(got, axis=1)
-    return float(np.divide((want * got).sum(axis=1), norms, out=np.full(len(texts), -1.0), where=norms > 0).min())
+    return float(
+        np.divide((want * got).sum(axis=1), norms, out=np.full(len(texts), -1.0), where=norms > 0).min()
+    )
 
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #18fd8723
-def _entry(path: Path) -> dict[str, Any]: return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+def _entry(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+
 
 def _export(folder: Path, revision: str, beside: Path) -> None:
-    "Export, prove and describe the model of `folder` in `beside`; raises `ConfigError` where it does not agree with torch, `MissingExtra` without onnx."
+    """Export, prove and describe the model of `folder` in `beside`; raises `ConfigError` where it does not
+    agree with torch, `MissingExtra` without onnx."""
     for module in ("onnx", "onnxruntime"):
-        if importlib.util.find_spec(module) is None: raise MissingExtra(module, "onnx")
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtra(module, "onnx")
     encoder = load_encoder(str(folder), "cpu")
     write_onnx(encoder, beside / "model.onnx")
-    if not getattr(encoder.tokenizer, "is_fast", False): raise ConfigError("the model has no fast tokenizer, which the ONNX path needs", str(folder), "Use backend='torch'")
+    if not getattr(encoder.tokenizer, "is_fast", False):
+        raise ConfigError(
+            "the model has no fast tokenizer, which the ONNX path needs", str(folder), "Use backend='torch'"
+        )
     encoder.tokenizer.backend_tokenizer.save(str(beside / "tokenizer.json"))
-    about = {"format": FORMAT, "revision": revision, "exporter": "torch.onnx.export, dynamo=False, opset 17", "versions": dict(onnx_versions()),
-             "dim": int(encoder.get_embedding_dimension()), "window": encoder.max_seq_length, "proof_texts": len(PROOF), "least_cosine_allowed": LEAST_COSINE}
+    about = {
+        "format": FORMAT,
+        "revision": revision,
+        "exporter": "torch.onnx.export, dynamo=False, opset 17",
+        "versions": dict(onnx_versions()),
+        "dim": int(encoder.get_embedding_dimension()),
+        "window": encoder.max_seq_length,
+        "proof_texts": len(PROOF),
+        "least_cosine_allowed": LEAST_COSINE,
+    }
     (beside / "manifest.json").write_text(json.dumps(about))
     cosine = least_cosine(encoder, OnnxEncoder(beside))
     if cosine < LEAST_COSINE:
-        raise ConfigError(f"the ONNX export does not compute what the model computes: cosine {number(cosine, '.6f')} on one of {len(PROOF)} texts", str(folder), "Use backend='torch'")
+        raise ConfigError(
+            f"the ONNX export does not compute what the model computes: cosine {number(cosine, '.6f')} on one"
+            f" of {len(PROOF)} texts",
+            str(folder),
+            "Use backend='torch'",
+        )
     files = {p.name: _entry(p) for p in sorted(beside.iterdir()) if p.name != "manifest.json"}
-    write_atomic(beside / "manifest.json", json.dumps(about | {"cosine": round(cosine, 7), "files": files}, indent=1))
+    write_atomic(
+        beside / "manifest.json", json.dumps(about | {"cosine": round(cosine, 7), "files": files}, indent=1)
+    )
 
 # %% ../../nbs/04_embed/01a_onnx_encoder.ipynb #a2ef456e
 def _checked(folder: Path) -> OnnxEncoder:
     "The export in `folder`; raises `StoreError` where a file is not what was written."
     exported = OnnxEncoder(folder)
-    try: files = exported.manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError) as e: raise StoreError("the manifest of an ONNX export is damaged", str(folder), "It is made again when it is asked for") from e
+    try:
+        files = exported.manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise StoreError(
+            "the manifest of an ONNX export is damaged", str(folder), "It is made again when it is asked for"
+        ) from e
     for name, f in files.items():
         path = folder / name
         if not path.is_file() or path.stat().st_size != f["bytes"] or file_sha256(path) != f["sha256"]:
-            raise StoreError(f"{name} of an ONNX export is missing or damaged", str(folder), "It is made again when it is asked for")
+            raise StoreError(
+                f"{name} of an ONNX export is missing or damaged",
+                str(folder),
+                "It is made again when it is asked for",
+            )
     return exported
+
 
 def _found(folder: Path) -> OnnxEncoder | None:
     "A sound export in `folder`; None where there is none, or a damaged one, which is said."
-    if not folder.exists(): return None
-    try: return _checked(folder)
-    except StoreError as e: warnings.warn(f"{folder}: {e.what}; it is made again", DamagedArtifact, stacklevel=3)
+    if not folder.exists():
+        return None
+    try:
+        return _checked(folder)
+    except StoreError as e:
+        warnings.warn(f"{folder}: {e.what}; it is made again", DamagedArtifact, stacklevel=3)
     return None
+
 
 @functools.lru_cache(maxsize=4)
 def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     "The proven export of the model in `folder`: found in the cache, or made there."
     revision = model_revision(folder)
-    final = (cache or cache_folder()) / "onnx" / fingerprint(FORMAT, revision, PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"})
+    final = (
+        (cache or cache_folder())
+        / "onnx"
+        / fingerprint(
+            FORMAT, revision, PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"}
+        )
+    )
     with disk_errors(final):
         make_folder(final.parent)
         with FileLock(f"{final}.lock"):
-            if (found := _found(final)) is not None: return found
-            with whole_folder(final) as new: _export(folder, revision, new)
+            if (found := _found(final)) is not None:
+                return found
+            with whole_folder(final) as new:
+                _export(folder, revision, new)
     return _checked(final)

@@ -24,6 +24,7 @@ OPENAI_MODELS = {  # dimensions, window in tokens
     "text-embedding-ada-002": (1536, 8191),
 }
 
+
 def known_openai(model: str, prefix: str = "") -> Known:
     "What is known of a model of OpenAI's; the price is LiteLLM's, and Azure's differs."
     dim, window = OPENAI_MODELS.get(model, (None, None))
@@ -34,55 +35,100 @@ def known_openai(model: str, prefix: str = "") -> Known:
 @typed
 @dataclass(frozen=True, repr=False)
 class OpenAIEmbedder(RemoteEmbedder):
-    "A model behind OpenAI's embeddings endpoint, at OpenAI, on Azure or elsewhere; vectors `(n, d)` float32, L2-normalised."
+    """A model behind OpenAI's embeddings endpoint, at OpenAI, on Azure or elsewhere; vectors `(n, d)`
+    float32, L2-normalised."""
+
     model: str = "text-embedding-3-small"
-    dimensions: int | None = None                  # asked for, where the model can shorten its vectors
+    dimensions: int | None = None  # asked for, where the model can shorten its vectors
     base_url: str = "https://api.openai.com/v1"
-    azure_endpoint: str | None = None              # such as https://name.openai.azure.com; base_url is not used then
-    api_version: str = field(default="2024-10-21", compare=False)          # Azure's
-    deployment: str | None = field(default=None, compare=False)            # Azure's name for the model; None: the same
-    encoding_format: str = field(default="base64", compare=False)          # "float" for servers that know no base64
-    key_env: str | None = field(default="", compare=False, kw_only=True)   # "": OPENAI_API_KEY or AZURE_OPENAI_API_KEY; None: no key
+    azure_endpoint: str | None = None  # such as https://name.openai.azure.com; base_url is not used then
+    api_version: str = field(default="2024-10-21", compare=False)  # Azure's
+    deployment: str | None = field(default=None, compare=False)  # Azure's name for the model; None: the same
+    encoding_format: str = field(default="base64", compare=False)  # "float" for servers that know no base64
+    key_env: str | None = field(
+        default="", compare=False, kw_only=True
+    )  # "": OPENAI_API_KEY or AZURE_OPENAI_API_KEY; None: no key
     batch_size: int = field(default=256, compare=False, kw_only=True)
     batch_tokens: int = field(default=250_000, compare=False, kw_only=True)
 
     def __post_init__(self):
-        if self.dimensions is not None: at_least("dimensions", self.dimensions, 1, "OpenAIEmbedder")
-        check_url(self.azure_endpoint or self.base_url, "OpenAIEmbedder", "azure_endpoint" if self.azure_endpoint else "base_url")
+        if self.dimensions is not None:
+            at_least("dimensions", self.dimensions, 1, "OpenAIEmbedder")
+        check_url(
+            self.azure_endpoint or self.base_url,
+            "OpenAIEmbedder",
+            "azure_endpoint" if self.azure_endpoint else "base_url",
+        )
         super().__post_init__()
 
     @property
-    def _known(self) -> Known: return known_openai(self.model, "azure/" if self.azure_endpoint else "")
+    def _known(self) -> Known:
+        return known_openai(self.model, "azure/" if self.azure_endpoint else "")
+
     @property
-    def _known_tokenizer(self) -> str | None: return "cl100k_base" if self.model in OPENAI_MODELS else None
+    def _known_tokenizer(self) -> str | None:
+        return "cl100k_base" if self.model in OPENAI_MODELS else None
+
     @property
-    def _asked_dim(self) -> int | None: return self.dimensions
+    def _asked_dim(self) -> int | None:
+        return self.dimensions
+
     @property
     def _origin(self) -> str:
-        if self.model in OPENAI_MODELS and (self.azure_endpoint or self.base_url == "https://api.openai.com/v1"): return "openai"
+        if self.model in OPENAI_MODELS and (
+            self.azure_endpoint or self.base_url == "https://api.openai.com/v1"
+        ):
+            return "openai"
         return self.azure_endpoint or self.base_url
+
     @property
-    def _where(self) -> str: return f"{self.deployment or self.model} at {self.azure_endpoint or self.base_url}"
-    def _ask(self, texts: list[str], role: str) -> Embedded | Failure: return _ask_openai(self, texts)
+    def _where(self) -> str:
+        return f"{self.deployment or self.model} at {self.azure_endpoint or self.base_url}"
+
+    def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
+        return _ask_openai(self, texts)
 
 # %% ../../nbs/04_embed/12_openai_embedder.ipynb #bcbbb21f
 def _openai_client(e: OpenAIEmbedder, key: str) -> Any:
     "The SDK's client; it does not retry by itself."
     from openai import AzureOpenAI, OpenAI
+
     common = {"api_key": key, "timeout": e.timeout, "max_retries": 0}
-    if e.azure_endpoint is None: return OpenAI(base_url=e.base_url, **common)
+    if e.azure_endpoint is None:
+        return OpenAI(base_url=e.base_url, **common)
     return AzureOpenAI(azure_endpoint=e.azure_endpoint, api_version=e.api_version, **common)
+
 
 def _ask_openai(e: OpenAIEmbedder, texts: list[str]) -> Embedded | Failure:
     "One request."
     import openai
-    key = read_key(e.key_env if e.key_env != "" else "AZURE_OPENAI_API_KEY" if e.azure_endpoint else "OPENAI_API_KEY", e._where)
+
+    key = read_key(
+        e.key_env if e.key_env != "" else "AZURE_OPENAI_API_KEY" if e.azure_endpoint else "OPENAI_API_KEY",
+        e._where,
+    )
     client = e._live.once(key, lambda: _openai_client(e, key), secret=True)
     size = {"dimensions": e.dimensions} if e.dimensions else {}
     try:
-        answer = client.embeddings.create(model=e.deployment or e.model, input=texts, encoding_format=e.encoding_format, extra_body=dict(e.options), **size)
-        rows = [(getattr(item, "index", None), decoded(getattr(item, "embedding", None))) for item in getattr(answer, "data", None) or []]
-        return Embedded(in_order(rows, len(texts)), getattr(getattr(answer, "usage", None), "prompt_tokens", None))
+        answer = client.embeddings.create(
+            model=e.deployment or e.model,
+            input=texts,
+            encoding_format=e.encoding_format,
+            extra_body=dict(e.options),
+            **size,
+        )
+        rows = [
+            (getattr(item, "index", None), decoded(getattr(item, "embedding", None)))
+            for item in getattr(answer, "data", None) or []
+        ]
+        return Embedded(
+            in_order(rows, len(texts)), getattr(getattr(answer, "usage", None), "prompt_tokens", None)
+        )
     except ValueError as error:
-        return Failure(f"the answer cannot be used: {hidden(error, key)}", True, fix="Check that base_url ends where the API begins, often /v1")
-    except openai.APIError as error: return openai_failure(error, key)
+        return Failure(
+            f"the answer cannot be used: {hidden(error, key)}",
+            True,
+            fix="Check that base_url ends where the API begins, often /v1",
+        )
+    except openai.APIError as error:
+        return openai_failure(error, key)

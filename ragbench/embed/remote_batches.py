@@ -26,7 +26,9 @@ __all__ = ['TokenCount', 'batches', 'in_order', 'decoded', 'checked', 'Known', '
 # %% ../../nbs/04_embed/10_remote_batches.ipynb #dc77d229
 @dataclass(frozen=True)
 class TokenCount:
-    "Tokens of texts by a named tokenizer; with `factor` above 1, an estimate for a model whose own tokenizer is not at hand."
+    """Tokens of texts by a named tokenizer; with `factor` above 1, an estimate for a model whose own
+    tokenizer is not at hand."""
+
     tokenizer: str = "cl100k_base"
     factor: float = 1.0
 
@@ -40,13 +42,18 @@ class TokenCount:
         room, spans = int(tokens / self.factor), get_tokenizer(self.tokenizer).spans(text)
         return len(text) if len(spans) <= room else int(spans[room - 1, 1]) if room > 0 else 0
 
-    def __str__(self) -> str: return f"{self.tokenizer} tokens" if self.factor == 1 else f"estimated as {number(self.factor, 'g')} × {self.tokenizer} tokens"
+    def __str__(self) -> str:
+        return (
+            f"{self.tokenizer} tokens"
+            if self.factor == 1
+            else f"estimated as {number(self.factor, 'g')} × {self.tokenizer} tokens"
+        )
 
 # %% ../../nbs/04_embed/10_remote_batches.ipynb #9d1e2df9
 def batches(
     counts: np.ndarray,  # (n,) tokens of each text
-    size: int,           # texts in a batch, at most
-    tokens: int,         # tokens in a batch, at most
+    size: int,  # texts in a batch, at most
+    tokens: int,  # tokens in a batch, at most
 ) -> Iterator[range]:
     "Consecutive runs of texts within both limits."
     start = total = 0
@@ -55,53 +62,84 @@ def batches(
             yield range(start, i)
             start, total = i, 0
         total += n
-    if len(counts): yield range(start, len(counts))
+    if len(counts):
+        yield range(start, len(counts))
 
 # %% ../../nbs/04_embed/10_remote_batches.ipynb #4ed9c1be
 def in_order(
     rows: Sequence[tuple[int | None, Any]],  # number of the text, or None; its vector
-    n: int,                                   # texts that were sent
+    n: int,  # texts that were sent
 ) -> list[Any]:
     "The vectors in the order of the texts; raises `ValueError` where they are not those that were asked for."
-    if len(rows) != n: raise ValueError(f"{len(rows)} vectors for {n} texts")
-    if all(i is None for i, _ in rows): return [v for _, v in rows]
-    if sorted(-1 if i is None else i for i, _ in rows) != list(range(n)): raise ValueError(f"the vectors are not numbered 0 to {n - 1}")
+    if len(rows) != n:
+        raise ValueError(f"{len(rows)} vectors for {n} texts")
+    if all(i is None for i, _ in rows):
+        return [v for _, v in rows]
+    if sorted(-1 if i is None else i for i, _ in rows) != list(range(n)):
+        raise ValueError(f"the vectors are not numbered 0 to {n - 1}")
     return [v for _, v in sorted(rows, key=lambda row: row[0])]
+
 
 def decoded(vector: Any) -> Any:
     "A vector as numbers, where it came as base64 of little-endian float32."
-    return np.frombuffer(base64.b64decode(vector, validate=True), "<f4") if isinstance(vector, str) else vector
+    return (
+        np.frombuffer(base64.b64decode(vector, validate=True), "<f4") if isinstance(vector, str) else vector
+    )
+
 
 def checked(vectors: Sequence[Any], n: int, dim: int | None) -> np.ndarray:
-    "Vectors `(n, d)` float64, finite and none of them zero, of `dim` dimensions where it is given; raises `ValueError`."
-    if len(vectors) != n: raise ValueError(f"{len(vectors)} vectors for {n} texts")
+    """Vectors `(n, d)` float64, finite and none of them zero, of `dim` dimensions where it is given; raises
+    `ValueError`."""
+    if len(vectors) != n:
+        raise ValueError(f"{len(vectors)} vectors for {n} texts")
     sizes = {len(v) if hasattr(v, "__len__") else 0 for v in vectors}
-    if len(sizes) != 1 or 0 in sizes: raise ValueError(f"vectors of {', '.join(map(str, sorted(sizes)))} dimensions in one answer")
-    if dim is not None and sizes != {dim}: raise ValueError(f"vectors of {min(sizes)} dimensions instead of {dim}")
-    try: array = np.array([np.asarray(v, dtype=np.float64) for v in vectors])
-    except (TypeError, ValueError): raise ValueError("a vector holds something that is no number") from None
-    if not np.isfinite(array).all(): raise ValueError(f"vector {int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])} has a value that is not finite")
-    if not array.any(axis=1).all(): raise ValueError(f"vector {int(np.flatnonzero(~array.any(axis=1))[0])} is zero")
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"vectors of {', '.join(map(str, sorted(sizes)))} dimensions in one answer")
+    if dim is not None and sizes != {dim}:
+        raise ValueError(f"vectors of {min(sizes)} dimensions instead of {dim}")
+    try:
+        array = np.array([np.asarray(v, dtype=np.float64) for v in vectors])
+    except (TypeError, ValueError):
+        raise ValueError("a vector holds something that is no number") from None
+    if not np.isfinite(array).all():
+        raise ValueError(
+            f"vector {int(np.flatnonzero(~np.isfinite(array).all(axis=1))[0])} has a value that is not finite"
+        )
+    if not array.any(axis=1).all():
+        raise ValueError(f"vector {int(np.flatnonzero(~array.any(axis=1))[0])} is zero")
     return array
 
 # %% ../../nbs/04_embed/10_remote_batches.ipynb #2de96386
 class Known(NamedTuple):
-    "What is known of a model beforehand: dimensions, window in tokens, US dollars per million tokens and who says so."
+    """What is known of a model beforehand: dimensions, window in tokens, US dollars per million tokens and
+    who says so."""
+
     dim: int | None = None
     window: int | None = None
     price: float | None = None
     source: str = ""
 
+
 @functools.cache
 def _table() -> dict[str, dict[str, Any]]:
     "LiteLLM's table of models, empty where the package is not installed."
     spec = importlib.util.find_spec("litellm")
-    files = [Path(root) / "model_prices_and_context_window_backup.json" for root in (spec.submodule_search_locations or [] if spec else [])]
+    files = [
+        Path(root) / "model_prices_and_context_window_backup.json"
+        for root in (spec.submodule_search_locations or [] if spec else [])
+    ]
     return json.loads(files[0].read_text(encoding="utf-8")) if files and files[0].is_file() else {}
+
 
 def known_model(*names: str) -> Known:
     "What LiteLLM's table says of the first of these names that is in it."
-    found = next((row for name in names if (row := _table().get(name)) and row.get("mode") == "embedding"), {})
+    found = next(
+        (row for name in names if (row := _table().get(name)) and row.get("mode") == "embedding"), {}
+    )
     cost, size = found.get("input_cost_per_token"), found.get("output_vector_size")
-    return Known(int(size) if size else None, found.get("max_input_tokens") or None, round(cost * 1e6, 6) if cost else None,
-                 f"litellm {metadata.version('litellm')}" if cost else "")
+    return Known(
+        int(size) if size else None,
+        found.get("max_input_tokens") or None,
+        round(cost * 1e6, 6) if cost else None,
+        f"litellm {metadata.version('litellm')}" if cost else "",
+    )

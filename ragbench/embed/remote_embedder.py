@@ -32,7 +32,9 @@ __all__ = ['log', 'Embedded', 'RemoteEmbedder']
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #384cfb2a
 class Embedded(NamedTuple):
-    "What one call brought: vectors in the order of the texts, and the server's count of tokens, `None` where it gives none."
+    """What one call brought: vectors in the order of the texts, and the server's count of tokens, `None`
+    where it gives none."""
+
     vectors: Sequence[Any]
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -41,66 +43,111 @@ class Embedded(NamedTuple):
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #a848e7c1
 def _no_keys(options: Mapping[str, Any], owner: str) -> None:
     "Refuse options that carry a key, or are none."
-    if not isinstance(options, Mapping): raise ConfigError(f"options are {options!r:.60}", owner, "Give a mapping of parameters")
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"options are {options!r:.60}", owner, "Give a mapping of parameters")
     for name, value in options.items():
-        if re.search(r"api.?key|access.?key|secret|password|authorization|(session|auth|bearer|security).?token|^token$", str(name), re.IGNORECASE):
-            raise ConfigError(f"options carry a key ({name})", owner, "Put it into an environment variable and name that in key_env")
-        if isinstance(value, Mapping): _no_keys(value, owner)
+        if re.search(
+            r"api.?key|access.?key|secret|password|authorization|(session|auth|bearer|security).?token|^token$",
+            str(name),
+            re.IGNORECASE,
+        ):
+            raise ConfigError(
+                f"options carry a key ({name})",
+                owner,
+                "Put it into an environment variable and name that in key_env",
+            )
+        if isinstance(value, Mapping):
+            _no_keys(value, owner)
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #57fa30fe
 @dataclass(frozen=True, kw_only=True, repr=False)
 class _Settings(Remote):
     "The fields that all embedders for remote models share."
-    prompts: tuple[str, str] = ("", "")     # put before a query, before a passage
-    normalize: bool = True                  # L2
-    window: int | None = None               # tokens; None: what is known of the model
-    overlong: str = "refuse"                # or "truncate"
-    tokenizer: str | None = None            # that counts; None: the model's where it is known, else an estimate
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False)   # sent along
-    snapshot: str = ""                      # version of the model, if the provider names one
-    native_dim: int | None = field(default=None, compare=False)            # dimensions, of a model that nobody knows; None: asked for once
-    price: float | None = field(default=None, compare=False)               # US dollars per million tokens
-    key_env: str | None = field(default=None, compare=False)               # environment variable that holds the key
-    batch_size: int = field(default=100, compare=False)                    # texts in a call, at most
-    batch_tokens: int = field(default=100_000, compare=False)              # tokens in a call, at most
-    in_flight: int = field(default=5, compare=False)                       # calls open at once
-    retries: int = field(default=5, compare=False)                         # attempts after the first
-    timeout: float = field(default=60.0, compare=False)                    # seconds without a byte
-    base_wait: float = field(default=1.0, compare=False)                   # seconds
-    longest_wait: float = field(default=120.0, compare=False)              # seconds; a server that asks for more is given up
+
+    prompts: tuple[str, str] = ("", "")  # put before a query, before a passage
+    normalize: bool = True  # L2
+    window: int | None = None  # tokens; None: what is known of the model
+    overlong: str = "refuse"  # or "truncate"
+    tokenizer: str | None = None  # that counts; None: the model's where it is known, else an estimate
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)  # sent along
+    snapshot: str = ""  # version of the model, if the provider names one
+    native_dim: int | None = field(
+        default=None, compare=False
+    )  # dimensions, of a model that nobody knows; None: asked for once
+    price: float | None = field(default=None, compare=False)  # US dollars per million tokens
+    key_env: str | None = field(default=None, compare=False)  # environment variable that holds the key
+    batch_size: int = field(default=100, compare=False)  # texts in a call, at most
+    batch_tokens: int = field(default=100_000, compare=False)  # tokens in a call, at most
+    in_flight: int = field(default=5, compare=False)  # calls open at once
+    retries: int = field(default=5, compare=False)  # attempts after the first
+    timeout: float = field(default=60.0, compare=False)  # seconds without a byte
+    base_wait: float = field(default=1.0, compare=False)  # seconds
+    longest_wait: float = field(
+        default=120.0, compare=False
+    )  # seconds; a server that asks for more is given up
 
     def __post_init__(self):
         owner = type(self).__name__
-        if isinstance(self.prompts, str) or not isinstance(self.prompts, (tuple, list)) or len(self.prompts) != 2: raise ConfigError(f"prompts is {self.prompts!r}", owner, "Give two texts: one before a query, one before a passage")
+        if (
+            isinstance(self.prompts, str)
+            or not isinstance(self.prompts, (tuple, list))
+            or len(self.prompts) != 2
+        ):
+            raise ConfigError(
+                f"prompts is {self.prompts!r}",
+                owner,
+                "Give two texts: one before a query, one before a passage",
+            )
         object.__setattr__(self, "prompts", tuple(self.prompts))
-        if not isinstance(self.options, (Mapping, list)): raise ConfigError(f"options is a {type(self.options).__name__}", owner, "Give a mapping, such as {'user': 'me'}")
+        if not isinstance(self.options, (Mapping, list)):
+            raise ConfigError(
+                f"options is a {type(self.options).__name__}", owner, "Give a mapping, such as {'user': 'me'}"
+            )
         for name, low in (("batch_size", 1), ("batch_tokens", 1), ("window", 1), ("native_dim", 1)):
-            if getattr(self, name) is not None: at_least(name, getattr(self, name), low, owner)
+            if getattr(self, name) is not None:
+                at_least(name, getattr(self, name), low, owner)
         if self.overlong not in ("refuse", "truncate") and not isinstance(self.overlong, list):
             raise ConfigError(f"overlong is {self.overlong!r}", owner, "Choose 'refuse' or 'truncate'")
-        if not isinstance(self.options, list): _no_keys(self.options, owner)
+        if not isinstance(self.options, list):
+            _no_keys(self.options, owner)
         super().__post_init__()
         self._live.made["tally"] = Counter()
 
     def __repr__(self) -> str:
-        default = lambda f: f.default_factory() if f.default_factory is not MISSING else f.default
-        shown = [f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.name != "model" and getattr(self, f.name) != default(f)]
+        def default(f):
+            return f.default_factory() if f.default_factory is not MISSING else f.default
+
+        shown = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)
+            if f.name != "model" and getattr(self, f.name) != default(f)
+        ]
         return f"{type(self).__name__}({', '.join([repr(self.model), *shown])})"
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #68bba241
 class _Described(_Settings):
     "What an embedder says of itself."
+
     model: str
 
     @property
-    def name(self) -> str: return self.model
+    def name(self) -> str:
+        return self.model
+
     label_covers = ("model",)
+
     @property
-    def label_name(self) -> str: return self.model.rsplit("/", 1)[-1]
+    def label_name(self) -> str:
+        return self.model.rsplit("/", 1)[-1]
+
     @property
-    def revision(self) -> str: return self.snapshot or self._origin
+    def revision(self) -> str:
+        return self.snapshot or self._origin
+
     @property
-    def max_tokens(self) -> int | None: return self.window or self._known.window
+    def max_tokens(self) -> int | None:
+        return self.window or self._known.window
+
     @property
     def counter(self) -> TokenCount:
         name = self.tokenizer or self._known_tokenizer
@@ -108,36 +155,59 @@ class _Described(_Settings):
 
     @property
     def dim(self) -> int:
-        if self._stated_dim: return self._stated_dim
-        if "dim" not in self._live.made: _call(self, ["dimension"], "passage", 1)
+        if self._stated_dim:
+            return self._stated_dim
+        if "dim" not in self._live.made:
+            _call(self, ["dimension"], "passage", 1)
         return self._live.made["dim"]
 
     @property
-    def _stated_dim(self) -> int | None: return self._asked_dim or self.native_dim or self._known.dim
+    def _stated_dim(self) -> int | None:
+        return self._asked_dim or self.native_dim or self._known.dim
+
     @property
-    def space(self) -> Space: return Space(self.name, self.revision, self.dim, self.normalize, self._sides)
+    def space(self) -> Space:
+        return Space(self.name, self.revision, self.dim, self.normalize, self._sides)
 
     @functools.cached_property
     def fingerprint(self) -> str:
         cut = (self.max_tokens, str(self.counter)) if self.overlong == "truncate" else None
-        return fingerprint("remote embedder", type(self).__name__, self.name, self.revision, self._asked_dim, self.normalize, self._sides, dict(self.options), cut)
+        return fingerprint(
+            "remote embedder",
+            type(self).__name__,
+            self.name,
+            self.revision,
+            self._asked_dim,
+            self.normalize,
+            self._sides,
+            dict(self.options),
+            cut,
+        )
 
     # what a provider's class says
     _known: Known = Known()
     _known_tokenizer: str | None = None
-    _origin: str = ""          # who serves the model, where that makes it another one
+    _origin: str = ""  # who serves the model, where that makes it another one
     _asked_dim: int | None = None
+
     @property
-    def _sides(self) -> tuple[str, str]: return self.prompts
+    def _sides(self) -> tuple[str, str]:
+        return self.prompts
+
     @property
-    def _where(self) -> str: return f"{self.name} ({type(self).__name__})"
-    def _prompt(self, role: str) -> str: return self.prompts[0 if role == "query" else 1]
+    def _where(self) -> str:
+        return f"{self.name} ({type(self).__name__})"
+
+    def _prompt(self, role: str) -> str:
+        return self.prompts[0 if role == "query" else 1]
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #951dc9ce
 class _Counted(_Described):
     "What an embedder has used."
+
     def _tally(self, **more: int) -> None:
-        with self._live.lock: self._live.made["tally"].update(more)
+        with self._live.lock:
+            self._live.made["tally"].update(more)
 
     @property
     def truncated(self) -> int:
@@ -158,55 +228,104 @@ class _Counted(_Described):
     def report(self) -> str:
         "What was embedded and what it cost, in a sentence."
         tally, u = self._live.made["tally"], self.usage
-        price, source = (self._known.price, self._known.source) if self.price is None else (self.price, "as given")
-        amount = "less than a cent" if self.cost is not None and self.cost < 0.01 else f"${number(self.cost or 0, ',.2f')}"
-        money = "price not known" if price is None else f"{amount} at ${number(price, 'g')} per million tokens ({source})"
-        notes = [f"{thousands(tally['estimated'])} of the tokens by our own count ({self.counter})"] * bool(tally["estimated"]) + [f"{thousands(self.truncated)} texts truncated"] * bool(self.truncated)
-        return "; ".join([f"{self.name}: {thousands(tally['texts'])} texts in {thousands(u.replies)} calls ({thousands(u.attempts)} attempts), {thousands(self.tokens)} tokens, {money}", *notes])
+        price, source = (
+            (self._known.price, self._known.source) if self.price is None else (self.price, "as given")
+        )
+        amount = (
+            "less than a cent"
+            if self.cost is not None and self.cost < 0.01
+            else f"${number(self.cost or 0, ',.2f')}"
+        )
+        money = (
+            "price not known"
+            if price is None
+            else f"{amount} at ${number(price, 'g')} per million tokens ({source})"
+        )
+        notes = [f"{thousands(tally['estimated'])} of the tokens by our own count ({self.counter})"] * bool(
+            tally["estimated"]
+        ) + [f"{thousands(self.truncated)} texts truncated"] * bool(self.truncated)
+        return "; ".join(
+            [
+                (
+                    f"{self.name}: {thousands(tally['texts'])} texts in {thousands(u.replies)} calls"
+                    f" ({thousands(u.attempts)} attempts), {thousands(self.tokens)} tokens, {money}"
+                ),
+                *notes,
+            ]
+        )
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #f1085ac7
 def _prepare(e: RemoteEmbedder, texts: list[str], role: str) -> tuple[list[str], np.ndarray]:
-    "Texts with their prompts and their counts `(n,)`; what is empty or too long is refused, or cut and counted."
+    """Texts with their prompts and their counts `(n,)`; what is empty or too long is refused, or cut and
+    counted."""
     empty = [i for i, t in enumerate(texts) if not t.strip()]
-    if empty: raise DataError(f"text {empty[0]} is empty", e._where, "Leave it out: no provider embeds nothing")
+    if empty:
+        raise DataError(f"text {empty[0]} is empty", e._where, "Leave it out: no provider embeds nothing")
     ready = [e._prompt(role) + t for t in texts]
     counts, limit = e.counter(ready), e.max_tokens
     over = np.flatnonzero(counts > limit) if limit else np.array([], dtype=np.int64)
-    if not len(over): return ready, counts
+    if not len(over):
+        return ready, counts
     if e.overlong == "refuse":
-        raise DataError(f"{thousands(len(over))} of {thousands(len(texts))} texts are longer than the window of {thousands(limit)} tokens; text {over[0]} has {thousands(counts[over[0]])} ({e.counter})", e._where,
-                        "Make smaller chunks, give window= or tokenizer= if you know them better, or let them be cut and counted with overlong='truncate'")
-    for i in over: ready[i] = ready[i][:e.counter.chars_within(ready[i], limit)]
+        raise DataError(
+            f"{thousands(len(over))} of {thousands(len(texts))} texts are longer than the window of"
+            f" {thousands(limit)} tokens; text {over[0]} has {thousands(counts[over[0]])} ({e.counter})",
+            e._where,
+            "Make smaller chunks, give window= or tokenizer= if you know them better, or let them be cut and"
+            " counted with overlong='truncate'",
+        )
+    for i in over:
+        ready[i] = ready[i][: e.counter.chars_within(ready[i], limit)]
     counts[over] = limit
     e._tally(truncated=len(over))
-    log.warning("%s: %d of %d texts were cut at the window of %d tokens (%s)", e._where, len(over), len(texts), limit, e.counter)
+    log.warning(
+        "%s: %d of %d texts were cut at the window of %d tokens (%s)",
+        e._where,
+        len(over),
+        len(texts),
+        limit,
+        e.counter,
+    )
     return ready, counts
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #6eec76bb
-def _attempt(e: RemoteEmbedder, texts: list[str], role: str, tokens: int) -> tuple[np.ndarray, Embedded] | Failure:
+def _attempt(
+    e: RemoteEmbedder, texts: list[str], role: str, tokens: int
+) -> tuple[np.ndarray, Embedded] | Failure:
     "One request, and what came back, checked."
     got = e._ask(texts, role)
-    if isinstance(got, Failure): return got
-    if got.prompt_tokens is None: e._tally(estimated=tokens)
+    if isinstance(got, Failure):
+        return got
+    if got.prompt_tokens is None:
+        e._tally(estimated=tokens)
     try:
         array = checked(got.vectors, len(texts), e._stated_dim)
         settled = e._live.once("dim", lambda: array.shape[1])
-        if array.shape[1] != settled: raise ValueError(f"vectors of {array.shape[1]} dimensions instead of {settled}")
+        if array.shape[1] != settled:
+            raise ValueError(f"vectors of {array.shape[1]} dimensions instead of {settled}")
     except ValueError as error:
         e._live.spend(got.prompt_tokens or 0)
-        return Failure(f"the answer cannot be used: {error}", True, fix="Check the model's name; state its dimension in native_dim= if it is another than is known")
+        return Failure(
+            f"the answer cannot be used: {error}",
+            True,
+            fix="Check the model's name; state its dimension in native_dim= if it is another than is known",
+        )
     return array, got
+
 
 def _call(e: RemoteEmbedder, texts: list[str], role: str, tokens: int) -> np.ndarray:
     "Vectors `(n, d)` float32 of one batch, after as many attempts as it takes; raises `RemoteError`."
-    with e._live.slots: (array, got), attempts = e._answered(lambda: _attempt(e, texts, role, tokens), e._where)
+    with e._live.slots:
+        (array, got), attempts = e._answered(lambda: _attempt(e, texts, role, tokens), e._where)
     e._live.add(got._replace(attempts=attempts))
     e._tally(texts=len(texts))
     return (array / np.linalg.norm(array, axis=1, keepdims=True) if e.normalize else array).astype(np.float32)
 
 # %% ../../nbs/04_embed/11_remote_embedder.ipynb #8bca4967
 class RemoteEmbedder(_Counted):
-    "A base for embedders of remote models: a subclass has `model` and `_ask(texts, role)`, one request that gives `Embedded` or `Failure`."
+    """A base for embedders of remote models: a subclass has `model` and `_ask(texts, role)`, one request that
+    gives `Embedded` or `Failure`."""
+
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors of passages."
         return self._embed(texts.texts if isinstance(texts, Chunks) else list(texts), "passage")
@@ -219,18 +338,26 @@ class RemoteEmbedder(_Counted):
         "Finished batches as they come: positions in `texts` and their vectors `(b, d)` float32."
         ready, counts = _prepare(self, list(texts), role)
         begun = list(batches(counts, self.batch_size, self.batch_tokens))
-        one = lambda rows: _call(self, [ready[i] for i in rows], role, int(counts[rows.start:rows.stop].sum()))
+
+        def one(rows):
+            return _call(self, [ready[i] for i in rows], role, int(counts[rows.start : rows.stop].sum()))
+
         with closing(side_by_side(one, begun, min(self.in_flight, max(1, len(begun))))) as done:
-            for n, array in done: yield begun[n], Vectors(array, self.space)
+            for n, array in done:
+                yield begun[n], Vectors(array, self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the model's window, `(n,)` int64."
         prompt, limit = self._prompt("passage"), self.max_tokens
-        inside = [len(t) if limit is None else self.counter.chars_within(prompt + t, limit) - len(prompt) for t in texts]
+        inside = [
+            len(t) if limit is None else self.counter.chars_within(prompt + t, limit) - len(prompt)
+            for t in texts
+        ]
         return np.maximum(np.array(inside, dtype=np.int64), 0)
 
     def _embed(self, texts: list[str], role: str) -> Vectors:
         parts = list(self.embed_parts(texts, role))
         out = np.empty((len(texts), self.dim), np.float32)
-        for rows, vectors in parts: out[rows] = vectors.array
+        for rows, vectors in parts:
+            out[rows] = vectors.array
         return Vectors(out, self.space)

@@ -28,11 +28,21 @@ BACKENDS = ("torch", "onnx")
 __all__ = ['BACKENDS', 'encode_texts', 'loaded_facts', 'SentenceEncoding', 'SentenceTransformerEmbedder']
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #a3d48e68
-def encode_texts(texts: Sequence[str], prompt: str, folder: str, backend: str, device: str, batch_size: int, normalize: bool) -> np.ndarray:
+def encode_texts(
+    texts: Sequence[str],
+    prompt: str,
+    folder: str,
+    backend: str,
+    device: str,
+    batch_size: int,
+    normalize: bool,
+) -> np.ndarray:
     "Embeddings `(n, d)` float32 of `prompt` and text by the model in `folder`."
-    if backend == "torch": return encode_stable(load_encoder(folder, device), texts, prompt, batch_size, normalize)
+    if backend == "torch":
+        return encode_stable(load_encoder(folder, device), texts, prompt, batch_size, normalize)
     array = onnx_encoder(Path(folder)).encode([prompt + t for t in texts])
-    if not normalize: return array
+    if not normalize:
+        return array
     norms = np.sqrt((array.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     return np.divide(array, norms, out=np.zeros_like(array), where=norms > 0, casting="same_kind")
 
@@ -41,57 +51,98 @@ def encode_texts(texts: Sequence[str], prompt: str, folder: str, backend: str, d
 def loaded_facts(folder: str, device: str) -> tuple[int, int | None]:
     "Dimensions and window, from the model's files where they tell, else from the loaded model."
     dim, window = described(Path(folder))
-    if dim is not None and window is not None: return dim, window
+    if dim is not None and window is not None:
+        return dim, window
     encoder = load_encoder(folder, device)
     return int(encoder.get_embedding_dimension()), encoder.max_seq_length
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #beca34a6
 class SentenceEncoding(LocalEmbedder):
     "Files, device, fingerprint and encoding, from the fields of `SentenceTransformerEmbedder`."
+
     @functools.cached_property
-    def folder(self) -> str: return str(resolve_model(self.model))
+    def folder(self) -> str:
+        return str(resolve_model(self.model))
+
     @property
-    def on(self) -> str: return self.device or ("cpu" if self.backend == "onnx" else chosen_device())
+    def on(self) -> str:
+        return self.device or ("cpu" if self.backend == "onnx" else chosen_device())
+
     @property
-    def encoder(self) -> Any: return load_encoder(self.folder, self.on)
+    def encoder(self) -> Any:
+        return load_encoder(self.folder, self.on)
+
     @functools.cached_property
-    def revision(self) -> str: return model_revision(Path(self.folder))
+    def revision(self) -> str:
+        return model_revision(Path(self.folder))
+
     @property
-    def native_dim(self) -> int: return loaded_facts(self.folder, self.on)[0]
+    def native_dim(self) -> int:
+        return loaded_facts(self.folder, self.on)[0]
+
     @property
-    def max_tokens(self) -> int | None: return loaded_facts(self.folder, self.on)[1]
+    def max_tokens(self) -> int | None:
+        return loaded_facts(self.folder, self.on)[1]
 
     @functools.cached_property
     def fingerprint(self) -> str:
         "The name of everything that decides bits; `batch_size` and `workers` do not."
-        libraries = {k: v for k, v in onnx_versions().items() if self.backend == "onnx" or not k.startswith("onnx")}
+        libraries = {
+            k: v for k, v in onnx_versions().items() if self.backend == "onnx" or not k.startswith("onnx")
+        }
         path = "equal lengths, one thread" if self.backend == "torch" else "one text a run, one thread"
-        return fingerprint("sentence-transformer", path, self.revision, self.prompts, self.dim, self.pad_to, self.normalize, self.on, libraries)
+        return fingerprint(
+            "sentence-transformer",
+            path,
+            self.revision,
+            self.prompts,
+            self.dim,
+            self.pad_to,
+            self.normalize,
+            self.on,
+            libraries,
+        )
 
     def encode(self, texts: Sequence[str], role: str) -> np.ndarray:
         "Embeddings `(n, native_dim)` in this process."
-        return encode_texts(texts, self.prompt_of(role), self.folder, self.backend, self.on, self.batch_size, self.normalize)
+        return encode_texts(
+            texts, self.prompt_of(role), self.folder, self.backend, self.on, self.batch_size, self.normalize
+        )
 
     def encoded_parts(self, texts: Sequence[str], role: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         "Parts as they are done, by [worker processes](04_workers.ipynb) where the job is long enough."
         n, parts = worker_count(texts, self.workers, self.on), parts_by_length(texts, self.folder)
         jobs = [[texts[i] for i in part] for part in parts]
-        if n == 1: yield from ((part, self.encode(job, role)) for part, job in zip(parts, jobs)); return
-        if self.backend == "onnx": onnx_encoder(Path(self.folder))   # exported once, before all want it
-        how = {"folder": self.folder, "backend": self.backend, "device": self.on, "batch_size": self.batch_size, "normalize": self.normalize}
-        for i, array in in_workers(functools.partial(encode_texts, prompt=self.prompt_of(role), **how), jobs, n): yield parts[i], array
+        if n == 1:
+            yield from ((part, self.encode(job, role)) for part, job in zip(parts, jobs))
+            return
+        if self.backend == "onnx":
+            onnx_encoder(Path(self.folder))  # exported once, before all want it
+        how = {
+            "folder": self.folder,
+            "backend": self.backend,
+            "device": self.on,
+            "batch_size": self.batch_size,
+            "normalize": self.normalize,
+        }
+        for i, array in in_workers(
+            functools.partial(encode_texts, prompt=self.prompt_of(role), **how), jobs, n
+        ):
+            yield parts[i], array
 
 # %% ../../nbs/04_embed/01_sentence_transformer.ipynb #78274589
 @typed
 @dataclass(frozen=True)
 class SentenceTransformerEmbedder(SentenceEncoding):
-    "A sentence-transformers model by name or folder; vectors `(n, d)` float32, of length 1 unless told otherwise."
+    """A sentence-transformers model by name or folder; vectors `(n, d)` float32, of length 1 unless told
+    otherwise."""
+
     model: str = "all-MiniLM-L6-v2"
     backend: str = "torch"
     dim: int | None = None
     prompts: tuple[str, str] = ("", "")  # before a query, before a passage
     pad_to: int | None = None
-    batch_size: int = 32                 # texts of equal length together; torch only
+    batch_size: int = 32  # texts of equal length together; torch only
     normalize: bool = True
     device: str | None = None
     workers: int | None = None
@@ -99,7 +150,12 @@ class SentenceTransformerEmbedder(SentenceEncoding):
     def __post_init__(self):
         choice_of("backend", self.backend, BACKENDS, "SentenceTransformerEmbedder")
         at_least("batch_size", self.batch_size, 1, "SentenceTransformerEmbedder")
-        if self.workers is not None: at_least("workers", self.workers, 1, "SentenceTransformerEmbedder")
+        if self.workers is not None:
+            at_least("workers", self.workers, 1, "SentenceTransformerEmbedder")
         if self.backend == "onnx" and self.device not in (None, "cpu"):
-            raise ConfigError(f"device is {self.device!r}, but the ONNX path runs on the CPU", "SentenceTransformerEmbedder", "Leave device out, or use backend='torch'")
+            raise ConfigError(
+                f"device is {self.device!r}, but the ONNX path runs on the CPU",
+                "SentenceTransformerEmbedder",
+                "Leave device out, or use backend='torch'",
+            )
         self.check_fields()

@@ -23,12 +23,15 @@ from ..core.starts import threads
 __all__ = ['WORTH_IT', 'worker_count', 'hidden_main', 'close_workers', 'in_workers']
 
 # %% ../../nbs/04_embed/04_workers.ipynb #b153bba6
-WORTH_IT = 1_000_000   # characters
+WORTH_IT = 1_000_000  # characters
+
 
 def worker_count(texts: Sequence[str], asked: int | None = None, device: str = "cpu") -> int:
-    "Processes for a job: those asked for, else the cores this process may use (`RAGBENCH_THREADS`) for a long job, else 1."
+    """Processes for a job: those asked for, else the cores this process may use (`RAGBENCH_THREADS`) for a
+    long job, else 1."""
     most = at_least("workers", asked, 1, "embedding") if asked is not None else threads()
-    if asked is None and (device != "cpu" or sum(map(len, texts)) < WORTH_IT): return 1
+    if asked is None and (device != "cpu" or sum(map(len, texts)) < WORTH_IT):
+        return 1
     return max(1, min(most, len(texts)))
 
 # %% ../../nbs/04_embed/04_workers.ipynb #f91776ee
@@ -38,67 +41,96 @@ def hidden_main() -> Iterator[None]:
     main = sys.modules["__main__"]
     spec, file = getattr(main, "__spec__", None), vars(main).pop("__file__", None)
     main.__spec__ = None
-    try: yield
+    try:
+        yield
     finally:
         main.__spec__ = spec
-        if file is not None: main.__file__ = file
+        if file is not None:
+            main.__file__ = file
+
 
 def _begin() -> None:
     "In a new worker: one thread for every library, and an end when the parent ends."
-    os.environ.update({n: "1" for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAGBENCH_THREADS")}, TOKENIZERS_PARALLELISM="false")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)                            # Ctrl-C is the parent's to handle
+    os.environ.update(
+        {n: "1" for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAGBENCH_THREADS")},
+        TOKENIZERS_PARALLELISM="false",
+    )
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     end_with(multiprocessing.parent_process().sentinel)
 
 # %% ../../nbs/04_embed/04_workers.ipynb #319c30f2
 _WORKERS: list[ProcessPoolExecutor] = []
 
+
 def _ready(n: int) -> list[ProcessPoolExecutor]:
     "`n` workers, those that are there first."
-    while len(_WORKERS) < n: _WORKERS.append(ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin))
+    while len(_WORKERS) < n:
+        _WORKERS.append(ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin))
     return _WORKERS[:n]
+
 
 def close_workers() -> None:
     "End all workers, now; the next job starts new ones."
-    while _WORKERS: _WORKERS.pop().shutdown(wait=True, cancel_futures=True)
+    while _WORKERS:
+        _WORKERS.pop().shutdown(wait=True, cancel_futures=True)
 
 # %% ../../nbs/04_embed/04_workers.ipynb #739e155a
 def in_workers(
-    work: Callable[[Any], Any],   # a function from a module, or a partial of one
-    jobs: Sequence[Any],          # its arguments
-    n: int,                       # processes
+    work: Callable[[Any], Any],  # a function from a module, or a partial of one
+    jobs: Sequence[Any],  # its arguments
+    n: int,  # processes
 ) -> Iterator[tuple[int, Any]]:
-    "`(i, work(jobs[i]))` as they are done; raises `RagbenchError` after a worker was killed, when the others have finished their part."
+    """`(i, work(jobs[i]))` as they are done; raises `RagbenchError` after a worker was killed, when the
+    others have finished their part."""
     todo, running, dead = iter(range(len(jobs))), {}, []
+
     def give(worker: ProcessPoolExecutor) -> None:
-        if (i := next(todo, None)) is None: return
-        with hidden_main(): running[worker.submit(work, jobs[i])] = (i, worker)
-    for worker in _ready(min(n, len(jobs))): give(worker)
+        if (i := next(todo, None)) is None:
+            return
+        with hidden_main():
+            running[worker.submit(work, jobs[i])] = (i, worker)
+
+    for worker in _ready(min(n, len(jobs))):
+        give(worker)
     try:
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 i, worker = running.pop(future)
-                if not _alive(future, worker, dead, i): continue
-                if not dead: give(worker)
+                if not _alive(future, worker, dead, i):
+                    continue
+                if not dead:
+                    give(worker)
                 yield i, future.result()
-    except (KeyboardInterrupt, GeneratorExit):                             # nobody waits for what they do
-        for _, worker in running.values(): _killed(worker)
+    except (KeyboardInterrupt, GeneratorExit):  # nobody waits for what they do
+        for _, worker in running.values():
+            _killed(worker)
         raise
     finally:
-        for future in running: future.cancel()
+        for future in running:
+            future.cancel()
     if dead:
-        raise RagbenchError(f"a worker process was killed or ran out of memory at part {dead[0] + 1} of {len(jobs)}", "embedding in workers",
-                            "Start again (with a cache, what was done is kept), or give workers=1")
+        raise RagbenchError(
+            f"a worker process was killed or ran out of memory at part {dead[0] + 1} of {len(jobs)}",
+            "embedding in workers",
+            "Start again (with a cache, what was done is kept), or give workers=1",
+        )
+
 
 def _killed(worker: ProcessPoolExecutor) -> None:
     "End a worker in the middle of its work."
-    for process in list((worker._processes or {}).values()): process.kill()
-    if worker in _WORKERS: _WORKERS.remove(worker)
+    for process in list((worker._processes or {}).values()):
+        process.kill()
+    if worker in _WORKERS:
+        _WORKERS.remove(worker)
     worker.shutdown(wait=False, cancel_futures=True)
+
 
 def _alive(future: Future, worker: ProcessPoolExecutor, dead: list[int], i: int) -> bool:
     "Did the worker live to the end of its part? A dead one is forgotten."
-    if not isinstance(future.exception(), BrokenProcessPool): return True
+    if not isinstance(future.exception(), BrokenProcessPool):
+        return True
     dead.append(i)
-    if worker in _WORKERS: _WORKERS.remove(worker)
+    if worker in _WORKERS:
+        _WORKERS.remove(worker)
     worker.shutdown(wait=False)
     return False

@@ -22,22 +22,37 @@ __all__ = ['kendall_tau', 'Agreement', 'order_agreement']
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #64d4db55
 @typed
 def kendall_tau(
-    a: np.ndarray,   # (..., s) means of the systems by one yardstick
-    b: np.ndarray,   # (..., s) by the other
+    a: np.ndarray,  # (..., s) means of the systems by one yardstick
+    b: np.ndarray,  # (..., s) by the other
 ) -> np.ndarray:
     "τ-b along the last axis, NaN where one list is all ties; differences below 1e-12 are ties."
-    try: a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
-    except (TypeError, ValueError): raise DataError("the means of the systems are no two lists of numbers of one length", "kendall_tau", "Give the same systems in the same order") from None
-    if not a.ndim: raise DataError("the means of the systems are single numbers", "kendall_tau", "Give (s,) or (…, s) arrays")
+    try:
+        a, b = np.broadcast_arrays(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    except (TypeError, ValueError):
+        raise DataError(
+            "the means of the systems are no two lists of numbers of one length",
+            "kendall_tau",
+            "Give the same systems in the same order",
+        ) from None
+    if not a.ndim:
+        raise DataError(
+            "the means of the systems are single numbers", "kendall_tau", "Give (s,) or (…, s) arrays"
+        )
     i, j = np.triu_indices(a.shape[-1], 1)
-    order = [np.sign(np.where(np.abs(d) < 1e-12, 0.0, d)) for d in (a[..., i] - a[..., j], b[..., i] - b[..., j])]
+    order = [
+        np.sign(np.where(np.abs(d) < 1e-12, 0.0, d)) for d in (a[..., i] - a[..., j], b[..., i] - b[..., j])
+    ]
     untied = np.sqrt((order[0] != 0).sum(axis=-1) * (order[1] != 0).sum(axis=-1))
-    return np.divide((order[0] * order[1]).sum(axis=-1), untied, out=np.full(untied.shape, np.nan), where=untied > 0)
+    return np.divide(
+        (order[0] * order[1]).sum(axis=-1), untied, out=np.full(untied.shape, np.nan), where=untied > 0
+    )
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #211d2177
 @dataclass(frozen=True)
 class Agreement:
-    "Kendall's τ-b of two orders of the same systems, its interval over questions, what each agrees with itself, and how often both name the same first."
+    """Kendall's τ-b of two orders of the same systems, its interval over questions, what each agrees with
+    itself, and how often both name the same first."""
+
     tau: float
     low: float
     high: float
@@ -47,19 +62,29 @@ class Agreement:
     queries: tuple[int, int]
 
     def __str__(self) -> str:
-        if np.isnan(self.tau): return f"One of the two puts all {self.systems} systems level, so there is no order to agree on."
+        if np.isnan(self.tau):
+            return f"One of the two puts all {self.systems} systems level, so there is no order to agree on."
         said = f"Kendall's tau {estimate(self.tau, self.low, self.high, '.2f')} over {self.systems} systems"
-        if np.isnan(self.low): return f"{said} ({without_interval(min(self.queries))})."
-        word = "agree as well as each agrees with itself" if self.high >= np.nanmin(self.itself) else "agree less than each agrees with itself"
-        return (f"{said}; with themselves {number(self.itself[0], '.2f') or 'not known'} and {number(self.itself[1], '.2f') or 'not known'}: "
-                f"they {word}, and name the same first in {percent(self.same_first, 0)} of resamples of {self.queries[0]} and {self.queries[1]} questions.")
+        if np.isnan(self.low):
+            return f"{said} ({without_interval(min(self.queries))})."
+        word = (
+            "agree as well as each agrees with itself"
+            if self.high >= np.nanmin(self.itself)
+            else "agree less than each agrees with itself"
+        )
+        return (
+            f"{said}; with themselves {number(self.itself[0], '.2f') or 'not known'} and"
+            f" {number(self.itself[1], '.2f') or 'not known'}: they {word}, and name the same first in"
+            f" {percent(self.same_first, 0)} of resamples of {self.queries[0]} and {self.queries[1]}"
+            " questions."
+        )
 
 # %% ../../nbs/08_evaluate/21_agreement.ipynb #ec80ade4
 @typed
 def order_agreement(
-    a: np.ndarray,          # (n, s) scores by one yardstick: a row a query, a column a system
-    b: np.ndarray,          # (m, s) by the other, the same systems in the same order
-    paired: bool = False,   # the rows are the same queries (two metrics), not two golds
+    a: np.ndarray,  # (n, s) scores by one yardstick: a row a query, a column a system
+    b: np.ndarray,  # (m, s) by the other, the same systems in the same order
+    paired: bool = False,  # the rows are the same queries (two metrics), not two golds
     level: float = 0.95,
     resamples: int = 2000,
     seed: int = 0,
@@ -67,17 +92,46 @@ def order_agreement(
 ) -> Agreement:
     "How far two golds, or two metrics, agree on the order of systems."
     x, y = _table(a, "order_agreement"), _table(b, "order_agreement")
-    if x.shape[1] != y.shape[1] or x.shape[1] < 2: raise DataError(f"{x.shape[1]} and {y.shape[1]} systems", "order_agreement", "Give the same two or more systems, as columns")
-    if paired and len(x) != len(y): raise DataError(f"{len(x)} and {len(y)} queries", "order_agreement", "Two metrics of the same queries, or paired=False")
-    _level(level); seeded(seed); whole_number("resamples", resamples, 100, "order_agreement")
-    if len(clusters) != 2: raise DataError(f"clusters is {clusters!r:.60}", "order_agreement", "Give two, one for each gold; None for single questions")
+    if x.shape[1] != y.shape[1] or x.shape[1] < 2:
+        raise DataError(
+            f"{x.shape[1]} and {y.shape[1]} systems",
+            "order_agreement",
+            "Give the same two or more systems, as columns",
+        )
+    if paired and len(x) != len(y):
+        raise DataError(
+            f"{len(x)} and {len(y)} queries",
+            "order_agreement",
+            "Two metrics of the same queries, or paired=False",
+        )
+    _level(level)
+    seeded(seed)
+    whole_number("resamples", resamples, 100, "order_agreement")
+    if len(clusters) != 2:
+        raise DataError(
+            f"clusters is {clusters!r:.60}",
+            "order_agreement",
+            "Give two, one for each gold; None for single questions",
+        )
     first_groups, second_groups = (grouped(v, c).sizes for v, c in ((x, clusters[0]), (y, clusters[1])))
-    draw = lambda v, c, s: resampled_means(g := grouped(v, c), resamples, s) * g.quantum
+
+    def draw(v, c, s):
+        return resampled_means(g := grouped(v, c), resamples, s) * g.quantum
+
     first, second = draw(x, clusters[0], seed), draw(y, clusters[1], seed if paired else seed + 1)
     taus = kendall_tau(first, second)
     enough = min(len(first_groups), len(second_groups)) >= FEWEST_SCORES and np.isfinite(taus).any()
     low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2]) if enough else (np.nan, np.nan)
-    itself = tuple(float(np.nanmedian(t)) if np.isfinite(t := kendall_tau(m, draw(v, c, seed + 2 + i))).any() else np.nan
-                   for i, (m, v, c) in enumerate(((first, x, clusters[0]), (second, y, clusters[1]))))
-    return Agreement(float(kendall_tau(x.mean(axis=0), y.mean(axis=0))), float(low), float(high), itself,
-                     float(np.mean(first.argmax(axis=1) == second.argmax(axis=1))), x.shape[1], (len(x), len(y)))
+    itself = tuple(
+        float(np.nanmedian(t)) if np.isfinite(t := kendall_tau(m, draw(v, c, seed + 2 + i))).any() else np.nan
+        for i, (m, v, c) in enumerate(((first, x, clusters[0]), (second, y, clusters[1])))
+    )
+    return Agreement(
+        float(kendall_tau(x.mean(axis=0), y.mean(axis=0))),
+        float(low),
+        float(high),
+        itself,
+        float(np.mean(first.argmax(axis=1) == second.argmax(axis=1))),
+        x.shape[1],
+        (len(x), len(y)),
+    )

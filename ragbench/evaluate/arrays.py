@@ -42,18 +42,25 @@ def gain_table(
 @typed
 def evidence_gains(
     judged: Judged,  # by evidence
-    k: int = 0,      # chunks that are read; 0 for all
+    k: int = 0,  # chunks that are read; 0 for all
 ) -> tuple[np.ndarray, np.ndarray]:
     "The gains of `judged.lists(k)` and the lengths of these lists, without making them: `(n, w)`, `(n,)`."
     n, lengths = len(judged), np.full(len(judged), k) if k else np.array(judged.depths)
-    q, p, grade = np.repeat(np.arange(n), [len(f) for f in judged.found]), np.concatenate(judged.found), np.concatenate(judged.units)[:, 1]
+    q, p, grade = (
+        np.repeat(np.arange(n), [len(f) for f in judged.found]),
+        np.concatenate(judged.found),
+        np.concatenate(judged.units)[:, 1],
+    )
     keep = (p > 0) & (p <= lengths[q])
     order = np.flatnonzero(keep)[np.lexsort((-grade[keep], p[keep], q[keep]))]
     q, p, grade = q[order], p[order], grade[order]
     j, tall = np.arange(len(q)), p.max(initial=0) + len(q) + 1
-    place = np.maximum.accumulate(p - j + q * tall) - q * tall + j      # `tall` keeps the maximum of one query out of the next
+    place = (
+        np.maximum.accumulate(p - j + q * tall) - q * tall + j
+    )  # `tall` keeps the maximum of one query out of the next
     queue = np.unique(q[place > p])
-    for i in queue[[len(set(grade[q == i])) > 1 for i in queue]]: place[q == i] = class_places(p[q == i], grade[q == i])
+    for i in queue[[len(set(grade[q == i])) > 1 for i in queue]]:
+        place[q == i] = class_places(p[q == i], grade[q == i])
     np.maximum.at(lengths, q, place)
     out = np.zeros((n, max(int(lengths.max(initial=0)), 1)))
     out[q, place - 1] = grade
@@ -63,21 +70,29 @@ def evidence_gains(
 def _dcg(gains: np.ndarray) -> np.ndarray:
     return (gains / np.log2(np.arange(2, gains.shape[1] + 2))).sum(axis=1)
 
+
 def _mrr(gains: np.ndarray) -> np.ndarray:
     return (gains > 0).any(axis=1) / (1 + (gains > 0).argmax(axis=1))
 
+
 def _map(gains: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     hit = gains > 0
-    return (hit * np.cumsum(hit, axis=1) / np.arange(1, hit.shape[1] + 1)).sum(axis=1) / np.maximum(relevant, 1)
+    return (hit * np.cumsum(hit, axis=1) / np.arange(1, hit.shape[1] + 1)).sum(axis=1) / np.maximum(
+        relevant, 1
+    )
+
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
 
+
 def _over_ideal(dcg: np.ndarray, best: np.ndarray) -> np.ndarray:
     return dcg / np.where(best > 0, best, 1)
 
+
 def _r_precision(gains: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     return _share(((gains > 0) & (np.arange(gains.shape[1]) < relevant[:, None])).sum(axis=1), relevant)
+
 
 def _f1(hits: np.ndarray, relevant: np.ndarray, length: np.ndarray) -> np.ndarray:
     p, r = _share(hits, length), _share(hits, relevant)
@@ -99,6 +114,7 @@ KERNELS: dict[str, Callable[..., np.ndarray]] = {
     "ndcg_burges": lambda g, ideal, r, length: _over_ideal(_dcg(2**g - 1), _dcg(2**ideal - 1)),
 }
 
+
 def _rbp(gains: np.ndarray, persistence: str) -> np.ndarray:
     "Rank-biased precision; a persistence of '80' is 0.80."
     p = float(f"0.{persistence}")
@@ -114,30 +130,43 @@ def _ideal(units: list[np.ndarray]) -> np.ndarray:
     out[q, np.arange(len(q)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = grades[order]
     return out
 
+
 def _gains(judged: Judged, k: int) -> tuple[np.ndarray, np.ndarray]:
     "The gains at cut-off `k`, and what precision divides by."
-    if judged.unit == "evidence": return evidence_gains(judged, k)
+    if judged.unit == "evidence":
+        return evidence_gains(judged, k)
     lengths = np.array([len(x) for x in judged.found])
-    return gain_table(judged.units, judged.found)[:, :k or None], np.full(len(judged), k) if k else lengths
+    return gain_table(judged.units, judged.found)[:, : k or None], np.full(len(judged), k) if k else lengths
 
 # %% ../../nbs/08_evaluate/06_arrays.ipynb #7d60fc80
 @typed
 def array_metrics(
-    judged: Judged,          # from `judge`
+    judged: Judged,  # from `judge`
     metrics: str | Iterable[str] | Mapping[str, Any],  # names, of any spelling
 ) -> dict[str, np.ndarray]:
-    "Like `rank_metrics`, without ranx: `(n,)` by canonical name, equal to ranx's to 1e-12; all metrics judge the units of `judged`."
+    """Like `rank_metrics`, without ranx: `(n,)` by canonical name, equal to ranx's to 1e-12; all metrics
+    judge the units of `judged`."""
     out, tables, ideal = {}, {}, _ideal(judged.units)
     for m in parse_metrics(metrics):
         if m.unit not in ("", judged.unit):
-            raise ConfigError(f"{str(m)!r} judges by {m.unit}, the run was judged by {judged.unit}", "array_metrics", f"Judge it by {m.unit}")
+            raise ConfigError(
+                f"{str(m)!r} judges by {m.unit}, the run was judged by {judged.unit}",
+                "array_metrics",
+                f"Judge it by {m.unit}",
+            )
         if m.name in HOLES:
             out[str(m)] = hole_scores(judged, m)
             continue
-        if m.k not in tables: tables[m.k] = _gains(judged, m.k)
+        if m.k not in tables:
+            tables[m.k] = _gains(judged, m.k)
         gains, lengths = tables[m.k]
-        if m.level > 1: gains = np.where(gains >= m.level, gains, 0)
+        if m.level > 1:
+            gains = np.where(gains >= m.level, gains, 0)
         top = np.where(ideal >= m.level, ideal, 0)
-        if m.name == "rbp": out[str(m)] = _rbp(gains, m.persistence)
-        else: out[str(m)] = KERNELS[m.name](gains, top[:, :judged.cut(m.k) or None], (top > 0).sum(axis=1), lengths)
+        if m.name == "rbp":
+            out[str(m)] = _rbp(gains, m.persistence)
+        else:
+            out[str(m)] = KERNELS[m.name](
+                gains, top[:, : judged.cut(m.k) or None], (top > 0).sum(axis=1), lengths
+            )
     return out

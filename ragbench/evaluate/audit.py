@@ -26,15 +26,17 @@ __all__ = ['window_ends', 'Truncation', 'truncation']
 @typed
 def window_ends(
     chunks: Chunks,
-    tokenizer: Tokenizer,     # the encoder's own
-    max_tokens: int | None,   # tokens of text that it reads; None for no limit
+    tokenizer: Tokenizer,  # the encoder's own
+    max_tokens: int | None,  # tokens of text that it reads; None for no limit
 ) -> np.ndarray:
     "The offset in its document at which the encoder stopped reading each chunk: `(n_chunks,)` int64."
-    if max_tokens is None: return chunks.end.copy()
+    if max_tokens is None:
+        return chunks.end.copy()
     limit, out = whole_number("max_tokens", max_tokens, 1, "window_ends"), chunks.end.copy()
     for i, text in enumerate(chunks.texts):
         spans = tokenizer.spans(text)
-        if len(spans) > limit: out[i] = chunks.start[i] + spans[limit - 1, 1]
+        if len(spans) > limit:
+            out[i] = chunks.start[i] + spans[limit - 1, 1]
     return out
 
 # %% ../../nbs/08_evaluate/03_audit.ipynb #db3705fc
@@ -49,6 +51,7 @@ def _ceiling(e: QueryEvidence, spans: np.ndarray) -> int:
 @dataclass(frozen=True)
 class Truncation:
     "How many of `chunks` are `truncated`, and how many of `gold` characters (over all queries) are `unread`."
+
     chunks: int
     truncated: int
     gold: int
@@ -60,7 +63,10 @@ class Truncation:
         return self.unread / self.gold if self.gold else 0.0
 
     def __str__(self) -> str:
-        return f"{thousands(self.truncated)} of {thousands(self.chunks)} chunks truncated; {percent(self.share)} of the gold lies past every window"
+        return (
+            f"{thousands(self.truncated)} of {thousands(self.chunks)} chunks truncated; {percent(self.share)}"
+            " of the gold lies past every window"
+        )
 
 # %% ../../nbs/08_evaluate/03_audit.ipynb #7bf929b0
 @typed
@@ -72,13 +78,27 @@ def truncation(
 ) -> Truncation:
     "What an encoder with these windows did not read of the chunks, and of the gold."
     ends = array_of(window_ends, "the window ends", "truncation", np.int64)
-    if ends.shape != chunks.end.shape: raise DataError(f"{ends.shape} window ends for {len(chunks)} chunks", "truncation", "Give one offset a chunk")
+    if ends.shape != chunks.end.shape:
+        raise DataError(
+            f"{ends.shape} window ends for {len(chunks)} chunks", "truncation", "Give one offset a chunk"
+        )
     bad = np.flatnonzero((ends < chunks.start) | (ends > chunks.end))
     if len(bad):
-        raise DataError(f"the window of chunk {bad[0]} ends at {ends[bad[0]]}, outside the chunk", "truncation", "Give offsets into the document")
-    cut = [i for i in np.flatnonzero(ends < chunks.end) if not corpus[int(chunks.doc_row[i])].text[ends[i]:chunks.end[i]].isspace()]
+        raise DataError(
+            f"the window of chunk {bad[0]} ends at {ends[bad[0]]}, outside the chunk",
+            "truncation",
+            "Give offsets into the document",
+        )
+    cut = [
+        i
+        for i in np.flatnonzero(ends < chunks.end)
+        if not corpus[int(chunks.doc_row[i])].text[ends[i] : chunks.end[i]].isspace()
+    ]
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)[chunks.doc_row]
-    whole, read = union(np.c_[base + chunks.start, base + chunks.end]), union(np.c_[base + chunks.start, base + ends])
+    whole, read = (
+        union(np.c_[base + chunks.start, base + chunks.end]),
+        union(np.c_[base + chunks.start, base + ends]),
+    )
     evidence = evidence_of(gold, corpus)
     unread = sum(_ceiling(e, whole) - _ceiling(e, read) for e in evidence)
     return Truncation(len(chunks), len(cut), sum(e.size - e.lost for e in evidence), unread)

@@ -22,30 +22,54 @@ __all__ = ['Draw', 'WORLDS', 'SHARES', 'Interval', 'TESTS', 'World', 'world_of',
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #e2d248da
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
+
 @dataclass(frozen=True)
 class World:
-    "A population of paired differences, or of scores: `draw(rng, shape)` around the true `mean`, and `fair` ones of the same kind around 0."
+    """A population of paired differences, or of scores: `draw(rng, shape)` around the true `mean`, and `fair`
+    ones of the same kind around 0."""
+
     name: str
     mean: float
     draw: Draw
     fair: Draw
-    scale: tuple[float, float] | None = None   # of scores, such as (0, 1); None: differences of scores from 0 to 1, or of another quantity where they go beyond ±1
+    scale: tuple[float, float] | None = (
+        # of scores, such as (0, 1); None: differences of scores from 0 to 1, or of another quantity where
+        # they go beyond ±1
+        None
+    )
 
-def _shifted(name: str, mean: float, noise: Draw) -> World: return World(name, mean, lambda rng, shape: mean + noise(rng, shape), noise)
+
+def _shifted(name: str, mean: float, noise: Draw) -> World:
+    return World(name, mean, lambda rng, shape: mean + noise(rng, shape), noise)
+
 
 def _rare(name: str, share: float, size: float, noise: Draw) -> World:
-    at = lambda center: lambda rng, shape: (rng.random(shape) < share) * (center + noise(rng, shape))
+    def at(center):
+        return lambda rng, shape: (rng.random(shape) < share) * (center + noise(rng, shape))
+
     return World(name, share * size, at(size), at(0.0))
 
+
 def _ones(name: str, share: float, wins: float) -> World:
-    at = lambda p: lambda rng, shape: (rng.random(shape) < share) * np.where(rng.random(shape) < p, 1.0, -1.0)
+    def at(p):
+        return lambda rng, shape: (rng.random(shape) < share) * np.where(rng.random(shape) < p, 1.0, -1.0)
+
     return World(name, share * (2 * wins - 1), at(wins), at(0.5))
+
 
 WORLDS = (
     _shifted("normal", 0.02, lambda rng, shape: rng.normal(0, 0.2, shape)),
     _shifted("skewed: exponential", 0.05, lambda rng, shape: rng.exponential(0.2, shape) - 0.2),
-    _shifted("skewed: log-normal 0.8", 0.05, lambda rng, shape: 0.1 * (np.exp(0.8 * rng.standard_normal(shape)) - np.exp(0.32))),
-    _shifted("very skewed: log-normal 1", 0.05, lambda rng, shape: 0.1 * (np.exp(rng.standard_normal(shape)) - np.exp(0.5))),
+    _shifted(
+        "skewed: log-normal 0.8",
+        0.05,
+        lambda rng, shape: 0.1 * (np.exp(0.8 * rng.standard_normal(shape)) - np.exp(0.32)),
+    ),
+    _shifted(
+        "very skewed: log-normal 1",
+        0.05,
+        lambda rng, shape: 0.1 * (np.exp(rng.standard_normal(shape)) - np.exp(0.5)),
+    ),
     _rare("80 % zero, else normal", 0.2, 0.1, lambda rng, shape: rng.normal(0, 0.4, shape)),
     _ones("80 % zero, else ±1", 0.2, 0.6),
     _rare("90 % zero, else normal", 0.1, 0.1, lambda rng, shape: rng.normal(0, 0.4, shape)),
@@ -54,48 +78,74 @@ WORLDS = (
 
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #0242a528
 def _all_or_nothing(share: float) -> World:
-    hits = lambda rng, shape: (rng.random(shape) < share).astype(np.float64)
-    return World(f"{percent(share, 0)} found", share, hits, lambda rng, shape: hits(rng, shape) - share, (0.0, 1.0))
+    def hits(rng, shape):
+        return (rng.random(shape) < share).astype(np.float64)
+
+    return World(
+        f"{percent(share, 0)} found", share, hits, lambda rng, shape: hits(rng, shape) - share, (0.0, 1.0)
+    )
+
 
 SHARES = tuple(map(_all_or_nothing, (0.5, 0.7, 0.9, 0.95, 0.98)))
+
 
 @typed
 def world_of(
     name: str,
-    scores: np.ndarray,   # (n,) of real questions
-    scale: tuple[float, float] | None = (0.0, 1.0),   # None: they are differences
+    scores: np.ndarray,  # (n,) of real questions
+    scale: tuple[float, float] | None = (0.0, 1.0),  # None: they are differences
 ) -> World:
     "The world in which these questions are all there are."
     x = _table(scores, "world_of")
-    if x.shape[1] != 1: raise DataError(f"scores of shape {np.shape(scores)}", "world_of", "Give those of one system, (n,)")
-    if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]: raise DataError(f"scores from {number(x.min(), 'g')} to {number(x.max(), 'g')} leave the scale {scale}", "world_of", "Give scale=None for differences")
-    pick = lambda center: lambda rng, shape: (x[:, 0] - center)[rng.integers(len(x), size=shape)]
+    if x.shape[1] != 1:
+        raise DataError(f"scores of shape {np.shape(scores)}", "world_of", "Give those of one system, (n,)")
+    if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]:
+        raise DataError(
+            f"scores from {number(x.min(), 'g')} to {number(x.max(), 'g')} leave the scale {scale}",
+            "world_of",
+            "Give scale=None for differences",
+        )
+
+    def pick(center):
+        return lambda rng, shape: (x[:, 0] - center)[rng.integers(len(x), size=shape)]
+
     return World(name, float(x.mean()), pick(0.0), pick(float(x.mean())), scale)
 
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #6be330de
-Interval = Callable[[np.ndarray, int], np.ndarray]   # ((n, studies), seed) -> (studies, 2)
+Interval = Callable[[np.ndarray, int], np.ndarray]  # ((n, studies), seed) -> (studies, 2)
+
 
 def _ours(world: World) -> Interval:
     "The interval of the leaderboard, with fewer resamples."
+
     def ends(d: np.ndarray, seed: int) -> np.ndarray:
         beyond = (np.abs(d).max(axis=0) > 1)[:, None]
-        scale = np.where(beyond, np.nan, np.array([-1.0, 1.0])) if world.scale is None else np.tile(world.scale, (d.shape[1], 1))
+        scale = (
+            np.where(beyond, np.nan, np.array([-1.0, 1.0]))
+            if world.scale is None
+            else np.tile(world.scale, (d.shape[1], 1))
+        )
         out = mean_interval(d, 0.95, 2000, seed, bounds=scale)
         return out if world.scale is None else np.clip(out, *world.scale)
+
     return ends
+
 
 @typed
 def coverage(
     world: World,
-    n: int,                           # queries
+    n: int,  # queries
     studies: int = 1000,
-    interval: Interval | None = None, # ours unless given
+    interval: Interval | None = None,  # ours unless given
     seed: int = 0,
 ) -> tuple[float, float, float]:
-    "Share of studies whose 95 % interval holds the truth, and that miss it from below and from above; of those that have an interval."
+    """Share of studies whose 95 % interval holds the truth, and that miss it from below and from above; of
+    those that have an interval."""
     below = above = told = 0
-    whole_number("n", n, 1, "coverage"); whole_number("studies", studies, 1, "coverage"); whole_number("seed", seed, 0, "coverage")
-    for block in range(0, studies, 100):                # other resamples for every hundred studies
+    whole_number("n", n, 1, "coverage")
+    whole_number("studies", studies, 1, "coverage")
+    whole_number("seed", seed, 0, "coverage")
+    for block in range(0, studies, 100):  # other resamples for every hundred studies
         d = world.draw(np.random.default_rng([seed, block, n]), (n, min(100, studies - block)))
         ends = (interval or _ours(world))(d, seed + block)
         told += int(np.isfinite(ends).all(axis=1).sum())
@@ -106,25 +156,40 @@ def coverage(
 # %% ../../nbs/08_evaluate/22_calibration.ipynb #7933a076
 def _holm(d: np.ndarray, seed: int) -> np.ndarray:
     p = sign_flip_p(d.reshape(len(d), -1), seed).reshape(d.shape[1:])
-    return np.stack([doubted(correct(p[i], "holm"), np.ascontiguousarray(d[:, i]), seed + i) for i in range(len(p))])
+    return np.stack(
+        [doubted(correct(p[i], "holm"), np.ascontiguousarray(d[:, i]), seed + i) for i in range(len(p))]
+    )
 
-TESTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {   # ((n, studies, m) differences, seed) -> (studies, m) corrected p
+
+TESTS: dict[
+    str, Callable[[np.ndarray, int], np.ndarray]
+] = {  # ((n, studies, m) differences, seed) -> (studies, m) corrected p
     "holm": _holm,
-    "max-T": lambda d, seed: np.stack([max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])]),
+    "max-T": lambda d, seed: np.stack(
+        [max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])]
+    ),
 }
+
 
 @typed
 def false_claims(
     world: World,
-    n: int,                 # queries
+    n: int,  # queries
     test: str | Callable = "holm",  # or max-T, or a function like those of TESTS
-    systems: int = 5,       # beside the baseline
+    systems: int = 5,  # beside the baseline
     studies: int = 200,
     seed: int = 0,
 ) -> float:
     "Share of studies that call any of the systems different, at 5 %, where none is."
-    if isinstance(test, str) and test not in TESTS: raise ConfigError(f"test is {test!r}", "false_claims", f"Choose from {', '.join(TESTS)}")
-    for name, value, least in (("n", n, 1), ("systems", systems, 1), ("studies", studies, 1), ("seed", seed, 0)): whole_number(name, value, least, "false_claims")
+    if isinstance(test, str) and test not in TESTS:
+        raise ConfigError(f"test is {test!r}", "false_claims", f"Choose from {', '.join(TESTS)}")
+    for name, value, least in (
+        ("n", n, 1),
+        ("systems", systems, 1),
+        ("studies", studies, 1),
+        ("seed", seed, 0),
+    ):
+        whole_number(name, value, least, "false_claims")
     claims, p_values = 0, TESTS[test] if isinstance(test, str) else test
     for block in range(0, studies, 100):
         d = world.fair(np.random.default_rng([seed, block, n]), (n, min(100, studies - block), systems))

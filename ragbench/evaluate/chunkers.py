@@ -36,10 +36,17 @@ __all__ = ['share_cut', 'named_spans', 'reading_cost', 'best_partition', 'oracle
 def share_cut(gold: Gold, corpus: Corpus, chunks: Chunks) -> np.ndarray:
     "For each answerable query the share of its evidence classes that no chunk holds whole, `(n,)`."
     first = np.searchsorted(chunks.doc_row, np.arange(len(corpus) + 1))
+
     def whole(row: int, s: int, e: int) -> bool:
         at = slice(first[row], first[row + 1])
         return bool(((chunks.start[at] <= s) & (chunks.end[at] >= e)).any())
-    return np.array([np.mean([not any(whole(*p) for p in c.places) for c in classes]) for classes in classes_of(gold, corpus)])
+
+    return np.array(
+        [
+            np.mean([not any(whole(*p) for p in c.places) for c in classes])
+            for classes in classes_of(gold, corpus)
+        ]
+    )
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #f1d61199
 @typed
@@ -48,38 +55,64 @@ def named_spans(gold: Gold, corpus: Corpus, counts: TokenCounts) -> list[np.ndar
     out = []
     for q in gold.answerable:
         first: dict[str, tuple[int, int]] = {}
-        for e in gold.by_query[q.query_id]: first.setdefault(corpus[e.doc_id].text[e.start:e.end], (int(counts.base[corpus.row(e.doc_id)]) + e.start, int(counts.base[corpus.row(e.doc_id)]) + e.end))
+        for e in gold.by_query[q.query_id]:
+            first.setdefault(
+                corpus[e.doc_id].text[e.start : e.end],
+                (
+                    int(counts.base[corpus.row(e.doc_id)]) + e.start,
+                    int(counts.base[corpus.row(e.doc_id)]) + e.end,
+                ),
+            )
         out.append(union(list(first.values())))
     return out
 
+
 def _cover(spans: np.ndarray, line: np.ndarray, counts: TokenCounts) -> int:
-    "Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the `line` can; none for what is lost."
-    if not len(spans): return 0
+    """Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the
+    `line` can; none for what is lost."""
+    if not len(spans):
+        return 0
     near = line[(line[:, 0] < spans[-1, 1]) & (line[:, 1] > spans[0, 0])]
     taken, left = np.empty((0, 2), np.int64), spans
-    tokens = lambda s: int(counts.count(union(s)).sum()) if len(s) else 0
+
+    def tokens(s):
+        return int(counts.count(union(s)).sum()) if len(s) else 0
+
     while len(left):
         at = int(left[0, 0])
         over = near[(near[:, 0] <= at) & (near[:, 1] > at)]
-        if not len(over):   # nothing holds this character: go on where something does
+        if not len(over):  # nothing holds this character: go on where something does
             ahead = near[near[:, 0] > at, 0].min(initial=int(spans[-1, 1]))
             left = union(np.c_[np.maximum(left[:, 0], ahead), np.maximum(left[:, 1], ahead)])
             continue
-        gains = [(length(left) - length(_without(left, c))) / max(tokens(np.r_[taken, [c]]) - tokens(taken), 1) for c in over]
-        best = over[int(np.argmax(gains))]   # the first of equals
+        gains = [
+            (length(left) - length(_without(left, c))) / max(tokens(np.r_[taken, [c]]) - tokens(taken), 1)
+            for c in over
+        ]
+        best = over[int(np.argmax(gains))]  # the first of equals
         taken, left = np.r_[taken, [best]], _without(left, best)
     return tokens(taken)
 
+
 def _without(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
     "What `cut` leaves of `spans`."
-    return union(np.r_[np.c_[spans[:, 0], np.minimum(spans[:, 1], cut[0])][spans[:, 0] < cut[0]], np.c_[np.maximum(spans[:, 0], cut[1]), spans[:, 1]][spans[:, 1] > cut[1]]])
+    return union(
+        np.r_[
+            np.c_[spans[:, 0], np.minimum(spans[:, 1], cut[0])][spans[:, 0] < cut[0]],
+            np.c_[np.maximum(spans[:, 0], cut[1]), spans[:, 1]][spans[:, 1] > cut[1]],
+        ]
+    )
+
 
 @typed
 def reading_cost(gold: Gold, corpus: Corpus, chunks: Chunks, tokenizer: str = "cl100k_base") -> np.ndarray:
-    "For each answerable query the tokens handed over with all of its evidence by a perfect retriever, `(n,)` int64."
+    """For each answerable query the tokens handed over with all of its evidence by a perfect retriever,
+    `(n,)` int64."""
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
-    return np.array([_cover(spans, line, counts) for spans in named_spans(gold, corpus, counts)], dtype=np.int64)
+    return np.array(
+        [_cover(spans, line, counts) for spans in named_spans(gold, corpus, counts)], dtype=np.int64
+    )
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #6b179259
 def _touching(spans: Sequence[np.ndarray]) -> np.ndarray:
@@ -88,15 +121,19 @@ def _touching(spans: Sequence[np.ndarray]) -> np.ndarray:
     table = np.concatenate([np.empty((0, 3), np.int64), *rows])
     return table[np.argsort(table[:, 0], kind="stable")]
 
+
 def best_partition(
-    edges: np.ndarray,    # (m + 1,) code points where a chunk may begin or end
-    tokens: np.ndarray,   # (m + 1,) tokens before each of them
-    spans: Sequence[np.ndarray],   # of each query, the evidence in this document `(k, 2)`
+    edges: np.ndarray,  # (m + 1,) code points where a chunk may begin or end
+    tokens: np.ndarray,  # (m + 1,) tokens before each of them
+    spans: Sequence[np.ndarray],  # of each query, the evidence in this document `(k, 2)`
     low: int,
     high: int,
-    solid: np.ndarray | None = None,   # (m + 1,) characters before each edge that are no white space; None: all are
+    solid: (
+        np.ndarray | None
+    ) = None,  # (m + 1,) characters before each edge that are no white space; None: all are
 ) -> tuple[int, np.ndarray]:
-    "The least cost, and the edges of a partition that has it; a chunk of nothing but white space is left out of a table and costs nothing."
+    """The least cost, and the edges of a partition that has it; a chunk of nothing but white space is left
+    out of a table and costs nothing."""
     m, table, at = len(edges) - 1, _touching(spans), 0
     touched, reach = np.zeros(m + 1, np.int64), np.zeros(len(spans), np.int64)
     cost, back = np.full(m + 1, np.iinfo(np.int64).max // 2), np.full(m + 1, -1)
@@ -104,40 +141,60 @@ def best_partition(
     for e in range(1, m + 1):
         while at < len(table) and table[at, 0] < edges[e]:
             _, end, q = table[at]
-            if end > reach[q]: touched[np.searchsorted(edges, reach[q]):np.searchsorted(edges, end)] += 1; reach[q] = end
+            if end > reach[q]:
+                touched[np.searchsorted(edges, reach[q]) : np.searchsorted(edges, end)] += 1
+                reach[q] = end
             at += 1
-        a, b = np.searchsorted(tokens, tokens[e] - high), np.searchsorted(tokens, tokens[e] - low, side="right")
-        for until in (min(b, e), e)[:1 + (e == m)]:   # the last chunk may be small where nothing else is left
-            if until <= a: continue
+        a, b = (
+            np.searchsorted(tokens, tokens[e] - high),
+            np.searchsorted(tokens, tokens[e] - low, side="right"),
+        )
+        for until in (min(b, e), e)[: 1 + (e == m)]:  # the last chunk may be small where nothing else is left
+            if until <= a:
+                continue
             price = (tokens[e] - tokens[a:until]) * touched[a:until]
-            sums = cost[a:until] + (price if solid is None else np.where(solid[e] == solid[a:until], 0, price))
-            if sums.min() < np.iinfo(np.int64).max // 4: cost[e], back[e] = sums.min(), a + int(sums.argmin()); break
-    if back[m] < 0: raise ConfigError(f"no partition has chunks of {low} to {high} tokens", "oracle", "Widen the range")
+            sums = cost[a:until] + (
+                price if solid is None else np.where(solid[e] == solid[a:until], 0, price)
+            )
+            if sums.min() < np.iinfo(np.int64).max // 4:
+                cost[e], back[e] = sums.min(), a + int(sums.argmin())
+                break
+    if back[m] < 0:
+        raise ConfigError(f"no partition has chunks of {low} to {high} tokens", "oracle", "Widen the range")
     path = [m]
-    while path[-1]: path.append(int(back[path[-1]]))
+    while path[-1]:
+        path.append(int(back[path[-1]]))
     return int(cost[m]), edges[path[::-1]]
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #bcfa1540
 @typed
 def oracle(gold: Gold, corpus: Corpus, low: int, high: int, tokenizer: str = "cl100k_base") -> Chunks:
-    "The partition into chunks of `low` to `high` tokens with the least reading cost over all queries together. It has seen the gold."
-    at_least("low", low, 1, "oracle"); at_least("high", high, low, "oracle")
+    """The partition into chunks of `low` to `high` tokens with the least reading cost over all queries
+    together. It has seen the gold."""
+    at_least("low", low, 1, "oracle")
+    at_least("high", high, low, "oracle")
     counts = token_counts(corpus, tokenizer)
     spans = named_spans(gold, corpus, counts)
+
     def cut(doc: Document) -> np.ndarray:
         row = corpus.row(doc.id)
         base, starts = int(counts.base[row]), token_starts(doc, tokenizer)
         edges = np.unique(np.r_[0, starts, len(doc)])
         own = [np.clip(s[(s[:, 0] < base + len(doc)) & (s[:, 1] > base)] - base, 0, len(doc)) for s in spans]
         solid = np.r_[0, np.cumsum([not c.isspace() for c in doc.text])][edges]
-        found = best_partition(edges, np.searchsorted(starts, edges), [s for s in own if len(s)], low, high, solid)[1]
+        found = best_partition(
+            edges, np.searchsorted(starts, edges), [s for s in own if len(s)], low, high, solid
+        )[1]
         return np.c_[found[:-1], found[1:]]
+
     return chunk_corpus(corpus, cut, f"the oracle, {low} to {high} tokens")
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #91f857c7
 @dataclass(frozen=True, eq=False)
 class ChunkerComparison:
-    "For each chunker, per query: share of evidence cut `(n,)`, ceiling of recall at each budget `(n, b)`, tokens to read `(n,)`; the oracle comes last."
+    """For each chunker, per query: share of evidence cut `(n,)`, ceiling of recall at each budget `(n, b)`,
+    tokens to read `(n,)`; the oracle comes last."""
+
     names: tuple[str, ...]
     chunks: tuple[Chunks, ...]
     cut: tuple[np.ndarray, ...]
@@ -148,60 +205,143 @@ class ChunkerComparison:
     tokenizer: str
 
     def to_frame(self):
-        "A row a chunker: a pandas DataFrame; `headroom` is the share of its reading cost that the oracle saves."
+        """A row a chunker: a pandas DataFrame; `headroom` is the share of its reading cost that the oracle
+        saves."""
         import pandas as pd
+
         ends = [bootstrap_interval(c.astype(np.float64)) for c in self.cost]
-        rows = [{"chunker": n, "chunks": len(k), "mean tokens": k.tokens(self.tokenizer).mean(), "evidence cut": cut.mean(), **{f"ceiling@{b}tok": top[:, i].mean() for i, b in enumerate(self.budgets)},
-                 "tokens to read": c.mean(), "low": e[0], "high": e[1], "headroom": 1 - self.cost[-1].sum() / c.sum()}
-                for n, k, cut, top, c, e in zip(self.names, self.chunks, self.cut, self.ceiling, self.cost, ends)]
+        rows = [
+            {
+                "chunker": n,
+                "chunks": len(k),
+                "mean tokens": k.tokens(self.tokenizer).mean(),
+                "evidence cut": cut.mean(),
+                **{f"ceiling@{b}tok": top[:, i].mean() for i, b in enumerate(self.budgets)},
+                "tokens to read": c.mean(),
+                "low": e[0],
+                "high": e[1],
+                "headroom": 1 - self.cost[-1].sum() / c.sum(),
+            }
+            for n, k, cut, top, c, e in zip(self.names, self.chunks, self.cut, self.ceiling, self.cost, ends)
+        ]
         return pd.DataFrame(rows).set_index("chunker")
 
-    def chart(self) -> Chart: return chunkers_chart(self)
-    def __repr__(self) -> str: return f"ChunkerComparison({len(self.names) - 1} chunkers and the oracle, {len(self.cut[0])} queries)"
+    def chart(self) -> Chart:
+        return chunkers_chart(self)
+
+    def __repr__(self) -> str:
+        return f"ChunkerComparison({len(self.names) - 1} chunkers and the oracle, {len(self.cut[0])} queries)"
+
     def _repr_html_(self) -> str:
         open_ends = sum(int((~e).sum()) for e in self.exact)
-        note = f"<p>{open_ends} ceilings are upper bounds: the search for the best choice was not finished.</p>" if open_ends else ""
-        return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(float_format=number, na_rep='')}{note}{self.chart()._repr_html_()}"
+        note = (
+            f"<p>{open_ends} ceilings are upper bounds: the search for the best choice was not finished.</p>"
+            if open_ends
+            else ""
+        )
+        return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(float_format=number, na_rep='')}{note}{self.chart()._repr_html_()}"  # noqa: E501
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #e8c4d65e
 @typed
 def compare_chunkers(
     corpus: Corpus,
     gold: Gold,
-    chunkers: Sequence[Any] | Mapping[str, Any],   # chunkers, or chunk tables, by name if given so
+    chunkers: Sequence[Any] | Mapping[str, Any],  # chunkers, or chunk tables, by name if given so
     budgets: Sequence[int] = (250, 500, 1000, 2000),
-    sizes: tuple[int, int] = (50, 400),            # tokens of the oracle's chunks
+    sizes: tuple[int, int] = (50, 400),  # tokens of the oracle's chunks
     tokenizer: str = "cl100k_base",
 ) -> ChunkerComparison:
     "What each chunking allows a perfect retriever, beside the best partition there is."
-    named = dict(chunkers) if isinstance(chunkers, Mapping) else dict(zip(distinct([(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers], chunkers), chunkers, strict=True))
-    if not named: raise ConfigError("there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]")
+    named = (
+        dict(chunkers)
+        if isinstance(chunkers, Mapping)
+        else dict(
+            zip(
+                distinct(
+                    [(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers],
+                    chunkers,
+                ),
+                chunkers,
+                strict=True,
+            )
+        )
+    )
+    if not named:
+        raise ConfigError(
+            "there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]"
+        )
     for name, chunker in named.items():
-        if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks): raise ConfigError(f"the chunker {name!r:.60} is {chunker!r:.60}", "compare_chunkers", "Give chunkers, such as TokenChunker(256), or tables of chunks")
+        if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks):
+            raise ConfigError(
+                f"the chunker {name!r:.60} is {chunker!r:.60}",
+                "compare_chunkers",
+                "Give chunkers, such as TokenChunker(256), or tables of chunks",
+            )
     budgets = [whole_number("budgets", b, 1, "compare_chunkers") for b in budgets]
-    if not isinstance(sizes, tuple | list) or len(sizes) != 2: raise ConfigError(f"sizes is {sizes!r:.60}", "compare_chunkers", "Give the least and the most tokens of the oracle's chunks, such as (50, 400)")
-    tables = {n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()} | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
+    if not isinstance(sizes, tuple | list) or len(sizes) != 2:
+        raise ConfigError(
+            f"sizes is {sizes!r:.60}",
+            "compare_chunkers",
+            "Give the least and the most tokens of the oracle's chunks, such as (50, 400)",
+        )
+    tables = {
+        n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()
+    } | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
     tops = [chunk_ceiling(gold, corpus, c, budgets, tokenizer) for c in tables.values()]
-    return ChunkerComparison(tuple(tables), tuple(tables.values()), tuple(share_cut(gold, corpus, c) for c in tables.values()), tuple(t.recall for t in tops), tuple(t.exact for t in tops),
-                             tuple(reading_cost(gold, corpus, c, tokenizer) for c in tables.values()), tuple(budgets), tokenizer)
+    return ChunkerComparison(
+        tuple(tables),
+        tuple(tables.values()),
+        tuple(share_cut(gold, corpus, c) for c in tables.values()),
+        tuple(t.recall for t in tops),
+        tuple(t.exact for t in tops),
+        tuple(reading_cost(gold, corpus, c, tokenizer) for c in tables.values()),
+        tuple(budgets),
+        tokenizer,
+    )
 
 # %% ../../nbs/08_evaluate/11_chunkers.ipynb #72fdc55e
 @typed
 def chunkers_chart(c: ChunkerComparison) -> Chart:
     "Ceilings by budget, and tokens to read, of each chunker and the oracle."
     frame, last = c.to_frame(), len(c.names) - 1
-    look = lambda i: {"color": INK, "linestyle": (0, (2, 2)), "marker": ""} if i == last else {"color": PALETTE[i % len(PALETTE)], "linestyle": DASHES[i // len(PALETTE) % len(DASHES)], "marker": MARKERS[i % len(MARKERS)]}
+
+    def look(i):
+        return (
+            {"color": INK, "linestyle": (0, (2, 2)), "marker": ""}
+            if i == last
+            else {
+                "color": PALETTE[i % len(PALETTE)],
+                "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+                "marker": MARKERS[i % len(MARKERS)],
+            }
+        )
+
     def draw(figure: Any) -> None:
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
-        for i, name in enumerate(c.names): left.plot(c.budgets, c.ceiling[i].mean(axis=0), label=name, **look(i))
-        left.set(xlabel="budget (tokens)", ylabel="ceiling of recall", title="What fits at best", xscale="log")
-        left.set_xticks(c.budgets, [thousands(b) for b in c.budgets]); left.minorticks_off()
+        for i, name in enumerate(c.names):
+            left.plot(c.budgets, c.ceiling[i].mean(axis=0), label=name, **look(i))
+        left.set(
+            xlabel="budget (tokens)", ylabel="ceiling of recall", title="What fits at best", xscale="log"
+        )
+        left.set_xticks(c.budgets, [thousands(b) for b in c.budgets])
+        left.minorticks_off()
         for i in range(last):
             mean, low, high = frame.iloc[i][["tokens to read", "low", "high"]]
-            right.errorbar([mean], [i], xerr=[[mean - low], [high - mean]], capsize=3, **{**look(i), "linestyle": ""})
+            right.errorbar(
+                [mean], [i], xerr=[[mean - low], [high - mean]], capsize=3, **{**look(i), "linestyle": ""}
+            )
         right.axvline(frame["tokens to read"].iloc[-1], color=INK, linestyle=(0, (2, 2)))
-        right.set_yticks(range(last), c.names[:-1]); right.invert_yaxis(); right.set_ylim(last - .5, -.6)
+        right.set_yticks(range(last), c.names[:-1])
+        right.invert_yaxis()
+        right.set_ylim(last - 0.5, -0.6)
         right.set(xlabel="tokens handed over with all evidence", title="What has to be read", xlim=(0, None))
-        figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(c.names)))
-    told = "; ".join(f"{n}: {number(r['tokens to read'], '.0f')} tokens to read, {percent(r['evidence cut'], 0)} of the evidence cut" for n, r in frame.iterrows())
-    return Chart("Chunkers without a search", f"{told}.", frame, draw, (9.6, 3.3 + .18 * len(c.names)))
+        figure.legend(
+            *left.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(c.names))
+        )
+
+    told = "; ".join(
+        f"{n}: {number(r['tokens to read'], '.0f')} tokens to read, {percent(r['evidence cut'], 0)} of the"
+        " evidence cut"
+        for n, r in frame.iterrows()
+    )
+    return Chart("Chunkers without a search", f"{told}.", frame, draw, (9.6, 3.3 + 0.18 * len(c.names)))

@@ -23,15 +23,20 @@ def document_clusters(
     gold: Gold,
     linked: bool = True,  # a query joins all documents of its evidence; else it counts with the first
 ) -> np.ndarray:
-    "A label for each answerable query, `(n,)` int64 in gold order: queries whose evidence shares a document, directly or through others, have the same."
+    """A label for each answerable query, `(n,)` int64 in gold order: queries whose evidence shares a
+    document, directly or through others, have the same."""
     parent: dict[str, str] = {}
+
     def root(d: str) -> str:
-        while parent.setdefault(d, d) != d: d = parent[d]
+        while parent.setdefault(d, d) != d:
+            d = parent[d]
         return d
+
     first = []
     for q in gold.answerable:
         docs = [e.doc_id for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id])]
-        for d in docs[1:] if linked else (): parent[root(d)] = root(docs[0])
+        for d in docs[1:] if linked else ():
+            parent[root(d)] = root(docs[0])
         first.append(docs[0])
     names: dict[str, int] = {}
     return np.array([names.setdefault(root(d), len(names)) for d in first], dtype=np.int64)
@@ -39,26 +44,60 @@ def document_clusters(
 # %% ../../nbs/08_evaluate/04b_clusters.ipynb #83e12435
 FEWEST, FEWEST_EQUAL = 20, 10
 
+
 class Grouping(NamedTuple):
-    "What is drawn: `labels` `(n,)` of clusters or `None` for single questions, how many, and the sentence that says so."
+    """What is drawn: `labels` `(n,)` of clusters or `None` for single questions, how many, and the sentence
+    that says so."""
+
     labels: np.ndarray | None
     groups: int
     note: str
 
+
 def _enough(sizes: np.ndarray) -> bool:
     return len(sizes) >= FEWEST and sizes.sum() ** 2 >= FEWEST_EQUAL * (sizes**2).sum()
+
 
 @typed
 def grouping(gold: Gold) -> Grouping:
     "Documents where there are enough of them, else questions."
     labels, first = document_clusters(gold), document_clusters(gold, linked=False)
-    if not len(labels): raise DataError("no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall")
+    if not len(labels):
+        raise DataError(
+            "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
+        )
     sizes, own = np.bincount(labels), np.bincount(first)
     documents = len({e.doc_id for e in (*gold.evidence_list, *gold.lost)})
-    linked = "" if len(sizes) == documents else f" ({documents} documents, joined where a question has evidence in several)"
-    for found, sizes_of, what in ((labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
-                               (first, own, f"over {len(own)} documents, each question with that of its first evidence (questions across documents would leave {len(sizes)} groups)")):
-        if _enough(sizes_of): return Grouping(found, len(sizes_of), what) if sizes_of.max() > 1 else Grouping(None, len(found), "over questions, each about a document of its own")
-    if len(own) < FEWEST: why = f"{count(len(own), 'document')} with a question of {'its' if len(own) == 1 else 'their'} own {'is' if len(own) == 1 else 'are'} too few to draw from"
-    else: why = f"the questions are too unequally spread over {len(own)} documents to draw from, {own.max()} of {len(first)} are about one"
+    linked = (
+        ""
+        if len(sizes) == documents
+        else f" ({documents} documents, joined where a question has evidence in several)"
+    )
+    for found, sizes_of, what in (
+        (labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
+        (
+            first,
+            own,
+            (
+                f"over {len(own)} documents, each question with that of its first evidence (questions across"
+                f" documents would leave {len(sizes)} groups)"
+            ),
+        ),
+    ):
+        if _enough(sizes_of):
+            return (
+                Grouping(found, len(sizes_of), what)
+                if sizes_of.max() > 1
+                else Grouping(None, len(found), "over questions, each about a document of its own")
+            )
+    if len(own) < FEWEST:
+        why = (
+            f"{count(len(own), 'document')} with a question of {'its' if len(own) == 1 else 'their'} own"
+            f" {'is' if len(own) == 1 else 'are'} too few to draw from"
+        )
+    else:
+        why = (
+            f"the questions are too unequally spread over {len(own)} documents to draw from, {own.max()} of"
+            f" {len(first)} are about one"
+        )
     return Grouping(None, len(labels), f"over questions ({why})")

@@ -11,7 +11,20 @@ import numpy as np
 
 from ..core.arguments import typed
 from ..core.errors import ConfigError, DataError
-from .statistics import EXACT, FLIPS, TIE, Comparison, _draws, _table, apart, compare_columns, grouped, seeded, sign_flip_p, untailed
+from ragbench.evaluate.statistics import (
+    EXACT,
+    FLIPS,
+    TIE,
+    Comparison,
+    _draws,
+    _table,
+    apart,
+    compare_columns,
+    grouped,
+    seeded,
+    sign_flip_p,
+    untailed,
+)
 
 # %% auto #0
 __all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to',
@@ -19,10 +32,18 @@ __all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #b85cbeab
 def _p_values(p_values, owner: str) -> np.ndarray:
-    try: p = np.asarray(p_values, dtype=np.float64)
-    except (TypeError, ValueError): raise DataError(f"p-values are {type(p_values).__name__}, which are no numbers", owner, "Give a list of numbers from 0 to 1") from None
-    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all(): raise DataError(f"p-values {p}", owner, "Give a list of numbers from 0 to 1")
+    try:
+        p = np.asarray(p_values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"p-values are {type(p_values).__name__}, which are no numbers",
+            owner,
+            "Give a list of numbers from 0 to 1",
+        ) from None
+    if p.ndim != 1 or not ((p >= 0) & (p <= 1)).all():
+        raise DataError(f"p-values {p}", owner, "Give a list of numbers from 0 to 1")
     return p
+
 
 @typed
 def holm(
@@ -54,127 +75,174 @@ CORRECTIONS = {  # name: (function, what a table says about it)
     "none": (lambda p: _p_values(p, "correct"), "not corrected for {} comparisons"),
 }
 
+
 @typed
 def correct(
-    p_values: np.ndarray,       # (m,)
-    correction: str = "holm",   # holm, bh or none
+    p_values: np.ndarray,  # (m,)
+    correction: str = "holm",  # holm, bh or none
 ) -> np.ndarray:
     "p-values adjusted for the number of them."
-    if correction not in CORRECTIONS: raise ConfigError(f"correction is {correction!r}", "correct", f"Choose from {', '.join(CORRECTIONS)}")
+    if correction not in CORRECTIONS:
+        raise ConfigError(f"correction is {correction!r}", "correct", f"Choose from {', '.join(CORRECTIONS)}")
     return CORRECTIONS[correction][0](p_values)
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #bdcf4422
-RESAMPLES = 2_000   # of the studentised bootstrap
+RESAMPLES = 2_000  # of the studentised bootstrap
+
 
 def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
-    "The largest |t| of all columns of `u` `(g, m)`, centred, in each bootstrap resample of its rows: sorted, infinite where a resample has no spread."
+    """The largest |t| of all columns of `u` `(g, m)`, centred, in each bootstrap resample of its rows:
+    sorted, infinite where a resample has no spread."""
     z, seen, rows = u - u.mean(axis=0), [], max(1, 4_000_000 // u.shape[1])
     z /= np.sqrt((z**2).mean(axis=0))
     squares = z**2
     for counts in _draws(len(u), RESAMPLES, seed):
-        for block in (counts[i:i + rows] / len(u) for i in range(0, len(counts), rows)):
+        for block in (counts[i : i + rows] / len(u) for i in range(0, len(counts), rows)):
             mean = block @ z
             np.square(mean, out=mean)
             spread = block @ squares
             spread -= mean
             spread[spread < 1e-9] = 0.0
-            with np.errstate(divide="ignore", invalid="ignore"): mean /= spread
+            with np.errstate(divide="ignore", invalid="ignore"):
+                mean /= spread
             seen.append(np.sqrt(np.fmax.reduce(mean, axis=1)))
     return np.sort(np.concatenate(seen))
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #c5ce0f82
 @typed
 def doubted(
-    p: np.ndarray,   # (m,) corrected p by sign flips
-    u: np.ndarray,   # (g, m) what each group adds to each of the m sums, in any unit
+    p: np.ndarray,  # (m,) corrected p by sign flips
+    u: np.ndarray,  # (g, m) what each group adds to each of the m sums, in any unit
     seed: int = 0,
 ) -> np.ndarray:
-    "The same p, where a mean points away from its long tail raised to that of the studentised bootstrap's largest |t|: `(m,)`."
+    """The same p, where a mean points away from its long tail raised to that of the studentised bootstrap's
+    largest |t|: `(m,)`."""
     p, u, _ = _p_values(p, "doubted"), _table(u, "doubted"), seeded(seed)
-    if p.shape != u.shape[1:]: raise DataError(f"{len(p)} p-values for {u.shape[1]} sums", "doubted", "Give one for each column")
+    if p.shape != u.shape[1:]:
+        raise DataError(f"{len(p)} p-values for {u.shape[1]} sums", "doubted", "Give one for each column")
     many = (u != 0).sum(axis=0) > EXACT
     away = many & (untailed(u) < 1)
-    if len(p) < 2 or not away.any(): return p
+    if len(p) < 2 or not away.any():
+        return p
     mean, sd, out = u.mean(axis=0), u.std(axis=0), np.array(p)
     largest = _largest_t(u[:, many & (sd > 1e-9 * np.abs(u).max(axis=0))], seed)
-    fewer = np.searchsorted(largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9))      # what differs in the last bits is equal
+    fewer = np.searchsorted(
+        largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9)
+    )  # what differs in the last bits is equal
     out[away] = np.maximum(p[away], 1 - fewer / RESAMPLES)
     return out
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #6b8bda15
 @typed
 def compare_family(
-    d: np.ndarray,            # (n, m) differences, a column a comparison
+    d: np.ndarray,  # (n, m) differences, a column a comparison
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
-    correction: str = "holm",            # or bh, none
-    limits: np.ndarray | None = None,    # (m, 2) what each difference cannot leave; −1 to 1 where no question's does, unless given
+    correction: str = "holm",  # or bh, none
+    limits: (
+        np.ndarray | None
+    ) = None,  # (m, 2) what each difference cannot leave; −1 to 1 where no question's does, unless given
 ) -> list[Comparison]:
     "A comparison for each column of differences, `p` adjusted for all of them."
     d = _table(d, "compare_family")
     d = np.where(np.abs(d) < TIE, 0.0, d)
     found = compare_columns(d, level, resamples, seed, clusters, limits)
     p = correct([c.p for c in found], correction)
-    if correction == "holm": p = doubted(p, grouped(d, clusters).sums, seed)
+    if correction == "holm":
+        p = doubted(p, grouped(d, clusters).sums, seed)
     return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(found, p)]
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #0995c9ed
 @typed
 def compare_to(
-    scores: np.ndarray,       # (n, s): a row a query, a column a system
-    baseline_index: int,      # the column that all others are held against
+    scores: np.ndarray,  # (n, s): a row a query, a column a system
+    baseline_index: int,  # the column that all others are held against
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
-    correction: str = "holm",            # or bh, none
+    correction: str = "holm",  # or bh, none
 ) -> list[Comparison]:
     "Every system against a baseline, `p` adjusted for the number of comparisons."
     x = _table(scores, "compare_to")
     if not (isinstance(baseline_index, (int, np.integer)) and 0 <= baseline_index < x.shape[1]):
-        raise ConfigError(f"baseline_index is {baseline_index!r}", "compare_to", f"Give a column from 0 to {x.shape[1] - 1}")
+        raise ConfigError(
+            f"baseline_index is {baseline_index!r}", "compare_to", f"Give a column from 0 to {x.shape[1] - 1}"
+        )
     d = x - x[:, [baseline_index]]
     itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
-    others, limits = np.delete(d, baseline_index, axis=1), np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0)
-    found = compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
+    others, limits = (
+        np.delete(d, baseline_index, axis=1),
+        np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0),
+    )
+    found = (
+        compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
+    )
     return found[:baseline_index] + itself + found[baseline_index:]
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #85732887
 def _patterns(groups: int, seed: int, rows: int) -> Iterator[np.ndarray]:
-    "Signs `(at most rows, groups)` in blocks: of up to `EXACT` groups every pattern (the first half; the others mirror it), of more `FLIPS` random ones."
+    """Signs `(at most rows, groups)` in blocks: of up to `EXACT` groups every pattern (the first half; the
+    others mirror it), of more `FLIPS` random ones."""
     rng, half = seeded(seed, 3), 2 ** max(groups - 1, 0)
     for start in range(0, half if groups <= EXACT else FLIPS, rows):
-        if groups > EXACT: yield 2.0 * rng.integers(2, size=(min(rows, FLIPS - start), groups)) - 1
-        else: yield 1.0 - 2 * (np.arange(start, min(start + rows, half))[:, None] >> np.arange(groups) & 1)
+        if groups > EXACT:
+            yield 2.0 * rng.integers(2, size=(min(rows, FLIPS - start), groups)) - 1
+        else:
+            yield 1.0 - 2 * (np.arange(start, min(start + rows, half))[:, None] >> np.arange(groups) & 1)
 
-def _reached(groups: int, largest: Callable[[np.ndarray], np.ndarray], observed: np.ndarray, seed: int, width: int) -> np.ndarray:
-    "The share of sign flips, the observed one included, whose largest statistic is as large as each observed one; exact for up to `EXACT` groups."
-    seen = np.sort(np.concatenate([largest(signs) for signs in _patterns(groups, seed, max(1, 4_000_000 // max(1, width)))]))
-    beyond = len(seen) - np.searchsorted(seen, observed * (1 - 1e-9))                     # what differs in the last bits is equal
+
+def _reached(
+    groups: int, largest: Callable[[np.ndarray], np.ndarray], observed: np.ndarray, seed: int, width: int
+) -> np.ndarray:
+    """The share of sign flips, the observed one included, whose largest statistic is as large as each
+    observed one; exact for up to `EXACT` groups."""
+    seen = np.sort(
+        np.concatenate(
+            [largest(signs) for signs in _patterns(groups, seed, max(1, 4_000_000 // max(1, width)))]
+        )
+    )
+    beyond = len(seen) - np.searchsorted(
+        seen, observed * (1 - 1e-9)
+    )  # what differs in the last bits is equal
     return beyond / len(seen) if groups <= EXACT else (1 + beyond) / (1 + FLIPS)
+
 
 def _telling(u: np.ndarray) -> np.ndarray:
     "The groups whose signs are flipped, `(g,)` bool: where at most `EXACT` say anything these, else all."
     some = (u != 0).any(axis=1)
-    if not some.any(): some[:1] = True
+    if not some.any():
+        some[:1] = True
     return some if some.sum() <= EXACT else np.ones(len(u), bool)
 
+
 def _own_p(u: np.ndarray, seed: int) -> np.ndarray:
-    "The p of each column by itself `(m,)`, a block of columns at a time, to bound the memory: no corrected p is below it."
-    return np.concatenate([sign_flip_p(u[:, i:i + 400], seed) for i in range(0, u.shape[1], 400)] or [np.empty(0)])
+    """The p of each column by itself `(m,)`, a block of columns at a time, to bound the memory: no corrected
+    p is below it."""
+    return np.concatenate(
+        [sign_flip_p(u[:, i : i + 400], seed) for i in range(0, u.shape[1], 400)] or [np.empty(0)]
+    )
+
 
 @typed
 def max_t_p(
-    u: np.ndarray,   # (g, m) what each group adds to each of m sums that are 0 on average if there is nothing
+    u: np.ndarray,  # (g, m) what each group adds to each of m sums that are 0 on average if there is nothing
     seed: int = 0,
 ) -> np.ndarray:
-    "Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over every sign flip of up to `EXACT` groups, over `FLIPS` random ones of more: `(m,)`."
+    """Two-sided p of each of the `m` sums, corrected for all of them by the largest of all over every sign
+    flip of up to `EXACT` groups, over `FLIPS` random ones of more: `(m,)`."""
     u, _ = _table(u, "max_t_p"), seeded(seed)
     size, telling = np.sqrt((u**2).sum(axis=0)), _telling(u)
     scaled = np.divide(u, size, out=np.zeros_like(u), where=size > 0)[telling]
-    p = _reached(len(scaled), lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0), np.abs(scaled.sum(axis=0)) * untailed(scaled), seed, u.shape[1])
+    p = _reached(
+        len(scaled),
+        lambda signs: np.abs(signs @ scaled).max(axis=1, initial=0),
+        np.abs(scaled.sum(axis=0)) * untailed(scaled),
+        seed,
+        u.shape[1],
+    )
     return np.maximum(doubted(p, scaled, seed), _own_p(u, seed))
 
 # %% ../../nbs/08_evaluate/04a_corrections.ipynb #e7b65576
@@ -182,33 +250,45 @@ def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
     "The largest weighted difference of two columns in each row: `(rows, s)` and `(s, s)` to `(rows,)`."
     out = np.zeros(len(total))
     for i in range(total.shape[1] - 1):
-        apart = total[:, i + 1:] - total[:, i:i + 1]
+        apart = total[:, i + 1 :] - total[:, i : i + 1]
         np.abs(apart, out=apart)
-        apart *= weight[i, i + 1:]
+        apart *= weight[i, i + 1 :]
         np.maximum(out, apart.max(axis=1), out=out)
     return out
 
+
 @typed
 def all_pairs_p(
-    scores: np.ndarray,   # (n queries, s systems)
+    scores: np.ndarray,  # (n queries, s systems)
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
-    correction: str = "tukey",           # max-T over all pairs; or holm, bh, none over the pairs' own p
+    correction: str = "tukey",  # max-T over all pairs; or holm, bh, none over the pairs' own p
 ) -> np.ndarray:
     "p of every pair of systems, corrected for all pairs: `(s, s)`, symmetric, 1 on the diagonal."
     x = _table(scores, "all_pairs_p")
     a, b = np.triu_indices(x.shape[1], 1)
     d = np.where(np.abs(x[:, a] - x[:, b]) < TIE, 0.0, x[:, a] - x[:, b])
     p = np.ones((x.shape[1], x.shape[1]))
-    if not len(a): return p
-    if correction != "tukey": p[a, b] = p[b, a] = correct(sign_flip_p(d, seed, clusters), correction)
+    if not len(a):
+        return p
+    if correction != "tukey":
+        p[a, b] = p[b, a] = correct(sign_flip_p(d, seed, clusters), correction)
     else:
-        sample, sums = grouped(d, clusters), (s := grouped(x - x.mean(axis=1, keepdims=True), clusters)).sums * s.quantum
+        sample, sums = (
+            grouped(d, clusters),
+            (s := grouped(x - x.mean(axis=1, keepdims=True), clusters)).sums * s.quantum,
+        )
         telling = _telling(sample.sums)
         u, sums = sample.sums[telling] * sample.quantum, sums[telling]
         size, weight = np.sqrt((u**2).sum(axis=0)), np.zeros(p.shape)
         weight[a, b] = np.divide(1, size, out=np.zeros(len(size)), where=size > 0)
         observed = np.abs(u.sum(axis=0)) * weight[a, b] * untailed(u)
-        corrected = doubted(_reached(len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1]), u, seed)
+        corrected = doubted(
+            _reached(
+                len(u), lambda signs: _largest_pair(signs @ sums, weight), observed, seed, 40 * x.shape[1]
+            ),
+            u,
+            seed,
+        )
         p[a, b] = p[b, a] = np.maximum(corrected, _own_p(sample.sums, seed))
     return p

@@ -41,6 +41,7 @@ def token_starts(
 @dataclass(frozen=True, eq=False)
 class TokenCounts:
     "Documents end to end: `base[r]` is where document `r` starts on the line, `starts` where tokens do."
+
     base: np.ndarray
     starts: np.ndarray
 
@@ -58,7 +59,12 @@ class TokenCounts:
 def token_counts(corpus: Corpus, tokenizer: str = "cl100k_base") -> TokenCounts:
     "The token starts of a whole corpus, counted once."
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)
-    return TokenCounts(base, np.concatenate([np.empty(0, np.int64), *(token_starts(d, tokenizer) + b for d, b in zip(corpus, base))]))
+    return TokenCounts(
+        base,
+        np.concatenate(
+            [np.empty(0, np.int64), *(token_starts(d, tokenizer) + b for d, b in zip(corpus, base))]
+        ),
+    )
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #b22b60fc
 def reading(
@@ -73,11 +79,12 @@ def reading(
 def stops(
     segments: np.ndarray,  # (m, 2) in reading order
     counts: TokenCounts,
-    budgets: np.ndarray,   # (b,) tokens
+    budgets: np.ndarray,  # (b,) tokens
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "For each budget: stretches read in full, where the next one is cut (on the line), and tokens used; `(b,)` each."
+    """For each budget: stretches read in full, where the next one is cut (on the line), and tokens used;
+    `(b,)` each."""
     used = np.r_[0, np.cumsum(counts.count(segments))]
-    full = np.searchsorted(used[1:], budgets, side="right")           # the first stretch that goes past the budget
+    full = np.searchsorted(used[1:], budgets, side="right")  # the first stretch that goes past the budget
     cut = np.zeros(len(budgets), dtype=np.int64)
     part = np.flatnonzero(full < len(segments))
     first = np.searchsorted(counts.starts, segments[full[part], 0])
@@ -87,23 +94,31 @@ def stops(
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #c6be38ce
 @dataclass(frozen=True, eq=False)
 class QueryEvidence:
-    "Evidence on the line: `parts` `(m, 2)`, the `copy` of each, the `owner` class of each copy, all copies merged in `anywhere`."
+    """Evidence on the line: `parts` `(m, 2)`, the `copy` of each, the `owner` class of each copy, all copies
+    merged in `anywhere`."""
+
     parts: np.ndarray
     copy: np.ndarray
     owner: np.ndarray
     anywhere: np.ndarray
-    size: int       # characters, those shared counted once, lost ones included
-    lost: int = 0   # characters of pieces that the corpus lacks
+    size: int  # characters, those shared counted once, lost ones included
+    lost: int = 0  # characters of pieces that the corpus lacks
+
 
 def _own_parts(named: list[tuple[int, int]]) -> list[np.ndarray]:
     "For each named span the stretches, relative to its start, that no earlier one covers."
     segments, first = first_cover(np.array(named))
     return [union(segments[first == i]) - s for i, (s, _) in enumerate(named)]
 
-def query_evidence(named: list[tuple[int, int]], copies: list[np.ndarray], lost: Sequence[int] = ()) -> QueryEvidence:
-    "From the span that the gold names for each class, the starts of all its copies, on the line, and the characters of each lost piece (0: not known)."
+
+def query_evidence(
+    named: list[tuple[int, int]], copies: list[np.ndarray], lost: Sequence[int] = ()
+) -> QueryEvidence:
+    """From the span that the gold names for each class, the starts of all its copies, on the line, and the
+    characters of each lost piece (0: not known)."""
     none, gone = np.empty(0, np.int64), sum(n or 1 for n in lost)
-    if not named: return QueryEvidence(none.reshape(0, 2), none, none, none.reshape(0, 2), gone, gone)
+    if not named:
+        return QueryEvidence(none.reshape(0, 2), none, none, none.reshape(0, 2), gone, gone)
     own = _own_parts(named)
     owner = np.repeat(np.arange(len(own)), [len(c) for c in copies])
     shifted = [o + at for o, starts in zip(own, copies) for at in starts]
@@ -123,23 +138,35 @@ def evidence_of(gold: Gold, corpus: Corpus) -> tuple[QueryEvidence, ...]:
         named: dict[str, tuple[int, int]] = {}
         for e in gold.by_query[q.query_id]:
             at = int(base[corpus.row(e.doc_id)])
-            named.setdefault(corpus[e.doc_id].text[e.start:e.end], (at + e.start, at + e.end))
+            named.setdefault(corpus[e.doc_id].text[e.start : e.end], (at + e.start, at + e.end))
         lost = [0 if text.startswith("\0") else len(text) for text in lost_pieces(gold, corpus, q.query_id)]
-        out.append(query_evidence(list(named.values()), [np.array([base[r] + s for r, s, _ in c.places]) for c in classes if c.places], lost))
+        out.append(
+            query_evidence(
+                list(named.values()),
+                [np.array([base[r] + s for r, s, _ in c.places]) for c in classes if c.places],
+                lost,
+            )
+        )
     return tuple(out)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #657bb0f8
 def _covered(parts: np.ndarray, segments: np.ndarray, full: np.ndarray, cut: np.ndarray) -> np.ndarray:
-    "Characters of each part read at each stop, `(b, n_parts)`: the `full` first stretches and the next one up to `cut`."
-    common = np.minimum(parts[:, 1], segments[:, 1:]) - np.maximum(parts[:, 0], segments[:, :1])      # (m segments, parts)
+    """Characters of each part read at each stop, `(b, n_parts)`: the `full` first stretches and the next one
+    up to `cut`."""
+    common = np.minimum(parts[:, 1], segments[:, 1:]) - np.maximum(
+        parts[:, 0], segments[:, :1]
+    )  # (m segments, parts)
     running = np.concatenate([np.zeros((1, len(parts)), np.int64), np.cumsum(np.maximum(common, 0), axis=0)])
     start = np.r_[segments[:, 0], 0][full][:, None]
     partly = np.minimum(parts[:, 1], cut[:, None]) - np.maximum(parts[:, 0], start)
     return running[full] + np.where((full < len(segments))[:, None], np.maximum(partly, 0), 0)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #fabed526
-def evidence_counts(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray) -> dict[str, np.ndarray]:
-    "Characters at each stop, `(b,)` int64: `found` evidence, `relevant` in any copy, `handed` over in all, and `gold`."
+def evidence_counts(
+    e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Characters at each stop, `(b,)` int64: `found` evidence, `relevant` in any copy, `handed` over in all,
+    and `gold`."""
     per_part, stop = _covered(e.parts, segments, full, cut), np.arange(len(full))
     per_copy = np.zeros((len(full), len(e.owner)), np.int64)
     np.add.at(per_copy, (stop[:, None], e.copy[None, :]), per_part)
@@ -147,38 +174,71 @@ def evidence_counts(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cu
     np.maximum.at(best, (stop[:, None], e.owner[None, :]), per_copy)
     sizes = np.r_[0, np.cumsum(segments[:, 1] - segments[:, 0])]
     start = np.r_[segments[:, 0], 0][full]
-    return {"found": best.sum(axis=1), "relevant": _covered(e.anywhere, segments, full, cut).sum(axis=1),
-            "handed": sizes[full] + np.where(full < len(segments), cut - start, 0), "gold": np.full(len(full), e.size)}
+    return {
+        "found": best.sum(axis=1),
+        "relevant": _covered(e.anywhere, segments, full, cut).sum(axis=1),
+        "handed": sizes[full] + np.where(full < len(segments), cut - start, 0),
+        "gold": np.full(len(full), e.size),
+    }
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #df466474
-def evidence_tokens(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, counts: TokenCounts) -> dict[str, np.ndarray]:
+def evidence_tokens(
+    e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, counts: TokenCounts
+) -> dict[str, np.ndarray]:
     "The same in tokens, `(b,)`: `found` may be a fraction, the others are whole."
-    before = lambda x: np.searchsorted(counts.starts, x)
+
+    def before(x):
+        return np.searchsorted(counts.starts, x)
+
     parts, lines, stop = before(e.parts), before(segments), np.arange(len(full))
-    per_copy, size = np.zeros((len(full), len(e.owner))), np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner))
+    per_copy, size = (
+        np.zeros((len(full), len(e.owner))),
+        np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner)),
+    )
     read = _covered(parts, lines, full, before(cut)).astype(np.float64)
-    inside = parts[:, 1] == parts[:, 0]                     # a part within one token, which starts before it, is read with its characters
-    if inside.any(): read[:, inside] = _covered(e.parts[inside], segments, full, cut) > 0
+    inside = (
+        parts[:, 1] == parts[:, 0]
+    )  # a part within one token, which starts before it, is read with its characters
+    if inside.any():
+        read[:, inside] = _covered(e.parts[inside], segments, full, cut) > 0
     size += np.bincount(e.copy, inside, len(e.owner))
     np.add.at(per_copy, (stop[:, None], e.copy[None, :]), read)
     share = np.zeros((len(full), e.owner.max(initial=-1) + 1))
     np.maximum.at(share, (stop[:, None], e.owner[None, :]), per_copy / np.maximum(size, 1))
     named = size[np.unique(e.owner, return_index=True)[1]]
-    gone = e.lost * len(counts.starts) / max(int(counts.base[-1]), 1)      # the tokens of lost text, at the corpus' own rate
+    gone = (
+        e.lost * len(counts.starts) / max(int(counts.base[-1]), 1)
+    )  # the tokens of lost text, at the corpus' own rate
     sizes, start = np.r_[0, np.cumsum(lines[:, 1] - lines[:, 0])], np.r_[lines[:, 0], 0][full]
-    return {"found": share @ named, "relevant": _covered(before(e.anywhere), lines, full, before(cut)).sum(axis=1),
-            "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0), "gold": np.full(len(full), named.sum() + gone)}
+    return {
+        "found": share @ named,
+        "relevant": _covered(before(e.anywhere), lines, full, before(cut)).sum(axis=1),
+        "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0),
+        "gold": np.full(len(full), named.sum() + gone),
+    }
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #6d3fe417
 MEASURES = ("recall", "precision", "iou")
 
+
 def _ratios(counted: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     "Recall, precision and IoU `(n, b)` from the characters of each query."
-    found, relevant, handed, size = (np.array([c[k] for c in counted]) for k in ("found", "relevant", "handed", "gold"))
-    return {"recall": found / size, "precision": relevant / np.maximum(handed, 1), "iou": found / (size + handed - relevant), "characters": handed}
+    found, relevant, handed, size = (
+        np.array([c[k] for c in counted]) for k in ("found", "relevant", "handed", "gold")
+    )
+    return {
+        "recall": found / size,
+        "precision": relevant / np.maximum(handed, 1),
+        "iou": found / (size + handed - relevant),
+        "characters": handed,
+    }
+
 
 def _whole_numbers(values: Sequence[int], what: str) -> np.ndarray:
-    given = [int(v) if isinstance(v, np.integer) else v for v in np.atleast_1d(np.asarray(values, dtype=object)).tolist()]
+    given = [
+        int(v) if isinstance(v, np.integer) else v
+        for v in np.atleast_1d(np.asarray(values, dtype=object)).tolist()
+    ]
     return np.array([whole_number(what, v, 1, "evidence") for v in given], dtype=np.int64)
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #9d8d3969
@@ -188,23 +248,33 @@ def evidence_at_budgets(
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    budgets: int | Sequence[int],         # tokens, in any order
-    tokenizer: str = "cl100k_base", # what counts them
-    unit: str = "characters",       # or "tokens": what recall, precision and IoU count
+    budgets: int | Sequence[int],  # tokens, in any order
+    tokenizer: str = "cl100k_base",  # what counts them
+    unit: str = "characters",  # or "tokens": what recall, precision and IoU count
 ) -> dict[str, np.ndarray]:
-    "`recall`, `precision`, `iou`, `tokens` used and `characters` (or tokens) handed over, `(n_answerable, n_budgets)` each."
+    """`recall`, `precision`, `iou`, `tokens` used and `characters` (or tokens) handed over, `(n_answerable,
+    n_budgets)` each."""
     limits, counts = _whole_numbers(budgets, "budget"), token_counts(corpus, tokenizer)
     counted, tokens = [], []
     for rows, e in zip(answer_rows(gold, corpus, chunks, run), evidence_of(gold, corpus)):
         segments, _ = reading(counts.line(chunks.doc_row[rows], chunks.spans[rows]))
         full, cut, used = stops(segments, counts, limits)
-        counted.append(_counted(e, segments, full, cut, unit, counts)); tokens.append(used)
+        counted.append(_counted(e, segments, full, cut, unit, counts))
+        tokens.append(used)
     return {**_ratios(counted), "tokens": np.array(tokens)}
 
-def _counted(e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, unit: str, counts: TokenCounts) -> dict[str, np.ndarray]:
+
+def _counted(
+    e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, unit: str, counts: TokenCounts
+) -> dict[str, np.ndarray]:
     "What was read at each stop, in a unit."
-    if unit not in ("characters", "tokens"): raise ConfigError(f"unit is {unit!r}", "evidence", "'characters' or 'tokens'")
-    return evidence_counts(e, segments, full, cut) if unit == "characters" else evidence_tokens(e, segments, full, cut, counts)
+    if unit not in ("characters", "tokens"):
+        raise ConfigError(f"unit is {unit!r}", "evidence", "'characters' or 'tokens'")
+    return (
+        evidence_counts(e, segments, full, cut)
+        if unit == "characters"
+        else evidence_tokens(e, segments, full, cut, counts)
+    )
 
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #c7326c33
 @typed
@@ -214,16 +284,21 @@ def evidence_at_chunks(
     chunks: Chunks,
     run: Run,
     depths: int | Sequence[int],  # numbers of chunks
-    unit: str = "characters",        # or "tokens": what is counted
+    unit: str = "characters",  # or "tokens": what is counted
     tokenizer: str = "cl100k_base",  # what counts tokens
 ) -> dict[str, np.ndarray]:
-    "`recall`, `precision`, `iou` and `characters` (or tokens) handed over by the first chunks, `(n_answerable, n_depths)` each."
+    """`recall`, `precision`, `iou` and `characters` (or tokens) handed over by the first chunks,
+    `(n_answerable, n_depths)` each."""
     limits, base = _whole_numbers(depths, "number of chunks"), np.r_[0, np.cumsum([len(d) for d in corpus])]
     counts = token_counts(corpus, tokenizer) if unit == "tokens" else None
     counted = []
-    for rows, (places, _), e in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run), evidence_of(gold, corpus)):
+    for rows, (places, _), e in zip(
+        answer_rows(gold, corpus, chunks, run), answer_places(gold, run), evidence_of(gold, corpus)
+    ):
         segments, chunk = reading(chunks.spans[rows] + base[chunks.doc_row[rows]][:, None])
-        full = np.searchsorted(places[chunk], limits, side="right")    # stretches that the first n results brought
+        full = np.searchsorted(
+            places[chunk], limits, side="right"
+        )  # stretches that the first n results brought
         counted.append(_counted(e, segments, full, np.r_[segments[:, 0], 0][full], unit, counts))
     return _ratios(counted)
 
@@ -249,18 +324,25 @@ def precision_omega(
     chunks: Chunks,
     tokenizer: str | None = None,  # what counts; None: characters
 ) -> np.ndarray:
-    "The precision of all chunks that touch evidence, `(n_answerable,)`; it depends on the chunks and on no retriever (Smith and Troynikov, 2024)."
+    """The precision of all chunks that touch evidence, `(n_answerable,)`; it depends on the chunks and on no
+    retriever (Smith and Troynikov, 2024)."""
     if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
-        raise DataError("the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked")
+        raise DataError(
+            "the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked"
+        )
     base = np.r_[0, np.cumsum([len(d) for d in corpus])]
     spans = chunks.spans + base[chunks.doc_row][:, None] if len(chunks) else np.empty((0, 2), np.int64)
     counts, out = None if tokenizer is None else token_counts(corpus, tokenizer), []
     for e in evidence_of(gold, corpus):
         handed = union(spans[touching(spans, e.anywhere)])
         inside = [_common(part, handed) for part in e.anywhere] or [handed[:0]]
-        sizes = [(s[:, 1] - s[:, 0]) if counts is None else counts.count(s) for s in (np.concatenate(inside), handed)]
+        sizes = [
+            (s[:, 1] - s[:, 0]) if counts is None else counts.count(s)
+            for s in (np.concatenate(inside), handed)
+        ]
         out.append(sizes[0].sum() / max(sizes[1].sum(), 1))
     return np.array(out, dtype=np.float64)
+
 
 def _common(part: np.ndarray, spans: np.ndarray) -> np.ndarray:
     "What `part` `(2,)` shares with disjoint, sorted spans: `(m, 2)`."
@@ -270,11 +352,16 @@ def _common(part: np.ndarray, spans: np.ndarray) -> np.ndarray:
 # %% ../../nbs/08_evaluate/02_evidence.ipynb #feda6dd9
 @typed
 def budget_area(
-    curve: np.ndarray,       # (n, b) recall at each budget
+    curve: np.ndarray,  # (n, b) recall at each budget
     budgets: Sequence[int],  # (b,) tokens, rising
 ) -> np.ndarray:
-    "Area under recall against budget from 0 to the last budget, as a share of the whole: `(n,)`, from 0 to 1."
+    """Area under recall against budget from 0 to the last budget, as a share of the whole: `(n,)`, from 0 to
+    1."""
     x, y = np.r_[0, _whole_numbers(budgets, "budget")], array_of(curve, "the curve", "budget_area")
     if y.ndim != 2 or y.shape[1] != len(x) - 1 or (np.diff(x) <= 0).any():
-        raise DataError(f"a curve of shape {y.shape} at budgets {list(budgets)}", "budget_area", "Give (n, b) recalls at b rising budgets")
+        raise DataError(
+            f"a curve of shape {y.shape} at budgets {list(budgets)}",
+            "budget_area",
+            "Give (n, b) recalls at b rising budgets",
+        )
     return np.trapezoid(np.c_[np.zeros(len(y)), y], x, axis=1) / x[-1]

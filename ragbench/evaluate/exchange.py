@@ -38,21 +38,36 @@ __all__ = ['log', 'START', 'END', 'run_to_dict', 'ir_metadata', 'write_run', 'be
 def run_to_dict(
     run: Run,
     chunks: Chunks,
-    unit: str = "chunk",     # or "document": documents in the order of their best chunk
-    scores: str = "rank",    # or "raw"
+    unit: str = "chunk",  # or "document": documents in the order of their best chunk
+    scores: str = "rank",  # or "raw"
 ) -> dict[str, dict[str, float]]:
     "Query id to id to score, best first, scores strictly falling."
-    if unit not in ("chunk", "document"): raise ConfigError(f"unit is {unit!r}", "run_to_dict", "'chunk' or 'document'")
-    if scores not in ("rank", "raw"): raise ConfigError(f"scores is {scores!r}", "run_to_dict", "'rank' or 'raw'")
+    if unit not in ("chunk", "document"):
+        raise ConfigError(f"unit is {unit!r}", "run_to_dict", "'chunk' or 'document'")
+    if scores not in ("rank", "raw"):
+        raise ConfigError(f"scores is {scores!r}", "run_to_dict", "'rank' or 'raw'")
     out: dict[str, dict[str, float]] = {}
     for i, q in enumerate(run.query_ids):
         rows = run.of(i)
-        ids = [chunks.corpus[int(d)].id for d in document_list(chunks, rows)] if unit == "document" else [chunks.id(int(r)) for r in rows]
+        ids = (
+            [chunks.corpus[int(d)].id for d in document_list(chunks, rows)]
+            if unit == "document"
+            else [chunks.id(int(r)) for r in rows]
+        )
         values = np.arange(len(ids), 0, -1, dtype=np.float64)
         if scores == "raw":
             raw = run.scores[i, run.places(i) - 1]
-            values = np.array([raw[np.flatnonzero(chunks.doc_row[rows] == chunks.corpus.row(d))[0]] for d in ids]) if unit == "document" else raw
-            if (np.diff(values) >= 0).any(): raise DataError(f"two results of query {q!r} have the same score", "run_to_dict", 'A reader would break the tie by name: write scores="rank"')
+            values = (
+                np.array([raw[np.flatnonzero(chunks.doc_row[rows] == chunks.corpus.row(d))[0]] for d in ids])
+                if unit == "document"
+                else raw
+            )
+            if (np.diff(values) >= 0).any():
+                raise DataError(
+                    f"two results of query {q!r} have the same score",
+                    "run_to_dict",
+                    'A reader would break the tie by name: write scores="rank"',
+                )
         out[q] = dict(zip(ids, values.tolist()))
     return out
 
@@ -60,33 +75,51 @@ def run_to_dict(
 @typed
 def ir_metadata(
     tag: str,
-    method: str = "",                        # such as repr(system), which makes it again
+    method: str = "",  # such as repr(system), which makes it again
     *,
     corpus: Corpus | None = None,
     gold: Gold | None = None,
-    more: Mapping[str, Any] | None = None,   # further sections, such as {"actor": {"team": "…"}}; they win
+    more: Mapping[str, Any] | None = None,  # further sections, such as {"actor": {"team": "…"}}; they win
 ) -> dict[str, Any]:
     "The metadata of a run, schema 0.1, as nested dicts."
     import platform
+
     known = versions()
-    data = {k: v for k, v in (("name", corpus.fingerprint if corpus is not None else ""), ("qrels", gold.fingerprint if gold is not None else "")) if v}
+    data = {
+        k: v
+        for k, v in (
+            ("name", corpus.fingerprint if corpus is not None else ""),
+            ("qrels", gold.fingerprint if gold is not None else ""),
+        )
+        if v
+    }
     out: dict[str, Any] = {
-        "schema version": "0.1", "tag": tag,
-        "platform": {"hardware": {"cpu": {"architecture": platform.machine()}}, "operating system": {"kernel": f"{platform.system()} {platform.release()}"},
-                     "software": {"libraries": {"python": [f"{n}=={v}" for n, v in known.items()]}}},
+        "schema version": "0.1",
+        "tag": tag,
+        "platform": {
+            "hardware": {"cpu": {"architecture": platform.machine()}},
+            "operating system": {"kernel": f"{platform.system()} {platform.release()}"},
+            "software": {"libraries": {"python": [f"{n}=={v}" for n, v in known.items()]}},
+        },
         "implementation": {"executable": {"cmd": "ragbench"}},
-        "method": {"automatic": True, "score ties": "a seeded hash of query and text, then position in the corpus", **({"retrieval": [{"name": tag, "method": method}]} if method else {})},
-        **({"data": {"test collection": data}} if data else {})}
+        "method": {
+            "automatic": True,
+            "score ties": "a seeded hash of query and text, then position in the corpus",
+            **({"retrieval": [{"name": tag, "method": method}]} if method else {}),
+        },
+        **({"data": {"test collection": data}} if data else {}),
+    }
     return out | dict(more or {})
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #904585e8
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 
+
 @typed
 def write_run(
     run: Run | Mapping[str, Mapping[str, float]],
     path: str | Path,
-    chunks: Chunks | None = None,            # what the rows of a `Run` mean
+    chunks: Chunks | None = None,  # what the rows of a `Run` mean
     *,
     unit: str = "chunk",
     scores: str = "rank",
@@ -96,87 +129,189 @@ def write_run(
     "Write a run: `.json`, `.lz4`, `.parquet`, or TREC's six columns with the metadata in front."
     path, table = Path(path), run
     if isinstance(run, Run):
-        if chunks is None: raise ConfigError("a Run holds rows, and it is not said of what", "write_run", "Give the chunks that it ranks")
+        if chunks is None:
+            raise ConfigError(
+                "a Run holds rows, and it is not said of what", "write_run", "Give the chunks that it ranks"
+            )
         table = run_to_dict(run, chunks, unit, scores)
-    if path.suffix == ".json": return write_atomic(path, json.dumps(table, ensure_ascii=False, indent=1))
+    if path.suffix == ".json":
+        return write_atomic(path, json.dumps(table, ensure_ascii=False, indent=1))
     if path.suffix == ".lz4":
         from ranx.io import save_lz4
-        with whole_file(path) as new: save_lz4(dict(table), str(new))
+
+        with whole_file(path) as new:
+            save_lz4(dict(table), str(new))
         return path
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
-        frame = pd.DataFrame([(q, d, s) for q, found in table.items() for d, s in found.items()], columns=["q_id", "doc_id", "score"])
-        with whole_file(path) as new: frame.to_parquet(new, index=False)
+
+        frame = pd.DataFrame(
+            [(q, d, s) for q, found in table.items() for d, s in found.items()],
+            columns=["q_id", "doc_id", "score"],
+        )
+        with whole_file(path) as new:
+            frame.to_parquet(new, index=False)
         return path
     return write_atomic(path, _trec(table, tag, metadata, str(path)))
 
-def _trec(table: Mapping[str, Mapping[str, float]], tag: str, metadata: Mapping[str, Any] | None, where: str) -> str:
+
+def _trec(
+    table: Mapping[str, Mapping[str, float]], tag: str, metadata: Mapping[str, Any] | None, where: str
+) -> str:
     "The text of a TREC run."
     import yaml
-    spaced = [i for q, found in table.items() for i in (q, *found, tag) if not i or any(c.isspace() for c in i)]
-    if spaced: raise DataError(f"the id or tag {spaced[0]!r} is empty or has white space in it", where, "TREC's columns are parted by spaces: write .json or .parquet, or rename it")
-    head = [START, *(f"# {line}" for line in yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True).splitlines()), END] if metadata else []
-    return "".join(f"{line}\n" for line in [*head, *(f"{q} Q0 {d} {n} {s!r} {tag}" for q, found in table.items() for n, (d, s) in enumerate(found.items(), 1))])
+
+    spaced = [
+        i for q, found in table.items() for i in (q, *found, tag) if not i or any(c.isspace() for c in i)
+    ]
+    if spaced:
+        raise DataError(
+            f"the id or tag {spaced[0]!r} is empty or has white space in it",
+            where,
+            "TREC's columns are parted by spaces: write .json or .parquet, or rename it",
+        )
+    head = (
+        [
+            START,
+            *(
+                f"# {line}"
+                for line in yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True).splitlines()
+            ),
+            END,
+        ]
+        if metadata
+        else []
+    )
+    return "".join(
+        f"{line}\n"
+        for line in [
+            *head,
+            *(
+                f"{q} Q0 {d} {n} {s!r} {tag}"
+                for q, found in table.items()
+                for n, (d, s) in enumerate(found.items(), 1)
+            ),
+        ]
+    )
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #80c1b9c0
 def best_first(rows: Iterable[tuple[str, str, float, str]], where: str) -> dict[str, dict[str, float]]:
-    "Rows of (query, id, score, place in the source) as a dict of dicts, best first, equal scores as they came; raises `DataError` for a duplicate and for a score that is not finite."
+    """Rows of (query, id, score, place in the source) as a dict of dicts, best first, equal scores as they
+    came; raises `DataError` for a duplicate and for a score that is not finite."""
     out: dict[str, dict[str, float]] = {}
     for q, d, s, at in rows:
         spot = ", ".join(filter(None, (where, at)))
-        if not (isinstance(q, str) and isinstance(d, str) and q and d): raise DataError(f"the ids are {q!r} and {d!r}", spot, "Ids of queries and documents are strings")
-        if isinstance(s, bool) or not hasattr(s, "__float__") or not math.isfinite(s): raise DataError(f"the score of {d!r} for query {q!r} is {s!r}", spot, "Give a finite number")
-        if d in out.setdefault(q, {}): raise DataError(f"{d!r} occurs twice for query {q!r}", spot, "Keep its best line")
+        if not (isinstance(q, str) and isinstance(d, str) and q and d):
+            raise DataError(f"the ids are {q!r} and {d!r}", spot, "Ids of queries and documents are strings")
+        if isinstance(s, bool) or not hasattr(s, "__float__") or not math.isfinite(s):
+            raise DataError(f"the score of {d!r} for query {q!r} is {s!r}", spot, "Give a finite number")
+        if d in out.setdefault(q, {}):
+            raise DataError(f"{d!r} occurs twice for query {q!r}", spot, "Keep its best line")
         out[q][d] = float(s)
     return {q: dict(sorted(found.items(), key=lambda f: -f[1])) for q, found in out.items()}
 
-_COLUMNS = (("q_id", "query_id", "qid", "query"), ("doc_id", "docno", "docid", "did", "document"), ("score", "sim"))
+
+_COLUMNS = (
+    ("q_id", "query_id", "qid", "query"),
+    ("doc_id", "docno", "docid", "did", "document"),
+    ("score", "sim"),
+)
+
 
 def _frame_rows(frame: Any, where: str) -> list[tuple[str, str, float, str]]:
     "The rows of a table under the names that ranx, ir_measures and PyTerrier give its columns."
     names = [next((n for n in known if n in frame.columns), None) for known in _COLUMNS]
-    if None in names: raise DataError(f"its columns are {', '.join(map(str, frame.columns))}", where, "A run has q_id (or query_id, qid), doc_id (or docno) and score")
-    return [(str(q), str(d), s, f"row {n}") for n, (q, d, s) in enumerate(zip(*(frame[name].tolist() for name in names)))]
+    if None in names:
+        raise DataError(
+            f"its columns are {', '.join(map(str, frame.columns))}",
+            where,
+            "A run has q_id (or query_id, qid), doc_id (or docno) and score",
+        )
+    return [
+        (str(q), str(d), s, f"row {n}")
+        for n, (q, d, s) in enumerate(zip(*(frame[name].tolist() for name in names)))
+    ]
+
 
 def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
     "The rows of a dict of dicts."
-    if not isinstance(table, Mapping): raise DataError(f"a run is a {type(table).__name__}", where, "Give {query id: {document id: score}}")
+    if not isinstance(table, Mapping):
+        raise DataError(f"a run is a {type(table).__name__}", where, "Give {query id: {document id: score}}")
     wrong = [(q, found) for q, found in table.items() if not isinstance(found, Mapping)]
-    if wrong: raise DataError(f"the results of query {wrong[0][0]!r} are {wrong[0][1]!r:.80}", where, "Give {query id: {document id: score}}")
+    if wrong:
+        raise DataError(
+            f"the results of query {wrong[0][0]!r} are {wrong[0][1]!r:.80}",
+            where,
+            "Give {query id: {document id: score}}",
+        )
     return [(q, d, s, "") for q, found in table.items() for d, s in found.items()]
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #5401e3ef
 @typed
 def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    "Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none); raises `DataError` that names file and line."
+    """Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none);
+    raises `DataError` that names file and line."""
     path = Path(path)
-    if not path.is_file(): raise DataError("there is no such file", str(path), "Name a run: .json, .lz4, .parquet, or TREC's six columns")
+    if not path.is_file():
+        raise DataError(
+            "there is no such file", str(path), "Name a run: .json, .lz4, .parquet, or TREC's six columns"
+        )
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
+
         return best_first(_frame_rows(_read(pd.read_parquet, path), str(path)), str(path)), {}
     if path.suffix == ".lz4":
         from ranx.io import load_lz4
+
         return best_first(_dict_rows(_read(load_lz4, path), str(path)), str(path)), {}
-    if path.suffix == ".json": return best_first(_dict_rows(_read(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path), str(path)), str(path)), {}
+    if path.suffix == ".json":
+        return (
+            best_first(
+                _dict_rows(
+                    _read(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path), str(path)
+                ),
+                str(path),
+            ),
+            {},
+        )
     return _read_trec(_read(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
+
 
 def _read(load: Any, path: Path) -> Any:
     "What a library reads from a file; whatever it raises becomes a `DataError` that names the file."
-    try: return load(str(path))
-    except Exception as e: raise DataError(f"it cannot be read as a run: {type(e).__name__}: {str(e)[:120]}", str(path), "A run is .json, .lz4 or .parquet as ranx writes them, or lines of six columns") from e
+    try:
+        return load(str(path))
+    except Exception as e:
+        raise DataError(
+            f"it cannot be read as a run: {type(e).__name__}: {str(e)[:120]}",
+            str(path),
+            "A run is .json, .lz4 or .parquet as ranx writes them, or lines of six columns",
+        ) from e
+
 
 def _read_trec(text: str, where: str) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     "A TREC run and its metadata."
     import yaml
+
     head, rows = [], []
     for n, line in enumerate(text.splitlines(), 1):
-        if line.startswith("#"): head.append(line); continue
+        if line.startswith("#"):
+            head.append(line)
+            continue
         cells = line.split()
-        if not cells: continue
-        try: rows.append((cells[0], cells[2], float(cells[4]), f"line {n}")) if len(cells) == 6 else float("")
-        except ValueError: raise DataError(f"not a line of a run: {line[:60]!r}", f"{where}, line {n}", "Query, Q0, id, rank, score, tag") from None
-    inside = head[head.index(START) + 1:head.index(END)] if START in head and END in head else []
-    return best_first(rows, where), yaml.safe_load("\n".join(line.removeprefix("# ").removeprefix("#") for line in inside)) or {}
+        if not cells:
+            continue
+        try:
+            rows.append((cells[0], cells[2], float(cells[4]), f"line {n}")) if len(cells) == 6 else float("")
+        except ValueError:
+            raise DataError(
+                f"not a line of a run: {line[:60]!r}", f"{where}, line {n}", "Query, Q0, id, rank, score, tag"
+            ) from None
+    inside = head[head.index(START) + 1 : head.index(END)] if START in head and END in head else []
+    return (
+        best_first(rows, where),
+        yaml.safe_load("\n".join(line.removeprefix("# ").removeprefix("#") for line in inside)) or {},
+    )
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #3923d592
 @typed
@@ -185,104 +320,209 @@ def whole_documents(corpus: Corpus) -> Chunks:
     rows = [i for i, d in enumerate(corpus) if d.text.strip()]
     return Chunks(corpus, rows, [0] * len(rows), [len(corpus[i]) for i in rows], "whole documents")
 
+
 @typed
 def run_from_dict(
     table: Mapping[str, Mapping[str, float]],
-    chunks: Chunks | Corpus,   # chunks if the ids are chunk ids; the corpus if they are document ids
+    chunks: Chunks | Corpus,  # chunks if the ids are chunk ids; the corpus if they are document ids
 ) -> tuple[Chunks, Run]:
     "The chunk table and the run over it; raises `DataError` for ids that are not there, naming the first."
     whole = isinstance(chunks, Corpus)
     chunks = whole_documents(chunks) if whole else chunks
-    row_of = {(chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))}
+    row_of = {
+        (chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))
+    }
     lost = [(q, d) for q, found in table.items() for d in found if d not in row_of]
     if lost:
         what = "documents of this corpus" if whole else "chunks of this table"
-        raise DataError(f"{len(lost)} ids are no {what}, first {lost[0][1]!r} of query {lost[0][0]!r}", "run_from_dict", "Give the corpus or the chunks that the run was made on")
+        raise DataError(
+            f"{len(lost)} ids are no {what}, first {lost[0][1]!r} of query {lost[0][0]!r}",
+            "run_from_dict",
+            "Give the corpus or the chunks that the run was made on",
+        )
     best_first = [sorted(found.items(), key=lambda f: -f[1]) for found in table.values()]
-    lists = [(np.array([s for _, s in f], np.float64), np.array([row_of[d] for d, _ in f], np.int64)) for f in best_first]
+    lists = [
+        (np.array([s for _, s in f], np.float64), np.array([row_of[d] for d, _ in f], np.int64))
+        for f in best_first
+    ]
     scores, rows = pad(lists, max((len(f) for f in best_first), default=0))
     return chunks, Run(tuple(table), rows, scores)
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #fc8f4e4d
 class GivenRun(NamedTuple):
     "A run that somebody else made, over every query of a gold in its order: `run` holds rows of `chunks`."
+
     name: str
     chunks: Chunks
     run: Run
-    missing: tuple[str, ...] = ()                         # ids of answerable queries that it leaves out; each scores 0
-    unknown_queries: tuple[str, ...] = ()                 # ids that the gold does not have; left aside
-    unknown_documents: tuple[tuple[str, str], ...] = ()   # (query id, id) that the corpus does not have; each keeps its place
-    ties: int = 0                                         # results whose score equals the one above
+    missing: tuple[str, ...] = ()  # ids of answerable queries that it leaves out; each scores 0
+    unknown_queries: tuple[str, ...] = ()  # ids that the gold does not have; left aside
+    unknown_documents: tuple[
+        tuple[str, str], ...
+    ] = ()  # (query id, id) that the corpus does not have; each keeps its place
+    ties: int = 0  # results whose score equals the one above
 
     @property
     def notes(self) -> tuple[str, ...]:
         "What must be said beside its scores, a sentence each."
         out = []
-        if self.missing: out.append(f"{self.name}: no results for {count(len(self.missing), 'answerable question')}, such as {self.missing[0]!r}; each scores 0")
-        if self.unknown_queries: out.append(f"{self.name}: left aside {count(len(self.unknown_queries), 'query', 'queries')} that the gold does not have, such as {self.unknown_queries[0]!r}")
+        if self.missing:
+            out.append(
+                f"{self.name}: no results for {count(len(self.missing), 'answerable question')}, such as"
+                f" {self.missing[0]!r}; each scores 0"
+            )
+        if self.unknown_queries:
+            out.append(
+                f"{self.name}: left aside {count(len(self.unknown_queries), 'query', 'queries')} that the"
+                f" gold does not have, such as {self.unknown_queries[0]!r}"
+            )
         if self.unknown_documents:
             (q, d), n = self.unknown_documents[0], len(self.unknown_documents)
-            out.append(f"{self.name}: {count(n, 'result')} not in the corpus, such as {d!r} of query {q!r}; each keeps its place and counts as not relevant")
-        if self.ties: out.append(f"{self.name}: {count(self.ties, 'result')} with the score of the one above; their order is drawn by a hash, never by id or by the order of the file")
+            out.append(
+                f"{self.name}: {count(n, 'result')} not in the corpus, such as {d!r} of query {q!r}; each"
+                " keeps its place and counts as not relevant"
+            )
+        if self.ties:
+            out.append(
+                f"{self.name}: {count(self.ties, 'result')} with the score of the one above; their order is"
+                " drawn by a hash, never by id or by the order of the file"
+            )
         return tuple(out)
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #7a58521f
 @typed
 def run_table(source: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]]]:
-    "A name and query id to id to score, best first, of a run in any form: the path of a file, a dict, ranx's `Run`, a data frame; raises `DataError`."
-    if isinstance(source, str | Path): return name or Path(source).stem, read_run(source)[0]
+    """A name and query id to id to score, best first, of a run in any form: the path of a file, a dict,
+    ranx's `Run`, a data frame; raises `DataError`."""
+    if isinstance(source, str | Path):
+        return name or Path(source).stem, read_run(source)[0]
     name = name or getattr(source, "name", None) or "run"
-    if hasattr(source, "columns") and hasattr(source, "itertuples"): return name, best_first(_frame_rows(source, name), name)
-    if not isinstance(source, Mapping) and hasattr(source, "to_dict"): source = source.to_dict()
+    if hasattr(source, "columns") and hasattr(source, "itertuples"):
+        return name, best_first(_frame_rows(source, name), name)
+    if not isinstance(source, Mapping) and hasattr(source, "to_dict"):
+        source = source.to_dict()
     return name, best_first(_dict_rows(source, name), name)
+
 
 @typed
 def as_run(
-    source: Any,               # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Run` of our own over chunks
-    corpus: Corpus | Chunks,   # the corpus if the ids are document ids; the chunk table if they are its chunk ids
+    # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Run` of our own over
+    # chunks
+    source: Any,
+    corpus: (
+        Corpus | Chunks
+    ),  # the corpus if the ids are document ids; the chunk table if they are its chunk ids
     gold: Gold,
     name: str = "",
 ) -> GivenRun:
-    "Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it is known here."
+    """Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it is
+    known here."""
     whole = isinstance(corpus, Corpus)
-    if not isinstance(corpus, Corpus | Chunks): raise ConfigError(f"corpus is a {type(corpus).__name__}", "as_run", "Give the corpus, or the chunks that were ranked")
-    if not isinstance(gold, Gold): raise ConfigError(f"gold is a {type(gold).__name__}", "as_run", "Give a Gold")
+    if not isinstance(corpus, Corpus | Chunks):
+        raise ConfigError(
+            f"corpus is a {type(corpus).__name__}",
+            "as_run",
+            "Give the corpus, or the chunks that were ranked",
+        )
+    if not isinstance(gold, Gold):
+        raise ConfigError(f"gold is a {type(gold).__name__}", "as_run", "Give a Gold")
     chunks = whole_documents(corpus) if whole else corpus
     if isinstance(source, Run):
-        if whole: raise ConfigError("a Run holds rows, and it is not said of what", "as_run", "Give the chunks that it ranks")
+        if whole:
+            raise ConfigError(
+                "a Run holds rows, and it is not said of what", "as_run", "Give the chunks that it ranks"
+            )
         source, name = run_to_dict(source, chunks), name or "run"
     name, table = run_table(source, name)
-    ids = {(chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))}
+    ids = {
+        (chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))
+    }
     asked = {q.query_id: q.text for q in gold.query_list}
     absent = tuple((q, d) for q, found in table.items() if q in asked for d in found if d not in ids)
-    if not any(q in asked for q in table): raise DataError(f"none of its {len(table)} queries is in the gold" + (f", first {next(iter(table))!r}" if table else ""), name, f"The gold's ids look like {next(iter(asked), '')!r}")
+    if not any(q in asked for q in table):
+        raise DataError(
+            f"none of its {len(table)} queries is in the gold"
+            + (f", first {next(iter(table))!r}" if table else ""),
+            name,
+            f"The gold's ids look like {next(iter(asked), '')!r}",
+        )
     if absent and len(absent) == sum(len(found) for q, found in table.items() if q in asked):
-        raise DataError(f"none of its {len(absent)} results is in the {'corpus' if whole else 'chunk table'}, first {absent[0][1]!r} of query {absent[0][0]!r}", name, "Give the corpus, or the chunks, that the run was made on")
+        raise DataError(
+            f"none of its {len(absent)} results is in the {'corpus' if whole else 'chunk table'}, first"
+            f" {absent[0][1]!r} of query {absent[0][0]!r}",
+            name,
+            "Give the corpus, or the chunks, that the run was made on",
+        )
     lists, ties = zip(*(_fair(text, table.get(q, {}), ids, chunks) for q, text in asked.items()))
     scores, rows = pad(lists, max(len(s) for s, _ in lists))
-    given = GivenRun(name, chunks, Run(tuple(asked), rows, scores), tuple(q.query_id for q in gold.answerable if not table.get(q.query_id)),
-                     tuple(q for q in table if q not in asked), absent, sum(ties))
-    for note in given.notes: log.warning("%s", note)
+    given = GivenRun(
+        name,
+        chunks,
+        Run(tuple(asked), rows, scores),
+        tuple(q.query_id for q in gold.answerable if not table.get(q.query_id)),
+        tuple(q for q in table if q not in asked),
+        absent,
+        sum(ties),
+    )
+    for note in given.notes:
+        log.warning("%s", note)
     return given
 
-def _fair(text: str, found: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks) -> tuple[tuple[np.ndarray, np.ndarray], int]:
-    "Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one above."
-    rows, scores = np.array([ids.get(d, ABSENT) for d in found], np.int64), np.array(list(found.values()), np.float64)
-    hashes = np.where(rows < 0, hash64(list(found)), chunks.text_hashes[np.maximum(rows, 0)]) if len(found) else np.empty(0, np.uint64)
+
+def _fair(
+    text: str, found: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks
+) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one
+    above."""
+    rows, scores = (
+        np.array([ids.get(d, ABSENT) for d in found], np.int64),
+        np.array(list(found.values()), np.float64),
+    )
+    hashes = (
+        np.where(rows < 0, hash64(list(found)), chunks.text_hashes[np.maximum(rows, 0)])
+        if len(found)
+        else np.empty(0, np.uint64)
+    )
     order = np.lexsort((rows, tie_keys(hash64([text])[0], hashes), -scores))
     return (scores[order], rows[order]), int((np.diff(scores[order]) == 0).sum())
 
 # %% ../../nbs/08_evaluate/30_exchange.ipynb #0203f271
 @typed
 def write_beir(folder: str | Path, corpus: Corpus, gold: Gold, split: str = "test") -> Path:
-    "Write corpus and gold in BEIR's layout; documents hold their whole canonical text and no title, so offsets stay what they are."
+    """Write corpus and gold in BEIR's layout; documents hold their whole canonical text and no title, so
+    offsets stay what they are."""
     folder, lines = Path(folder), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
-    if (folder / "corpus.jsonl").exists(): raise DataError("there is a collection in it already", str(folder), "Name an empty folder")
+    if (folder / "corpus.jsonl").exists():
+        raise DataError("there is a collection in it already", str(folder), "Name an empty folder")
     by_document = to_qrels(Gold(gold.query_list, gold.evidence_list, "document"), whole_documents(corpus))
-    write_atomic(folder / "queries.jsonl", lines({"_id": q.query_id, "text": q.text, "metadata": {"tags": list(q.tags), "answer": q.answer}} for q in gold.query_list))
+    write_atomic(
+        folder / "queries.jsonl",
+        lines(
+            {"_id": q.query_id, "text": q.text, "metadata": {"tags": list(q.tags), "answer": q.answer}}
+            for q in gold.query_list
+        ),
+    )
     by_document.save(folder / "qrels" / f"{split}.tsv")
     spans: dict[tuple[str, str], list] = {}
-    for e in gold.evidence_list: spans.setdefault((e.query_id, e.doc_id), []).append({"start": e.start, "end": e.end, "content": corpus[e.doc_id].text[e.start:e.end]})
-    if gold.unit == "evidence": write_atomic(folder / "evidence_spans.jsonl", lines({"query_id": q, "doc_id": d, "label": "", "spans": s} for (q, d), s in spans.items()))
-    write_atomic(folder / "corpus.jsonl", lines({"_id": d.id, "title": "", "text": d.text, "metadata": json.loads(json.dumps(dict(d.metadata), default=str))} for d in corpus))          # last: where it is, the others are
+    for e in gold.evidence_list:
+        spans.setdefault((e.query_id, e.doc_id), []).append(
+            {"start": e.start, "end": e.end, "content": corpus[e.doc_id].text[e.start : e.end]}
+        )
+    if gold.unit == "evidence":
+        write_atomic(
+            folder / "evidence_spans.jsonl",
+            lines({"query_id": q, "doc_id": d, "label": "", "spans": s} for (q, d), s in spans.items()),
+        )
+    write_atomic(
+        folder / "corpus.jsonl",
+        lines(
+            {
+                "_id": d.id,
+                "title": "",
+                "text": d.text,
+                "metadata": json.loads(json.dumps(dict(d.metadata), default=str)),
+            }
+            for d in corpus
+        ),
+    )  # last: where it is, the others are
     return folder

@@ -40,11 +40,18 @@ __all__ = ['log', 'WRITE', 'CLOSED', 'writing', 'Candidate', 'Rejected', 'Unusab
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #8ef5bbad
 WRITE = (
-    "You write questions for testing a search engine. You are given one passage. Write one question that a person would ask who has not seen the passage, "
-    "in the language of the passage and in other words than it uses. It must be answered by the passage alone, name what it is about, and not say 'the passage' or 'the text'. "
-    'Answer with one JSON object and nothing else: {"question": "...", "answer": "a few words", "quotes": ["copied from the passage, character by character: the least that proves the answer"]}'
+    "You write questions for testing a search engine. You are given one passage. Write one question that a"
+    " person would ask who has not seen the passage, in the language of the passage and in other words than"
+    " it uses. It must be answered by the passage alone, name what it is about, and not say 'the passage'"
+    ' or \'the text\'. Answer with one JSON object and nothing else: {"question": "...", "answer": "a few'
+    ' words", "quotes": ["copied from the passage, character by character: the least that proves the'
+    ' answer"]}'
 )
-CLOSED = "Answer in a few words from what you know. If you cannot know it, for example because it is about one plant, company or person, answer UNKNOWN."
+CLOSED = (
+    "Answer in a few words from what you know. If you cannot know it, for example because it is about one"
+    " plant, company or person, answer UNKNOWN."
+)
+
 
 @typed
 def writing(instruction: str, passage: str, asked: Sequence[str] = ()) -> list[dict[str, str]]:
@@ -55,36 +62,47 @@ def writing(instruction: str, passage: str, asked: Sequence[str] = ()) -> list[d
 # %% ../../nbs/08_evaluate/31_generate.ipynb #74401102
 class Candidate(NamedTuple):
     "A question with its answer and the places of its evidence in the document."
+
     question: str
     answer: str
     evidence: tuple[Match, ...]
 
+
 class Rejected(NamedTuple):
     "A question that was thrown away: why, from which passage, and its text where it had one."
+
     reason: str
     where: str
     question: str = ""
 
+
 class Unusable(DataError):
     "An answer that is no question with quotes; the message says why, to the model."
+
 
 @typed
 def read_candidate(
     reply: str,
     passage: str,
-    shift: int = 0,            # where the passage starts in its document
+    shift: int = 0,  # where the passage starts in its document
     min_score: float = 95.0,
 ) -> Candidate:
     "The question in a reply, its quotes verified; raises `Unusable`."
     objects = re.findall(r"\{.*\}", reply, re.S)
-    try: said = json.loads(objects[-1]) if objects else None
-    except ValueError: raise Unusable("the answer is not one JSON object") from None
-    if not isinstance(said, dict): raise Unusable("there is no JSON object in the answer")
+    try:
+        said = json.loads(objects[-1]) if objects else None
+    except ValueError:
+        raise Unusable("the answer is not one JSON object") from None
+    if not isinstance(said, dict):
+        raise Unusable("there is no JSON object in the answer")
     question, answer, quotes = said.get("question"), said.get("answer"), said.get("quotes")
-    if not (isinstance(question, str) and question.strip() and isinstance(answer, str) and answer.strip()): raise Unusable("question and answer have to be texts")
-    if not (isinstance(quotes, list) and quotes and all(isinstance(q, str) and q.strip() for q in quotes)): raise Unusable("quotes has to be a list of texts")
+    if not (isinstance(question, str) and question.strip() and isinstance(answer, str) and answer.strip()):
+        raise Unusable("question and answer have to be texts")
+    if not (isinstance(quotes, list) and quotes and all(isinstance(q, str) and q.strip() for q in quotes)):
+        raise Unusable("quotes has to be a list of texts")
     found = [find_quote(q, passage, min_score) for q in quotes]
-    if None in found: raise Unusable(f"this quote does not stand in the passage: {quotes[found.index(None)]!r}")
+    if None in found:
+        raise Unusable(f"this quote does not stand in the passage: {quotes[found.index(None)]!r}")
     places = tuple(dict.fromkeys(m._replace(start=m.start + shift, end=m.end + shift) for m in found))
     return Candidate(" ".join(question.split()), " ".join(answer.split()), places)
 
@@ -93,25 +111,34 @@ def alike(a: str, b: str) -> float:
     "How alike two questions are, 0 to 100, whatever the order of their words."
     from rapidfuzz.fuzz import token_sort_ratio
     from rapidfuzz.utils import default_process
+
     return token_sort_ratio(a, b, processor=default_process)
+
 
 @typed
 def repeats(
     doc_id: str,
     found: Candidate,
     others: Iterable[tuple[str, Candidate]],
-    anywhere: float = 95.0,   # likeness from which on two questions are one
-    here: float = 70.0,       # the same for questions that share evidence
+    anywhere: float = 95.0,  # likeness from which on two questions are one
+    here: float = 70.0,  # the same for questions that share evidence
 ) -> bool:
     "Whether a question about `doc_id` is one of the others again."
-    shares = lambda d, o: d == doc_id and any(a.start < b.end and b.start < a.end for a in found.evidence for b in o.evidence)
+
+    def shares(d, o):
+        return d == doc_id and any(
+            a.start < b.end and b.start < a.end for a in found.evidence for b in o.evidence
+        )
+
     return any(alike(found.question, o.question) >= (here if shares(d, o) else anywhere) for d, o in others)
+
 
 @typed
 def knows(reply: str, answer: str) -> bool:
     "Whether a reply that was given without the document holds the answer."
     said, right = (re.findall(r"\w+", t.lower()) for t in (reply, answer))
-    if not said or not right or said == ["unknown"]: return False
+    if not said or not right or said == ["unknown"]:
+        return False
     common = sum((Counter(said) & Counter(right)).values())
     return common == len(right) or 2 * common / (len(said) + len(right)) > 0.5
 
@@ -119,38 +146,68 @@ def knows(reply: str, answer: str) -> bool:
 @dataclass(frozen=True)
 class QuestionWriter:
     "A chat model that writes questions, the prompts, and what is accepted; call it with a passage."
-    chat: Callable[[list[dict[str, str]]], Any]               # messages to something with `text`, such as `Chat`
+
+    chat: Callable[[list[dict[str, str]]], Any]  # messages to something with `text`, such as `Chat`
     instruction: str = WRITE
     closed: str = CLOSED
-    min_score: float = 95.0                                   # likeness of a quote and what stands in the document
-    max_alike: tuple[float, float] = (95.0, 70.0)             # likeness of two questions from which on they are one: anywhere, and about the same evidence
+    min_score: float = 95.0  # likeness of a quote and what stands in the document
+    max_alike: tuple[float, float] = (
+        95.0,
+        70.0,
+    )  # likeness of two questions from which on they are one: anywhere, and about the same evidence
     tries: int = field(default=2, compare=False)
     store: Store | None = field(default=None, compare=False)
 
     def ask(self, messages: list[dict[str, str]]) -> str:
         "The reply to these messages: kept, or asked for and kept."
-        if self.store is None: return as_reply(self.chat(messages), "generate_questions").text
-        return self.store.make("reply", {"chat": self.chat, "messages": messages}, lambda: {"text": as_reply(self.chat(messages), "generate_questions").text}).value("text")
+        if self.store is None:
+            return as_reply(self.chat(messages), "generate_questions").text
+        return self.store.make(
+            "reply",
+            {"chat": self.chat, "messages": messages},
+            lambda: {"text": as_reply(self.chat(messages), "generate_questions").text},
+        ).value("text")
 
-    def __call__(self, passage: str, shift: int, where: str, asked: Sequence[str] = ()) -> Candidate | Rejected:
+    def __call__(
+        self, passage: str, shift: int, where: str, asked: Sequence[str] = ()
+    ) -> Candidate | Rejected:
         "A question about a passage, or why there is none."
         messages, why = writing(self.instruction, passage, asked), ""
         for _ in range(self.tries):
             reply = self.ask(messages)
-            try: found = read_candidate(reply, passage, shift, self.min_score)
-            except Unusable as e: why = str(e)
+            try:
+                found = read_candidate(reply, passage, shift, self.min_score)
+            except Unusable as e:
+                why = str(e)
             else:
-                known = self.ask([{"role": "system", "content": self.closed}, {"role": "user", "content": found.question}])
-                return Rejected("answered without the document", where, found.question) if knows(known, found.answer) else found
-            messages = [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": f"This cannot be used: {why}. Answer again with one JSON object."}]
-        return Rejected("a quote is not in the passage" if "does not stand" in why else "the answer has not the form", where)
+                known = self.ask(
+                    [{"role": "system", "content": self.closed}, {"role": "user", "content": found.question}]
+                )
+                return (
+                    Rejected("answered without the document", where, found.question)
+                    if knows(known, found.answer)
+                    else found
+                )
+            messages = [
+                *messages,
+                {"role": "assistant", "content": reply},
+                {
+                    "role": "user",
+                    "content": f"This cannot be used: {why}. Answer again with one JSON object.",
+                },
+            ]
+        return Rejected(
+            "a quote is not in the passage" if "does not stand" in why else "the answer has not the form",
+            where,
+        )
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #70b3c5dd
 @typed
 def passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
     "Rows of the chunk table: one of each document in turn, documents and passages in a seeded order."
     rng, queues = np.random.default_rng(whole_number("seed", seed, 0, "passage_order")), []
-    for row in rng.permutation(np.unique(chunks.doc_row)): queues.append(list(rng.permutation(np.flatnonzero(chunks.doc_row == row))))
+    for row in rng.permutation(np.unique(chunks.doc_row)):
+        queues.append(list(rng.permutation(np.flatnonzero(chunks.doc_row == row))))
     out = []
     while queues:
         out += [int(q.pop()) for q in queues]
@@ -161,6 +218,7 @@ def passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
 @dataclass(frozen=True, eq=False)
 class Generated:
     "Questions with verbatim evidence, what was rejected and why, and what made them."
+
     gold: Gold
     rejected: tuple[Rejected, ...]
     manifest: Mapping[str, Any]
@@ -171,82 +229,156 @@ class Generated:
         return len(self.rejected) / max(1, len(self.rejected) + len(self.gold))
 
     @property
-    def reasons(self) -> dict[str, int]: return dict(Counter(r.reason for r in self.rejected).most_common())
+    def reasons(self) -> dict[str, int]:
+        return dict(Counter(r.reason for r in self.rejected).most_common())
 
     def __repr__(self) -> str:
         why = "".join(f"; {n} × {reason}" for reason, n in self.reasons.items())
-        return f"Generated({len(self.gold)} questions; {percent(self.share_rejected, 0)} of {len(self.gold) + len(self.rejected)} candidates rejected{why})"
+        return (
+            f"Generated({len(self.gold)} questions; {percent(self.share_rejected, 0)} of"
+            f" {len(self.gold) + len(self.rejected)} candidates rejected{why})"
+        )
+
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td style='text-align:left'>{escape(q.text)}</td><td style='text-align:left'>{escape(q.answer or '')}</td></tr>" for q in self.gold.query_list[:8])
-        return f"<p><b>{escape(repr(self))}</b></p><table><tr><th>question</th><th>answer</th></tr>{rows}</table>"
+        rows = "".join(
+            f"<tr><td style='text-align:left'>{escape(q.text)}</td><td"
+            f" style='text-align:left'>{escape(q.answer or '')}</td></tr>"
+            for q in self.gold.query_list[:8]
+        )
+        return f"<p><b>{escape(repr(self))}</b></p><table><tr><th>question</th><th>answer</th></tr>{rows}</table>"  # noqa: E501
 
     def save(self, folder: str | Path, corpus: Corpus) -> Path:
         "Write `questions.jsonl`, which `Gold.load` reads, and `questions.manifest.json` into `folder`."
-        rows = [{"query_id": q.query_id, "query": q.text, "answer": q.answer, "tags": list(q.tags), "evidence": [
-            {"doc_id": e.doc_id, "quote": corpus[e.doc_id].text[e.start:e.end], "start": e.start, "end": e.end} for e in self.gold.by_query[q.query_id]]} for q in self.gold.query_list]
+        rows = [
+            {
+                "query_id": q.query_id,
+                "query": q.text,
+                "answer": q.answer,
+                "tags": list(q.tags),
+                "evidence": [
+                    {
+                        "doc_id": e.doc_id,
+                        "quote": corpus[e.doc_id].text[e.start : e.end],
+                        "start": e.start,
+                        "end": e.end,
+                    }
+                    for e in self.gold.by_query[q.query_id]
+                ],
+            }
+            for q in self.gold.query_list
+        ]
         about = {**self.manifest, "rejected": [r._asdict() for r in self.rejected]}
-        write_atomic(Path(folder) / "questions.manifest.json", json.dumps(about, ensure_ascii=False, indent=1))
-        return write_atomic(Path(folder) / "questions.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows))
+        write_atomic(
+            Path(folder) / "questions.manifest.json", json.dumps(about, ensure_ascii=False, indent=1)
+        )
+        return write_atomic(
+            Path(folder) / "questions.jsonl", "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
+        )
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #5e76a0c7
-def _sort_out(found: Iterable[tuple[str, str, Candidate | Rejected]], kept: dict[str, tuple[str, Candidate]], rejected: list[Rejected], most: int, max_alike: tuple[float, float]) -> None:
+def _sort_out(
+    found: Iterable[tuple[str, str, Candidate | Rejected]],
+    kept: dict[str, tuple[str, Candidate]],
+    rejected: list[Rejected],
+    most: int,
+    max_alike: tuple[float, float],
+) -> None:
     "Put what a batch brought, as (document, where, result), where it belongs, until `most` are kept."
     for doc_id, where, got in found:
-        if len(kept) >= most: return
-        if isinstance(got, Rejected): rejected.append(got)
-        elif repeats(doc_id, got, kept.values(), *max_alike): rejected.append(Rejected("like another question", where, got.question))
-        else: kept[text_hash(got.question)[:12]] = (doc_id, got)
+        if len(kept) >= most:
+            return
+        if isinstance(got, Rejected):
+            rejected.append(got)
+        elif repeats(doc_id, got, kept.values(), *max_alike):
+            rejected.append(Rejected("like another question", where, got.question))
+        else:
+            kept[text_hash(got.question)[:12]] = (doc_id, got)
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #f8782c51
 @typed
 def generate_questions(
     corpus: Corpus,
     n: int,
-    model: Any,                            # a `Chat`, a `QuestionWriter`, or any function of messages
+    model: Any,  # a `Chat`, a `QuestionWriter`, or any function of messages
     *,
-    passages: Any = None,                  # a chunker whose chunks the model is shown; None: RecursiveChunker(400)
-    rounds: int = 3,                       # visits to each passage at most
+    passages: Any = None,  # a chunker whose chunks the model is shown; None: RecursiveChunker(400)
+    rounds: int = 3,  # visits to each passage at most
     seed: int = 0,
-    in_flight: int = 4,                    # passages asked about at once
-    store: str | Path | Store | None = ".ragbench",   # keeps the replies; None keeps nothing
+    in_flight: int = 4,  # passages asked about at once
+    store: str | Path | Store | None = ".ragbench",  # keeps the replies; None keeps nothing
     progress: bool | None = None,
 ) -> Generated:
-    "`n` questions with verbatim evidence, fewer (and a warning) where the passages give no more; interrupted, it goes on where it was."
-    whole_number("n", n, 1, "generate_questions"); whole_number("rounds", rounds, 1, "generate_questions"); whole_number("in_flight", in_flight, 1, "generate_questions")
+    """`n` questions with verbatim evidence, fewer (and a warning) where the passages give no more;
+    interrupted, it goes on where it was."""
+    whole_number("n", n, 1, "generate_questions")
+    whole_number("rounds", rounds, 1, "generate_questions")
+    whole_number("in_flight", in_flight, 1, "generate_questions")
     whole_number("seed", seed, 0, "generate_questions")
-    for name, given, example in (("model", model, "Chat('gpt-5-mini')"), ("passages", passages, "RecursiveChunker(400)")):
-        if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None): raise ConfigError(f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function")
+    for name, given, example in (
+        ("model", model, "Chat('gpt-5-mini')"),
+        ("passages", passages, "RecursiveChunker(400)"),
+    ):
+        if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None):
+            raise ConfigError(
+                f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function"
+            )
     keep = Store(store) if isinstance(store, str | Path) else store
     writer = model if isinstance(model, QuestionWriter) else QuestionWriter(model, store=keep)
     chunks = (passages or RecursiveChunker(400))(corpus)
-    if not isinstance(chunks, Chunks): raise ConfigError(f"passages gives a {type(chunks).__name__}", "generate_questions", "Give a chunker, such as RecursiveChunker(400)")
+    if not isinstance(chunks, Chunks):
+        raise ConfigError(
+            f"passages gives a {type(chunks).__name__}",
+            "generate_questions",
+            "Give a chunker, such as RecursiveChunker(400)",
+        )
     order, kept, rejected, asked = passage_order(chunks, seed), {}, [], {}
     visits = [(r, i) for r in range(rounds) for i in order]
     at = 0
+
     def visit(one: tuple[int, int]) -> tuple[str, str, Candidate | Rejected]:
         i = one[1]
         doc = corpus[int(chunks.doc_row[i])]
         where = f"{doc.id}, characters {chunks.start[i]} to {chunks.end[i]}"
         return doc.id, where, writer(chunks.text(i), int(chunks.start[i]), where, tuple(asked.get(i, ())))
+
     with progress_bar("questions", n, enabled=progress) as bar:
         while len(kept) < n and at < len(visits):
-            batch, before = visits[at:at + min(in_flight, n - len(kept))], len(kept)
+            batch, before = visits[at : at + min(in_flight, n - len(kept))], len(kept)
             at += len(batch)
             answers = dict(side_by_side(visit, batch, min(in_flight, len(batch))))
             found = [answers[j] for j in range(len(batch))]
-            for (_, i), (_, _, got) in zip(batch, found): asked.setdefault(i, []).extend([got.question] if got.question else [])
+            for (_, i), (_, _, got) in zip(batch, found):
+                asked.setdefault(i, []).extend([got.question] if got.question else [])
             _sort_out(found, kept, rejected, n, writer.max_alike)
             bar.update(len(kept) - before)
-    if len(kept) < n: log.warning("%d of %d questions: the passages gave no more in %d rounds", len(kept), n, rounds)
+    if len(kept) < n:
+        log.warning("%d of %d questions: the passages gave no more in %d rounds", len(kept), n, rounds)
     return Generated(_gold(kept), tuple(rejected), _manifest(writer, corpus, chunks, n, rounds, seed))
 
 # %% ../../nbs/08_evaluate/31_generate.ipynb #ef1ad420
 def _gold(kept: Mapping[str, tuple[str, Candidate]]) -> Gold:
     "Gold from accepted candidates by id."
     queries = tuple(Query(own, c.question, ("generated",), c.answer) for own, (_, c) in kept.items())
-    return Gold(queries, tuple(Evidence(own, doc_id, m.start, m.end) for own, (doc_id, c) in kept.items() for m in c.evidence))
+    return Gold(
+        queries,
+        tuple(Evidence(own, doc_id, m.start, m.end) for own, (doc_id, c) in kept.items() for m in c.evidence),
+    )
 
-def _manifest(writer: QuestionWriter, corpus: Corpus, chunks: Chunks, n: int, rounds: int, seed: int) -> dict[str, Any]:
+
+def _manifest(
+    writer: QuestionWriter, corpus: Corpus, chunks: Chunks, n: int, rounds: int, seed: int
+) -> dict[str, Any]:
     "What made a set of questions: model, prompts, thresholds, documents, seed, versions."
-    return {"model": repr(writer.chat), "prompts": {"write": writer.instruction, "closed": writer.closed}, "min_score": writer.min_score, "max_alike": writer.max_alike, "tries": writer.tries,
-            "corpus": corpus.fingerprint, "passages": chunks.made_by, "n": n, "rounds": rounds, "seed": seed, "versions": {k: v for k, v in versions().items() if k in ("ragbench", "rapidfuzz", "openai")}}
+    return {
+        "model": repr(writer.chat),
+        "prompts": {"write": writer.instruction, "closed": writer.closed},
+        "min_score": writer.min_score,
+        "max_alike": writer.max_alike,
+        "tries": writer.tries,
+        "corpus": corpus.fingerprint,
+        "passages": chunks.made_by,
+        "n": n,
+        "rounds": rounds,
+        "seed": seed,
+        "versions": {k: v for k, v in versions().items() if k in ("ragbench", "rapidfuzz", "openai")},
+    }

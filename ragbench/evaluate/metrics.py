@@ -34,28 +34,52 @@ __all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'Metric', 'p
 NAMES = {  # name: (what it measures, gain of a relevant unit, what else people type)
     "recall": ("share of the relevant units that were found", "1", ("r", "rec")),
     "mrr": ("1 / position of the first relevant unit", "1", ("rr", "recip_rank", "reciprocal_rank")),
-    "ndcg": ("discount log2(position + 1), over the ideal order's (Järvelin and Kekäläinen, 2002)", "grade", ("ndcg_cut",)),
+    "ndcg": (
+        "discount log2(position + 1), over the ideal order's (Järvelin and Kekäläinen, 2002)",
+        "grade",
+        ("ndcg_cut",),
+    ),
     "ndcg_burges": ("the same with another gain (Burges et al., 2005)", "2^grade − 1", ()),
     "dcg": ("the numerator of ndcg", "grade", ()),
     "dcg_burges": ("the numerator of ndcg_burges", "2^grade − 1", ()),
-    "map": ("mean precision at the positions of relevant units; those not found count 0", "1", ("ap", "map_cut", "average_precision")),
+    "map": (
+        "mean precision at the positions of relevant units; those not found count 0",
+        "1",
+        ("ap", "map_cut", "average_precision"),
+    ),
     "hit_rate": ("1 if any relevant unit was found", "1", ("hit", "hitrate", "success")),
     "hits": ("how many relevant units were found", "1", ()),
     "precision": ("share of the list that is relevant", "1", ("p", "prec")),
     "f1": ("harmonic mean of precision and recall", "1", ()),
-    "r-precision": ("precision at R, the number of relevant units", "1", ("r_precision", "rprec", "rprecision")),
+    "r-precision": (
+        "precision at R, the number of relevant units",
+        "1",
+        ("r_precision", "rprec", "rprecision"),
+    ),
     "rbp": ("rank-biased precision (Moffat and Zobel, 2008), with its persistence: rbp.80", "grade", ()),
-    "bpref": ("relevant documents not preceded by ones judged not relevant (Buckley and Voorhees, 2004); skips what nobody judged", "1", ("binary_preference",)),
-    "judged": ("share of the list that anybody has judged, relevant or not: how large the holes are", "–", ()),
+    "bpref": (
+        (
+            "relevant documents not preceded by ones judged not relevant (Buckley and Voorhees, 2004); skips"
+            " what nobody judged"
+        ),
+        "1",
+        ("binary_preference",),
+    ),
+    "judged": (
+        "share of the list that anybody has judged, relevant or not: how large the holes are",
+        "–",
+        (),
+    ),
 }
 ALIASES = {alias: name for name, (*_, others) in NAMES.items() for alias in (name, *others)}
 WHOLE = ("r-precision", "rbp", "bpref")  # take no cut-off
-HOLES = ("bpref", "judged")              # ask what was judged; spans judge everything
+HOLES = ("bpref", "judged")  # ask what was judged; spans judge everything
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #a70bb784
 @dataclass(frozen=True)
 class Metric:
     "A rank metric: ranx's `name`, cut-off `k` (0: none), lowest relevant grade, unit (\"\": the gold's own)."
+
     name: str
     k: int = 0
     level: int = 1
@@ -66,11 +90,15 @@ class Metric:
         return {"document": "doc:", "chunk": "qrels:"}.get(self.unit, "") + self.ranx(self.k)
 
     @property
-    def comparable(self) -> bool: return self.unit != "chunk"   # across chunkers
+    def comparable(self) -> bool:
+        return self.unit != "chunk"  # across chunkers
 
     def ranx(self, k: int) -> str:
         "The name that ranx understands, with cut-off `k` instead of its own."
-        persistence, level = f".{self.persistence}" if self.persistence else "", f"-l{self.level}" if self.level > 1 else ""
+        persistence, level = (
+            f".{self.persistence}" if self.persistence else "",
+            (f"-l{self.level}" if self.level > 1 else ""),
+        )
         return self.name + persistence + (f"@{k}" if k else "") + level
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #537d3672
@@ -78,33 +106,57 @@ def _unknown(text: str, name: str) -> ConfigError:
     "The error for a name that is not known, with its neighbours."
     near = [ALIASES[n] for n in difflib.get_close_matches(name, ALIASES, n=3, cutoff=0.5)]
     hint = f"Did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
-    return ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: {', '.join(NAMES)}, each with @K, and with doc: or qrels: in front")
+    return ConfigError(
+        f"unknown metric {text!r}",
+        "metrics",
+        f"{hint}There are: {', '.join(NAMES)}, each with @K, and with doc: or qrels: in front",
+    )
+
 
 def _positive(text: str, what: str, value: str | None, default: int) -> int:
     "The whole number that `value` spells, or an error that names the metric."
-    if value is None: return default
+    if value is None:
+        return default
     if not (value.isascii() and value.isdigit() and int(value) > 0):
-        raise ConfigError(f"the {what} of metric {text!r} is {value!r}", "metrics", "Give a whole number of at least 1")
+        raise ConfigError(
+            f"the {what} of metric {text!r} is {value!r}", "metrics", "Give a whole number of at least 1"
+        )
     return int(value)
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #6a6ad28b
-TREC = re.compile(r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)")                     # trec_eval writes ndcg_cut_10
-PATTERN = re.compile(r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$")      # [doc:|qrels:]name[.persistence][@K][-lLEVEL]
+TREC = re.compile(
+    r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)"
+)  # trec_eval writes ndcg_cut_10
+PATTERN = re.compile(
+    r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$"
+)  # [doc:|qrels:]name[.persistence][@K][-lLEVEL]
+
 
 @typed
 def parse_metric(
     text: Any,  # such as "recall@5", "nDCG@10", "doc:mrr"
 ) -> Metric:
     "The metric of that name, however it is spelled; `ConfigError` names what is wrong and what is near."
-    if not isinstance(text, str) or not text.strip(): raise ConfigError(f"a metric is {text!r}", "metrics", "Name one, such as 'recall@5', or give one of your own: something with a `name` that is called as metric(gold, corpus, chunks, run)")
+    if not isinstance(text, str) or not text.strip():
+        raise ConfigError(
+            f"a metric is {text!r}",
+            "metrics",
+            "Name one, such as 'recall@5', or give one of your own: something with a `name` that is called as"
+            " metric(gold, corpus, chunks, run)",
+        )
     m = PATTERN.match(TREC.sub(r"\1@", text.strip().lower().replace(" ", "_")))
     doc, typed, persistence, k, level = m.groups() if m else (None, text.lower(), None, None, None)
     name = ALIASES.get(typed)
-    if name is None: raise _unknown(text, typed)
-    if (name == "rbp") != bool(persistence): raise ConfigError(f"metric {text!r}", "metrics", "rbp, and only rbp, has a persistence: rbp.80")
+    if name is None:
+        raise _unknown(text, typed)
+    if (name == "rbp") != bool(persistence):
+        raise ConfigError(f"metric {text!r}", "metrics", "rbp, and only rbp, has a persistence: rbp.80")
     cut, lowest = _positive(text, "cut-off", k, 0), _positive(text, "relevance level", level, 1)
-    metric = Metric(name, cut, lowest, {"doc:": "document", "qrels:": "chunk"}.get(doc, ""), persistence or "")
-    if metric.k and name in WHOLE: raise ConfigError(f"metric {text!r}: {name} takes no cut-off", "metrics", f"Write {name}")
+    metric = Metric(
+        name, cut, lowest, {"doc:": "document", "qrels:": "chunk"}.get(doc, ""), persistence or ""
+    )
+    if metric.k and name in WHOLE:
+        raise ConfigError(f"metric {text!r}: {name} takes no cut-off", "metrics", f"Write {name}")
     return metric
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #2a91bde5
@@ -113,35 +165,63 @@ def about_metric(text: str) -> str:
     "What a metric measures: definition, gain, relevance threshold, what K counts, what is judged."
     m = parse_metric(text)
     what, gain, _ = NAMES[m.name]
-    unit = {"document": "documents", "chunk": "chunks one by one (not comparable across chunkers)", "": "the gold's own units, evidence or documents"}[m.unit]
-    cut = f"the first {m.k} " + ("documents" if m.unit == "document" else "chunks (documents, where the gold judges documents)" if not m.unit else "chunks") if m.k else "the whole list"
+    unit = {
+        "document": "documents",
+        "chunk": "chunks one by one (not comparable across chunkers)",
+        "": "the gold's own units, evidence or documents",
+    }[m.unit]
+    cut = (
+        f"the first {m.k} "
+        + (
+            "documents"
+            if m.unit == "document"
+            else "chunks (documents, where the gold judges documents)"
+            if not m.unit
+            else "chunks"
+        )
+        if m.k
+        else "the whole list"
+    )
     return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {cut}; judges {unit}."
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c32c2215
 _one_at_a_time, _importing = threading.RLock(), threading.local()
+
 
 def _renewed() -> None:
     "In a forked child nobody holds the lock, whatever the parent's threads did."
     global _one_at_a_time
     _one_at_a_time = threading.RLock()
 
+
 os.register_at_fork(after_in_child=_renewed)
 
+
 def _ranx():
-    "ranx, imported before any lock is taken; raises `ConfigError` that names the file where the import itself led here."
+    """ranx, imported before any lock is taken; raises `ConfigError` that names the file where the import
+    itself led here."""
     if getattr(_importing, "now", False):
-        raise ConfigError("rank metrics were asked for while ranx, which computes them, was being imported", script_line(),
-                          "An import of a library ran this file: rename it if it has the name of a library's module, such as six.py, or put its calls under if __name__ == '__main__'")
+        raise ConfigError(
+            "rank metrics were asked for while ranx, which computes them, was being imported",
+            script_line(),
+            "An import of a library ran this file: rename it if it has the name of a library's module, such"
+            " as six.py, or put its calls under if __name__ == '__main__'",
+        )
     _importing.now = True
-    try: import ranx
-    finally: _importing.now = False
+    try:
+        import ranx
+    finally:
+        _importing.now = False
     return ranx
+
 
 def _typed(arrays: Iterable[np.ndarray]):
     "Arrays `(m, 2)` float64 of (id, score) as the typed list that ranx works on."
     from numba.typed import List
+
     out = List()
-    for a in arrays: out.append(np.ascontiguousarray(a, dtype=np.float64).reshape(-1, 2))
+    for a in arrays:
+        out.append(np.ascontiguousarray(a, dtype=np.float64).reshape(-1, 2))
     return out
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #c2def79d
@@ -149,28 +229,48 @@ def _typed(arrays: Iterable[np.ndarray]):
 def ranx_scores(
     units: list[np.ndarray],  # a query's relevant units (m, 2): id, grade
     lists: list[np.ndarray],  # a query's judged ids, best first
-    names: list[str],         # ranx's names
+    names: list[str],  # ranx's names
 ) -> dict[str, np.ndarray]:
     "ranx's score of each query under each metric, `(n,)` in the order given."
     check_judged(units, lists, "ranx_scores")
-    if not len(names): raise ConfigError("there are no metrics", "ranx_scores", "Give at least one, such as ['mrr']")
-    note("computing rank metrics with ranx: its first use in a process takes seconds, on a new machine it compiles for up to a minute", once="ranx")
+    if not len(names):
+        raise ConfigError("there are no metrics", "ranx_scores", "Give at least one, such as ['mrr']")
+    note(
+        "computing rank metrics with ranx: its first use in a process takes seconds, on a new machine it"
+        " compiles for up to a minute",
+        once="ranx",
+    )
     ranx = _ranx()
     from numba import NumbaTypeSafetyWarning
+
     with _one_at_a_time, warnings.catch_warnings():
-        warnings.simplefilter("ignore", NumbaTypeSafetyWarning)   # its loop counters, said once when they are compiled
+        warnings.simplefilter(
+            "ignore", NumbaTypeSafetyWarning
+        )  # its loop counters, said once when they are compiled
         qrels = _typed(u[np.argsort(-u[:, 1], kind="stable")] for u in units)
         run = _typed(np.c_[ids, np.arange(len(ids), 0, -1)] for ids in lists)
-        try: scores = ranx.evaluate(qrels, run, [*names] if len(names) > 1 else [*names] * 2, return_mean=False)
+        try:
+            scores = ranx.evaluate(
+                qrels, run, [*names] if len(names) > 1 else [*names] * 2, return_mean=False
+            )
         except ValueError as e:
-            if "not supported" in str(e): raise ConfigError(str(e).split("Supported")[0].strip(), "ranx_scores", "Give ranx's names") from None
+            if "not supported" in str(e):
+                raise ConfigError(
+                    str(e).split("Supported")[0].strip(), "ranx_scores", "Give ranx's names"
+                ) from None
             raise
     return {n: np.asarray(s, dtype=np.float64) for n, s in scores.items()}
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #6af16a00
 def _known(j: Judged, name: str) -> None:
     "Raise `ConfigError` where everything counts as judged."
-    if j.others is None: raise ConfigError(f"{name} asks which documents were judged, and judging by {j.unit} leaves nothing open", "metrics", f"Write doc:{name}, or leave it out")
+    if j.others is None:
+        raise ConfigError(
+            f"{name} asks which documents were judged, and judging by {j.unit} leaves nothing open",
+            "metrics",
+            f"Write doc:{name}, or leave it out",
+        )
+
 
 @typed
 def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
@@ -179,31 +279,42 @@ def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
     out = np.zeros(len(j))
     for i, (u, ids, others) in enumerate(zip(j.units, j.found, j.others)):
         good, bad = u[u[:, 1] >= level, 0], np.r_[others, u[u[:, 1] < level, 0]]
-        if not len(good): continue
+        if not len(good):
+            continue
         hit, miss = np.isin(ids, good), np.isin(ids, bad)
         before = np.minimum(np.cumsum(miss)[hit], len(good))
         out[i] = np.where(before > 0, 1 - before / max(1, min(len(good), len(bad))), 1.0).sum() / len(good)
     return out
 
+
 @typed
 def judged_share(j: Judged, k: int = 0) -> np.ndarray:
-    "The share of the first `k` documents (0: of all that were retrieved) that were judged, `(n,)`; 0 for an empty list."
-    _known(j, "judged@k"); whole_number("k", k, 0, "judged_share")
-    known = [np.isin(ids[:k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
+    """The share of the first `k` documents (0: of all that were retrieved) that were judged, `(n,)`; 0 for an
+    empty list."""
+    _known(j, "judged@k")
+    whole_number("k", k, 0, "judged_share")
+    known = [np.isin(ids[: k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
     return np.array([x.sum() / (k or max(1, len(x))) for x in known], dtype=np.float64)
+
 
 @typed
 def hole_scores(j: Judged, m: Metric) -> np.ndarray:
     "`bpref` or `judged@K`; raises `ConfigError` where everything is judged."
     if j.others is None:
-        raise ConfigError(f"{str(m)!r} asks which documents were judged, and {j.unit} is judged by spans, which leave nothing open", "metrics", f"Write doc:{m.ranx(m.k)}, or leave it out")
+        raise ConfigError(
+            f"{str(m)!r} asks which documents were judged, and {j.unit} is judged by spans, which leave"
+            " nothing open",
+            "metrics",
+            f"Write doc:{m.ranx(m.k)}, or leave it out",
+        )
     return bpref_scores(j, m.level) if m.name == "bpref" else judged_share(j, m.k)
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #7eed2e91
 @typed
 def parse_metrics(metrics: str | Iterable[str] | Mapping[str, Any]) -> list[Metric]:
     "The metrics of these names, each once, in order."
-    if isinstance(metrics, str): metrics = [metrics]
+    if isinstance(metrics, str):
+        metrics = [metrics]
     return list(dict.fromkeys(parse_metric(m) for m in metrics))
 
 # %% ../../nbs/08_evaluate/01_metrics.ipynb #f18f37e3
@@ -216,14 +327,18 @@ def rank_metrics(
     metrics: str | Iterable[str] | Mapping[str, Any],
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> dict[str, np.ndarray]:
-    "Each metric's score of each answerable query, `(n,)` in gold order, by canonical name; a query that found nothing scores 0."
+    """Each metric's score of each answerable query, `(n,)` in gold order, by canonical name; a query that
+    found nothing scores 0."""
     wanted, judged, out = parse_metrics(metrics), {}, {}
     groups: dict[tuple[str, int], list[Metric]] = {}
-    for m in wanted: groups.setdefault((m.unit or gold.unit, m.k), []).append(m)
+    for m in wanted:
+        groups.setdefault((m.unit or gold.unit, m.k), []).append(m)
     for (unit, k), members in groups.items():
-        if unit not in judged: judged[unit] = judge(gold, corpus, chunks, run, unit, cover)
+        if unit not in judged:
+            judged[unit] = judge(gold, corpus, chunks, run, unit, cover)
         j: Judged = judged[unit]
         names = [m.ranx(j.cut(k)) for m in members if m.name not in HOLES]
         scores = ranx_scores(j.units, j.lists(k), names) if names else {}
-        for m in members: out[str(m)] = hole_scores(j, m) if m.name in HOLES else scores[m.ranx(j.cut(k))]
+        for m in members:
+            out[str(m)] = hole_scores(j, m) if m.name in HOLES else scores[m.ranx(j.cut(k))]
     return {str(m): out[str(m)] for m in wanted}

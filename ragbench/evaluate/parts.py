@@ -29,75 +29,133 @@ __all__ = ['KINDS', 'HYBRID_DEPTH', 'kind_of', 'Part', 'fusion_parts']
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #9899bc66
 KINDS = {"Dense": "dense", "Lexical": "lexical", "Hybrid": "hybrid"}
-HYBRID_DEPTH = inspect.signature(Hybrid).parameters["depth"].default   # chunks of each part that a Hybrid fuses
+HYBRID_DEPTH = (
+    inspect.signature(Hybrid).parameters["depth"].default
+)  # chunks of each part that a Hybrid fuses
+
 
 def _called(config: str) -> tuple[str, list[str]]:
-    "The kind of retriever in a system's code, read without running it, and the steps around it; an empty kind where the code does not say."
-    try: call = ast.parse(config, mode="eval").body
-    except (SyntaxError, TypeError, ValueError): return "", []
+    """The kind of retriever in a system's code, read without running it, and the steps around it; an empty
+    kind where the code does not say."""
+    try:
+        call = ast.parse(config, mode="eval").body
+    except (SyntaxError, TypeError, ValueError):
+        return "", []
     given = {k.arg: k.value for k in call.keywords} if isinstance(call, ast.Call) else {}
     inner = given.get("retrieve")
     name = getattr(getattr(inner, "func", None), "id", "")
-    return KINDS.get(name, ""), [s for s in STEPS if s != "header" and s in given and not (isinstance(given[s], ast.Constant) and given[s].value is None)]
+    return KINDS.get(name, ""), [
+        s
+        for s in STEPS
+        if s != "header"
+        and s in given
+        and not (isinstance(given[s], ast.Constant) and given[s].value is None)
+    ]
+
 
 def kind_of(value: Any) -> str:
     "`dense`, `lexical`, `hybrid` or a retriever's own kind; empty for a bare run, and where nothing says it."
     retriever = getattr(getattr(value, "system", None), "retrieve", value)
-    if not isinstance(value, Run) and isinstance(kind := getattr(retriever, "kind", None), str): return kind
+    if not isinstance(value, Run) and isinstance(kind := getattr(retriever, "kind", None), str):
+        return kind
     return _called(getattr(value, "config", ""))[0]
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #04ff4706
 @dataclass(frozen=True, eq=False)
 class Part:
-    "One ranking that is to be fused: its name, kind, the run as a Hybrid would see it, how deep a benchmark keeps it (0 for none), and its retriever where one is known."
+    """One ranking that is to be fused: its name, kind, the run as a Hybrid would see it, how deep a benchmark
+    keeps it (0 for none), and its retriever where one is known."""
+
     name: str
     kind: str
     run: Run
     kept: int = 0
     retriever: Any = None
 
+
 def _whole(run: Run, depth: int, n_chunks: int) -> bool:
     "Whether nothing is missing from a ranking down to `depth`."
     width = run.rows.shape[1]
     return width >= min(depth, n_chunks) or bool(width and (run.rows[:, -1] == -1).all())
 
-def _cut(run: Run, depth: int) -> Run: return run if run.rows.shape[1] <= depth else Run(run.query_ids, run.rows[:, :depth], run.scores[:, :depth])
+
+def _cut(run: Run, depth: int) -> Run:
+    return (
+        run if run.rows.shape[1] <= depth else Run(run.query_ids, run.rows[:, :depth], run.scores[:, :depth])
+    )
+
 
 def _context(store: str | Path | Store | None) -> Context:
     "With the vectors of a store, if there is one; `.ragbench` is where `bench` leaves them."
-    if store is None and Path(".ragbench").is_dir(): store = ".ragbench"
-    if not isinstance(store, (str, Path, Store, type(None))): raise ConfigError(f"store is {store!r}", "tune_fusion", "Give the folder that bench was given, or None")
+    if store is None and Path(".ragbench").is_dir():
+        store = ".ragbench"
+    if not isinstance(store, (str, Path, Store, type(None))):
+        raise ConfigError(
+            f"store is {store!r}", "tune_fusion", "Give the folder that bench was given, or None"
+        )
     kept = store if isinstance(store, Store) or store is None else Store(store)
     return Context() if kept is None else Context(EmbeddingCache(kept.root / "embeddings"), store=kept)
 
+
 def _searched(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Run:
     "What a retriever finds for every question, as the benchmark asks it."
-    scores, rows = ask(retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context, size=len(chunks))
+    scores, rows = ask(
+        retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context, size=len(chunks)
+    )
     return Run(tuple(q.query_id for q in gold.query_list), rows, scores)
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #ce2b442c
 def _named(runs: Any) -> dict[str, Any]:
     "What is to be fused, by names that are distinct."
-    if hasattr(runs, "systems"): runs = list(runs.systems)
-    if isinstance(runs, Mapping): return {str(k): v for k, v in runs.items()}
-    if isinstance(runs, (str, bytes, Run, type)) or not hasattr(runs, "__iter__"): raise ConfigError(f"runs is a {type(runs).__name__}", "tune_fusion", "Give a list of two or more results, retrievers or runs")
+    if hasattr(runs, "systems"):
+        runs = list(runs.systems)
+    if isinstance(runs, Mapping):
+        return {str(k): v for k, v in runs.items()}
+    if isinstance(runs, (str, bytes, Run, type)) or not hasattr(runs, "__iter__"):
+        raise ConfigError(
+            f"runs is a {type(runs).__name__}",
+            "tune_fusion",
+            "Give a list of two or more results, retrievers or runs",
+        )
     out: dict[str, Any] = {}
     for i, r in enumerate(runs, 1):
         name = getattr(r, "name", None) or getattr(r, "label", None) or f"run {i}"
         out[name if name not in out else f"{name} #{i}"] = r
     return out
 
+
 def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Run | None, Any]:
     "The retriever (or `None`), the run (or `None`) and the chunks of one thing that is to be fused."
-    if isinstance(value, System): raise ConfigError(f"{name!r} is a System, which has no ranking yet", "tune_fusion", "Give its result, bench(corpus, gold, systems)[name], or its retriever and chunks=")
-    if isinstance(value, Run): return None, value, chunks
+    if isinstance(value, System):
+        raise ConfigError(
+            f"{name!r} is a System, which has no ranking yet",
+            "tune_fusion",
+            "Give its result, bench(corpus, gold, systems)[name], or its retriever and chunks=",
+        )
+    if isinstance(value, Run):
+        return None, value, chunks
     if isinstance(run := getattr(value, "run", None), Run):
         system = getattr(value, "system", None)
-        steps = [s for s in STEPS if s != "header" and getattr(system, s) is not None] if isinstance(system, System) else _called(getattr(value, "config", ""))[1]
-        if steps: raise ConfigError(f"the ranking of {name!r} has been through {', '.join(steps)}, and a Hybrid fuses what retrievers find", "tune_fusion", "Give results of systems without these steps")
+        steps = (
+            [s for s in STEPS if s != "header" and getattr(system, s) is not None]
+            if isinstance(system, System)
+            else _called(getattr(value, "config", ""))[1]
+        )
+        if steps:
+            raise ConfigError(
+                f"the ranking of {name!r} has been through {', '.join(steps)}, and a Hybrid fuses what"
+                " retrievers find",
+                "tune_fusion",
+                "Give results of systems without these steps",
+            )
         return getattr(system, "retriever", None), run, getattr(value, "chunks", chunks)
-    if callable(getattr(value, "build", None)) and hasattr(value, "kind"): return value, None, chunks
-    raise ConfigError(f"{name!r} is a {type(value).__name__}", "tune_fusion", "Give results of systems, retrievers such as Dense(e), or Runs")
+    if callable(getattr(value, "build", None)) and hasattr(value, "kind"):
+        return value, None, chunks
+    raise ConfigError(
+        f"{name!r} is a {type(value).__name__}",
+        "tune_fusion",
+        "Give results of systems, retrievers such as Dense(e), or Runs",
+    )
 
 # %% ../../nbs/08_evaluate/19_parts.ipynb #15cd9f3d
 @typed
@@ -106,38 +164,81 @@ def fusion_parts(
     gold: Gold,
     chunks: Chunks | None = None,
     kinds: Sequence[str] | None = None,
-    depth: int | None = None,        # chunks of each ranking; as many as a Hybrid fuses unless given
+    depth: int | None = None,  # chunks of each ranking; as many as a Hybrid fuses unless given
     store: str | Path | Store | None = None,
 ) -> tuple[list[Part], Chunks]:
     "The rankings as a Hybrid of this depth would be given them, and the chunks that they are over."
     named = _named(runs)
-    if len(named) < 2: raise ConfigError(f"{len(named)} runs to fuse", "tune_fusion", "Give two or more")
+    if len(named) < 2:
+        raise ConfigError(f"{len(named)} runs to fuse", "tune_fusion", "Give two or more")
     found = {name: _checked(name, value, chunks) for name, value in named.items()}
     tables = [t for t in (chunks, *(t for *_, t in found.values())) if t is not None]
-    if not tables: raise ConfigError("runs without their chunks cannot be judged", "tune_fusion", "Give chunks=, or results of systems, such as results['name']")
-    if not all(isinstance(t, Chunks) for t in tables): raise ConfigError(f"chunks is a {type(chunks).__name__}", "tune_fusion", "Give the Chunks that the runs rank")
-    if len({t.fingerprint for t in tables}) > 1: raise DataError("the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks")
-    said, wanted = _kinds(named, kinds), HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
+    if not tables:
+        raise ConfigError(
+            "runs without their chunks cannot be judged",
+            "tune_fusion",
+            "Give chunks=, or results of systems, such as results['name']",
+        )
+    if not all(isinstance(t, Chunks) for t in tables):
+        raise ConfigError(
+            f"chunks is a {type(chunks).__name__}", "tune_fusion", "Give the Chunks that the runs rank"
+        )
+    if len({t.fingerprint for t in tables}) > 1:
+        raise DataError(
+            "the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks"
+        )
+    said, wanted = (
+        _kinds(named, kinds),
+        (HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")),
+    )
     context, out = None, []
     for (name, (retriever, run, _)), kind in zip(found.items(), said):
         if run is None or not _whole(run, wanted, len(tables[0])):
-            if retriever is None: raise ConfigError(_shallow(name, run, wanted), "tune_fusion", f"Make it with bench(…, depth={wanted}), or give depth={run.rows.shape[1]} and use Hybrid(…, depth={run.rows.shape[1]})")
-            if run is not None: note(f"{name} was kept {run.rows.shape[1]} deep and a Hybrid fuses {wanted}: searched again")
+            if retriever is None:
+                raise ConfigError(
+                    _shallow(name, run, wanted),
+                    "tune_fusion",
+                    f"Make it with bench(…, depth={wanted}), or give depth={run.rows.shape[1]} and use"
+                    f" Hybrid(…, depth={run.rows.shape[1]})",
+                )
+            if run is not None:
+                note(f"{name} was kept {run.rows.shape[1]} deep and a Hybrid fuses {wanted}: searched again")
             context = context or _context(store)
             deep = _searched(retriever, tables[0], gold, wanted, context)
-        else: deep = run
+        else:
+            deep = run
         kept = run.rows.shape[1] if run is not None and not isinstance(named[name], Run) else 0
         out.append(Part(name, kind, _cut(deep, wanted), kept, retriever))
     return out, tables[0]
 
+
 def _shallow(name: str, run: Run, depth: int) -> str:
-    return f"the ranking of {name!r} is {run.rows.shape[1]} deep, a Hybrid fuses {depth}, and its system is not here to search again"
+    return (
+        f"the ranking of {name!r} is {run.rows.shape[1]} deep, a Hybrid fuses {depth}, and its system is not"
+        " here to search again"
+    )
+
 
 def _kinds(named: Mapping[str, Any], kinds: Sequence[str] | None) -> list[str]:
     "The kind of each: as its system says, else as given."
     own = [kind_of(v) for v in named.values()]
-    if kinds is None: return own
-    if isinstance(kinds, str) or not isinstance(kinds, Sequence) or len(kinds) != len(own) or any(k not in ("dense", "lexical") for k in kinds):
-        raise ConfigError(f"kinds is {kinds!r} for {len(own)} runs", "tune_fusion", "Give 'dense' or 'lexical' for each run, in their order")
-    if wrong := [(n, o, k) for n, o, k in zip(named, own, kinds) if o and o != k]: raise ConfigError(f"kinds says that {wrong[0][0]!r} is {wrong[0][2]}, and its system is {wrong[0][1]}", "tune_fusion", "Leave kinds out")
+    if kinds is None:
+        return own
+    if (
+        isinstance(kinds, str)
+        or not isinstance(kinds, Sequence)
+        or len(kinds) != len(own)
+        or any(k not in ("dense", "lexical") for k in kinds)
+    ):
+        raise ConfigError(
+            f"kinds is {kinds!r} for {len(own)} runs",
+            "tune_fusion",
+            "Give 'dense' or 'lexical' for each run, in their order",
+        )
+    if wrong := [(n, o, k) for n, o, k in zip(named, own, kinds) if o and o != k]:
+        raise ConfigError(
+            f"kinds says that {wrong[0][0]!r} is {wrong[0][2]}, and its system is {wrong[0][1]}",
+            "tune_fusion",
+            "Leave kinds out",
+        )
     return list(kinds)

@@ -19,58 +19,83 @@ __all__ = ['FEWEST_DIFFERENT', 'MOST', 'minimal_detectable_difference', 'detecta
 def _spread(d, owner: str, clusters, **shares: float) -> tuple[float, int, int]:
     "Standard error of the mean difference, groups and queries."
     x = _table(d, owner)
-    if x.shape[1] != 1: raise DataError(f"differences of shape {np.shape(d)}", owner, "Give an (n,) array")
+    if x.shape[1] != 1:
+        raise DataError(f"differences of shape {np.shape(d)}", owner, "Give an (n,) array")
     for name, v in shares.items():
-        if not 0 < v < 1: raise ConfigError(f"{name} is {v!r}", owner, "Give a share between 0 and 1")
+        if not 0 < v < 1:
+            raise ConfigError(f"{name} is {v!r}", owner, "Give a share between 0 and 1")
     sample = grouped(x, clusters)
-    if len(sample.sizes) < 2: raise DataError("one difference has no spread", owner, "Give at least two queries, of two clusters if there are any")
+    if len(sample.sizes) < 2:
+        raise DataError(
+            "one difference has no spread",
+            owner,
+            "Give at least two queries, of two clusters if there are any",
+        )
     return float(standard_error(sample)[1][0] * sample.quantum[0]), len(sample.sizes), len(x)
+
 
 @typed
 def minimal_detectable_difference(
-    d: np.ndarray,        # (n,) paired differences
-    power: float = 0.8,   # chance of finding a difference of that size
+    d: np.ndarray,  # (n,) paired differences
+    power: float = 0.8,  # chance of finding a difference of that size
     alpha: float = 0.05,  # level of the two-sided test
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
 ) -> float:
-    "About the smallest true mean difference that a paired test on `n` such queries would find with the given power: see `detectable_words` for where that holds."
+    """About the smallest true mean difference that a paired test on `n` such queries would find with the
+    given power: see `detectable_words` for where that holds."""
     from scipy.stats import t
+
     error, groups, _ = _spread(d, "minimal_detectable_difference", clusters, power=power, alpha=alpha)
     return float((t.ppf(1 - alpha / 2, groups - 1) + t.ppf(power, groups - 1)) * error)
 
 # %% ../../nbs/08_evaluate/04c_power.ipynb #7c34ebc6
-FEWEST_DIFFERENT = 20   # questions, or groups, that tell two systems apart; with fewer the power is not what the formula says
+FEWEST_DIFFERENT = (
+    20  # questions, or groups, that tell two systems apart; with fewer the power is not what the formula says
+)
+
 
 @typed
 def detectable_words(
-    d: np.ndarray,        # (n,) paired differences
+    d: np.ndarray,  # (n,) paired differences
     alpha: float = 0.05,
     clusters: np.ndarray | None = None,
 ) -> str:
-    "How large a true difference would have to be to be found about four times in five, or why that cannot be said."
+    """How large a true difference would have to be to be found about four times in five, or why that cannot
+    be said."""
     least = minimal_detectable_difference(d, alpha=alpha, clusters=clusters)
     differing = int((np.abs(grouped(_table(d, "detectable_words"), clusters).sums) > 0).sum())
-    if differing >= FEWEST_DIFFERENT: return f"a true difference would have to be about {number(least)} to be found about four times in five"
+    if differing >= FEWEST_DIFFERENT:
+        return (
+            f"a true difference would have to be about {number(least)} to be found about four times in five"
+        )
     what = count(differing, "question" if clusters is None else "group", "" if clusters is None else "groups")
     return f"only {what} tell them apart, too few to say how large a true difference would have been found"
 
 # %% ../../nbs/08_evaluate/04c_power.ipynb #c1771229
-MOST = 10_000_000   # queries; beyond that nobody will write them
+MOST = 10_000_000  # queries; beyond that nobody will write them
+
 
 @typed
 def queries_needed(
-    d: np.ndarray,                    # (n,) paired differences seen so far
+    d: np.ndarray,  # (n,) paired differences seen so far
     difference: float | None = None,  # the true mean difference to be found; the observed one unless given
     power: float = 0.8,
     alpha: float = 0.05,
     clusters: np.ndarray | None = None,
 ) -> int | None:
-    "How many queries like these, the present ones included, find `difference` with the given power; `None` where no number does."
+    """How many queries like these, the present ones included, find `difference` with the given power; `None`
+    where no number does."""
     from scipy.stats import t
+
     error, groups, n = _spread(d, "queries_needed", clusters, power=power, alpha=alpha)
     target = abs(float(np.mean(d)) if difference is None else difference)
-    enough = lambda g: (t.ppf(1 - alpha / 2, g - 1) + t.ppf(power, g - 1)) * error * np.sqrt(groups / g) <= target
+
+    def enough(g):
+        return (t.ppf(1 - alpha / 2, g - 1) + t.ppf(power, g - 1)) * error * np.sqrt(groups / g) <= target
+
     low, high = 2, max(2, MOST * groups // n)
-    if target == 0 or not enough(high): return None
-    while low < high: low, high = (low, (low + high) // 2) if enough((low + high) // 2) else ((low + high) // 2 + 1, high)
+    if target == 0 or not enough(high):
+        return None
+    while low < high:
+        low, high = (low, (low + high) // 2) if enough((low + high) // 2) else ((low + high) // 2 + 1, high)
     return -(-low * n // groups)

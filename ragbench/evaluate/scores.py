@@ -21,7 +21,13 @@ from ..core.gold import Gold
 from ..core.returned import what_came
 from ..core.runs import Run
 from ..core.spans import union
-from .evidence import MEASURES, evidence_at_budgets, evidence_at_chunks, precision_omega, token_counts
+from ragbench.evaluate.evidence import (
+    MEASURES,
+    evidence_at_budgets,
+    evidence_at_chunks,
+    precision_omega,
+    token_counts,
+)
 from .metrics import ALIASES, Metric, parse_metric, rank_metrics
 from .units import answer_places, answer_rows
 
@@ -30,31 +36,50 @@ __all__ = ['OWN', 'EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #d4d8fc2d
 class EvidenceMetric(NamedTuple):
-    "An evidence measure at a limit: tokens, or chunks. Precision Ω has none (0), and is counted in tokens or characters."
+    """An evidence measure at a limit: tokens, or chunks. Precision Ω has none (0), and is counted in tokens
+    or characters."""
+
     measure: str
     limit: int
     tokens: bool
-    unit: str = "characters"   # what is counted
+    unit: str = "characters"  # what is counted
 
     def __str__(self) -> str:
-        if self.measure == "tokens": return f"tokens@{self.limit}"
-        if not self.limit: return f"evidence_{self.measure}{'_tokens' if self.tokens else ''}"
-        return f"evidence_{self.measure}{'_tokens' if self.unit == 'tokens' else ''}@{self.limit}{'tok' if self.tokens else ''}"
+        if self.measure == "tokens":
+            return f"tokens@{self.limit}"
+        if not self.limit:
+            return f"evidence_{self.measure}{'_tokens' if self.tokens else ''}"
+        return f"evidence_{self.measure}{'_tokens' if self.unit == 'tokens' else ''}@{self.limit}{'tok' if self.tokens else ''}"  # noqa: E501
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #b212ad2e
 @runtime_checkable
 class OwnMetric(Protocol):
-    "A metric of one's own: a `name` without @, and one number for each answerable query, in gold order, higher being better."
+    """A metric of one's own: a `name` without @, and one number for each answerable query, in gold order,
+    higher being better."""
+
     name: str
+
     def __call__(self, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray: ...
 
-OWN = "It has a `name` and is called as metric(gold, corpus, chunks, run), which returns one number for each query of gold.answerable; a function gets a name by f.name = 'mine'"
+
+OWN = (
+    "It has a `name` and is called as metric(gold, corpus, chunks, run), which returns one number for each"
+    " query of gold.answerable; a function gets a name by f.name = 'mine'"
+)
+
 
 def _own(metric: OwnMetric) -> OwnMetric:
     "The metric, if its name is free; raises `ConfigError`."
-    if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name): raise ConfigError(f"the name of a metric is {metric.name!r}", "metrics", "Begin with a letter; use letters, digits, spaces, _ . and -")
-    if metric.name.lower() in ALIASES or metric.name.lower().startswith(("evidence_", "doc:", "qrels:")): raise ConfigError(f"the name {metric.name!r} is taken", "metrics", "Give your metric another one")
+    if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name):
+        raise ConfigError(
+            f"the name of a metric is {metric.name!r}",
+            "metrics",
+            "Begin with a letter; use letters, digits, spaces, _ . and -",
+        )
+    if metric.name.lower() in ALIASES or metric.name.lower().startswith(("evidence_", "doc:", "qrels:")):
+        raise ConfigError(f"the name {metric.name!r} is taken", "metrics", "Give your metric another one")
     return metric
+
 
 @typed
 def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
@@ -66,21 +91,38 @@ def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
 def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
     "The metric that `text` names, or a metric of one's own as it is; raises `ConfigError`."
     if not isinstance(text, str) and callable(text):
-        if isinstance(text, type): raise ConfigError(f"a metric is the class {text.__name__}", "metrics", f"Give an instance of it: {text.__name__}(…)")
-        if not isinstance(getattr(text, "name", None), str): raise ConfigError(f"a metric of your own, {text!r:.60}, has no name", "metrics", OWN)
+        if isinstance(text, type):
+            raise ConfigError(
+                f"a metric is the class {text.__name__}",
+                "metrics",
+                f"Give an instance of it: {text.__name__}(…)",
+            )
+        if not isinstance(getattr(text, "name", None), str):
+            raise ConfigError(f"a metric of your own, {text!r:.60}, has no name", "metrics", OWN)
         return _own(text)
-    if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())): return EvidenceMetric("tokens", int(m[1]), False)
-    if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")): return parse_metric(text)
-    if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()): return EvidenceMetric("precision_omega", 0, omega[1] is not None)
+    if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())):
+        return EvidenceMetric("tokens", int(m[1]), False)
+    if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")):
+        return parse_metric(text)
+    if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()):
+        return EvidenceMetric("precision_omega", 0, omega[1] is not None)
     counted = "tokens" if re.match(r"evidence_[a-z]+_tokens@", text.strip().lower()) else "characters"
     m = re.fullmatch(r"evidence_([a-z]+)(?:_tokens(?=@))?(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
     if m is None or m[1] not in MEASURES:
         near = difflib.get_close_matches(m[1] if m else "", MEASURES, n=1)
         hint = f"Did you mean evidence_{near[0]}? " if near else ""
-        raise ConfigError(f"unknown metric {text!r}", "metrics", f"{hint}There are: " + ", ".join([*(f"evidence_{x}@500tok" for x in MEASURES), "evidence_precision_omega"]))
+        raise ConfigError(
+            f"unknown metric {text!r}",
+            "metrics",
+            f"{hint}There are: "
+            + ", ".join([*(f"evidence_{x}@500tok" for x in MEASURES), "evidence_precision_omega"]),
+        )
     if not (m[2] and m[2].isascii() and m[2].isdigit() and int(m[2]) > 0):
-        raise ConfigError(f"the limit of metric {text!r} is {m[2]!r}", "metrics",
-                          f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks")
+        raise ConfigError(
+            f"the limit of metric {text!r} is {m[2]!r}",
+            "metrics",
+            f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks",
+        )
     return EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #1bc7e019
@@ -89,7 +131,8 @@ def check_metrics(
     names: str | Iterable[Any] | Mapping[str, Any],  # names, and metrics of one's own
 ) -> tuple[str, ...]:
     "Canonical names, each once, in order; `ConfigError` for the first that is wrong."
-    if isinstance(names, str): names = [names]
+    if isinstance(names, str):
+        names = [names]
     return tuple(dict.fromkeys(name_of(parse_name(n)) for n in names))
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #d858c28b
@@ -103,24 +146,42 @@ def _budgets(values: Sequence[int]) -> list[int]:
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #00aea286
 @typed
-def tokens_handed(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: int, tokenizer: str = "cl100k_base") -> np.ndarray:
+def tokens_handed(
+    gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: int, tokenizer: str = "cl100k_base"
+) -> np.ndarray:
     "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
-    first = [rows[places <= depth] for rows, (places, _) in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run))]
-    return np.array([int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first], dtype=np.float64)
+    first = [
+        rows[places <= depth]
+        for rows, (places, _) in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run))
+    ]
+    return np.array(
+        [int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first], dtype=np.float64
+    )
 
 # %% ../../nbs/08_evaluate/05_scores.ipynb #c2fbae70
 def _evidence_scores(
-    gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, wanted: list[EvidenceMetric], curve: Sequence[int], tokenizer: str,
+    gold: Gold,
+    corpus: Corpus,
+    chunks: Chunks,
+    run: Run,
+    wanted: list[EvidenceMetric],
+    curve: Sequence[int],
+    tokenizer: str,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     "Scores of the evidence metrics by name, and the recall curve `(n, n_curve)`."
     n, out = len(gold.answerable), {}
     tokens = [m for m in wanted if m.measure == "tokens"]
-    for m in tokens: out[str(m)] = tokens_handed(gold, corpus, chunks, run, m.limit, tokenizer)
+    for m in tokens:
+        out[str(m)] = tokens_handed(gold, corpus, chunks, run, m.limit, tokenizer)
     wanted = [m for m in wanted if m not in tokens]
     for m in (m for m in wanted if m.unit == "tokens"):
-        got = evidence_at_budgets(gold, corpus, chunks, run, [m.limit], tokenizer, m.unit) if m.tokens else evidence_at_chunks(gold, corpus, chunks, run, [m.limit], m.unit, tokenizer)
+        got = (
+            evidence_at_budgets(gold, corpus, chunks, run, [m.limit], tokenizer, m.unit)
+            if m.tokens
+            else evidence_at_chunks(gold, corpus, chunks, run, [m.limit], m.unit, tokenizer)
+        )
         out[str(m)] = np.ascontiguousarray(got[m.measure][:, 0])
     wanted = [m for m in wanted if m.unit == "characters"]
     budgets = sorted({m.limit for m in wanted if m.limit and m.tokens} | set(curve))
@@ -142,29 +203,69 @@ def score_run(
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    metrics: str | Iterable[Any] | Mapping[str, Any] = ("recall@5", "mrr", "ndcg@10"),   # names, and metrics of one's own
-    budgets: Sequence[int] = (),        # tokens; each adds evidence_recall@...tok
+    metrics: str | Iterable[Any] | Mapping[str, Any] = (
+        "recall@5",
+        "mrr",
+        "ndcg@10",
+    ),  # names, and metrics of one's own
+    budgets: Sequence[int] = (),  # tokens; each adds evidence_recall@...tok
     curve_budgets: Sequence[int] = (),  # tokens at which the recall curve is taken
-    tokenizer: str = "cl100k_base",     # what counts the tokens
+    tokenizer: str = "cl100k_base",  # what counts the tokens
 ) -> dict:
-    '`{"metrics": {name: (n,)}, "curve": (n, n_curve)}`, a row an answerable query in gold order; plain float64 arrays.'
+    """`{"metrics": {name: (n,)}, "curve": (n, n_curve)}`, a row an answerable query in gold order; plain
+    float64 arrays."""
     budgets, curve = _budgets(budgets), _budgets(curve_budgets)
-    asked = [parse_name(n) for n in [*([metrics] if isinstance(metrics, str) else metrics), *(f"evidence_recall@{b}tok" for b in budgets)]]
+    asked = [
+        parse_name(n)
+        for n in [
+            *([metrics] if isinstance(metrics, str) else metrics),
+            *(f"evidence_recall@{b}tok" for b in budgets),
+        ]
+    ]
     parsed = list({name_of(m): m for m in asked}.values())
-    evidence, recalls = _evidence_scores(gold, corpus, chunks, run, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer)
+    evidence, recalls = _evidence_scores(
+        gold, corpus, chunks, run, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer
+    )
     ranked = [str(m) for m in parsed if isinstance(m, Metric)]
-    own = {m.name: _called(m, gold, corpus, chunks, run) for m in parsed if not isinstance(m, Metric | EvidenceMetric)}
+    own = {
+        m.name: _called(m, gold, corpus, chunks, run)
+        for m in parsed
+        if not isinstance(m, Metric | EvidenceMetric)
+    }
     scores = {**evidence, **own, **(rank_metrics(gold, corpus, chunks, run, ranked) if ranked else {})}
     return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
 
+
 def _called(metric: OwnMetric, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray:
-    "The scores of a metric of one's own; raises `DataError` unless there is one finite number for each answerable query."
+    """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
+    answerable query."""
     n, given = len(gold.answerable), metric(gold, corpus, chunks, run)
-    owner, fix = f"the metric {metric.name!r}", f"Return one finite number for each of the {n} answerable queries, in gold order: an array of shape ({n},)"
-    try: got = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError): got = np.empty(0, object)
-    if got.dtype == object and got.size and all(isinstance(x, Real) for x in got.flat): got = got.astype(np.float64)
-    if got.dtype.kind not in "biuf": raise DataError(f"it gave {what_came(given)}", owner, fix)
-    if got.shape != (n,): raise DataError(f"it gave {'the number ' + repr(given) if not got.shape else f'an array of shape {got.shape}'}", owner, fix)
-    if (bad := np.flatnonzero(~np.isfinite(got))).size: raise DataError(f"it gave {got[bad[0]]}, a value that is not finite, for query {gold.answerable[bad[0]].query_id!r}", owner, fix)
+    owner, fix = (
+        f"the metric {metric.name!r}",
+        (
+            f"Return one finite number for each of the {n} answerable queries, in gold order: an array of"
+            f" shape ({n},)"
+        ),
+    )
+    try:
+        got = np.asarray(given)
+    except (TypeError, ValueError, RuntimeError):
+        got = np.empty(0, object)
+    if got.dtype == object and got.size and all(isinstance(x, Real) for x in got.flat):
+        got = got.astype(np.float64)
+    if got.dtype.kind not in "biuf":
+        raise DataError(f"it gave {what_came(given)}", owner, fix)
+    if got.shape != (n,):
+        raise DataError(
+            f"it gave {'the number ' + repr(given) if not got.shape else f'an array of shape {got.shape}'}",
+            owner,
+            fix,
+        )
+    if (bad := np.flatnonzero(~np.isfinite(got))).size:
+        raise DataError(
+            f"it gave {got[bad[0]]}, a value that is not finite, for query"
+            f" {gold.answerable[bad[0]].query_id!r}",
+            owner,
+            fix,
+        )
     return got.astype(np.float64)

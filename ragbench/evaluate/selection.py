@@ -21,23 +21,28 @@ __all__ = ['held_out_scores', 'Optimism', 'selection_optimism']
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #738b67df
 @typed
 def held_out_scores(
-    scores: np.ndarray,   # (n, s)
+    scores: np.ndarray,  # (n, s)
     folds: int = 5,
     seed: int = 0,
-    repeats: int = 20,    # divisions into folds, averaged
+    repeats: int = 20,  # divisions into folds, averaged
     clusters: np.ndarray | None = None,  # (n,) labels of queries that stay in one fold, such as documents
 ) -> tuple[np.ndarray, np.ndarray]:
-    "What choosing the best scores on each query that did not choose, `(n,)`, and the share of folds that chose each system, `(s,)`."
+    """What choosing the best scores on each query that did not choose, `(n,)`, and the share of folds that
+    chose each system, `(s,)`."""
     x, rng = _table(scores, "held_out_scores"), seeded(seed, 2)
     group = np.arange(len(x)) if clusters is None else groups_of(clusters, len(x))[1]
     if whole_number("folds", folds, 2, "held_out_scores") > group.max() + 1:
-        raise ConfigError(f"folds is {folds} for {group.max() + 1} {'queries' if clusters is None else 'clusters'}", "held_out_scores", "Give at most one fold each")
+        raise ConfigError(
+            f"folds is {folds} for {group.max() + 1} {'queries' if clusters is None else 'clusters'}",
+            "held_out_scores",
+            "Give at most one fold each",
+        )
     quantum = _on_grid(x)[1].max()
-    whole = np.rint(x / quantum)                                        # one grid for all, so that systems compare exactly
+    whole = np.rint(x / quantum)  # one grid for all, so that systems compare exactly
     held, chosen = np.zeros(len(x)), np.zeros(x.shape[1])
     for _ in range(whole_number("repeats", repeats, 1, "held_out_scores")):
         fold = (rng.permutation(group.max() + 1) % folds)[group]
-        rest = whole.sum(axis=0) - np.eye(folds)[fold].T @ whole        # sums outside each fold, (folds, s)
+        rest = whole.sum(axis=0) - np.eye(folds)[fold].T @ whole  # sums outside each fold, (folds, s)
         winners = (rest == rest.max(axis=1, keepdims=True)).astype(np.float64)
         held += (whole * winners[fold]).sum(axis=1) / winners.sum(axis=1)[fold] / repeats
         chosen += (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0) / repeats
@@ -46,22 +51,27 @@ def held_out_scores(
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #8afdaf56
 @dataclass(frozen=True)
 class Optimism:
-    "The winner's mean on the queries that chose it, the held-out mean of choosing, their difference, and how often folds chose that winner."
+    """The winner's mean on the queries that chose it, the held-out mean of choosing, their difference, and
+    how often folds chose that winner."""
+
     in_sample: float
     held_out: float
     optimism: float
     stability: float
 
     def __str__(self) -> str:
-        return f"{number(self.in_sample)} in sample, {number(self.held_out)} held out: optimism {number(self.optimism, '+.3f')}, chosen in {percent(self.stability, 0)} of folds"
+        return (
+            f"{number(self.in_sample)} in sample, {number(self.held_out)} held out: optimism"
+            f" {number(self.optimism, '+.3f')}, chosen in {percent(self.stability, 0)} of folds"
+        )
 
 # %% ../../nbs/08_evaluate/04e_selection.ipynb #e6132963
 @typed
 def selection_optimism(
-    scores: np.ndarray,   # (n, s)
+    scores: np.ndarray,  # (n, s)
     folds: int = 5,
     seed: int = 0,
-    repeats: int = 20,    # divisions into folds, averaged
+    repeats: int = 20,  # divisions into folds, averaged
     clusters: np.ndarray | None = None,
 ) -> Optimism:
     "What choosing the best of `s` systems on these queries overstates."
@@ -70,5 +80,9 @@ def selection_optimism(
     quantum = _on_grid(x)[1].max()
     total = np.rint(x / quantum).sum(axis=0)
     best = float(total.max() * quantum / len(x))
-    share = np.sort(chosen[total == total.max()]).sum()          # sorted, so that the order of columns cannot change the last bit
-    return Optimism(best, float(held.mean()), round(float(best - held.mean()), 12) + 0.0, float(share))     # + 0.0: rounding is no negative optimism
+    share = np.sort(
+        chosen[total == total.max()]
+    ).sum()  # sorted, so that the order of columns cannot change the last bit
+    return Optimism(
+        best, float(held.mean()), round(float(best - held.mean()), 12) + 0.0, float(share)
+    )  # + 0.0: rounding is no negative optimism

@@ -25,14 +25,20 @@ __all__ = ['interaction_p', 'Slice', 'Slices', 'slice_by_tag']
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #2e42550c
 @typed
 def interaction_p(
-    d: np.ndarray,        # (n,) differences of two systems
-    tagged: np.ndarray,   # (n, m) whether each query has each tag
+    d: np.ndarray,  # (n,) differences of two systems
+    tagged: np.ndarray,  # (n, m) whether each query has each tag
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups of queries, such as documents
 ) -> np.ndarray:
-    "p of the difference depending on each tag, corrected for all tags: `(m,)`; 1 where all queries, or none, have the tag."
+    """p of the difference depending on each tag, corrected for all tags: `(m,)`; 1 where all queries, or
+    none, have the tag."""
     d, z = _table(d, "interaction_p"), _table(tagged, "interaction_p")
-    if d.shape != (len(z), 1): raise DataError(f"differences of shape {d.shape} for tags of {len(z)} queries", "interaction_p", "Give an (n,) array, and a row of tags for each query")
+    if d.shape != (len(z), 1):
+        raise DataError(
+            f"differences of shape {d.shape} for tags of {len(z)} queries",
+            "interaction_p",
+            "Give an (n,) array, and a row of tags for each query",
+        )
     d = d[:, 0]
     centred = np.where(np.abs(d - np.mean(d)) < TIE, 0.0, d - np.mean(d))
     sample = grouped((z - z.mean(axis=0)) * centred[:, None], clusters)
@@ -41,77 +47,148 @@ def interaction_p(
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #d3d27cb9
 @dataclass(frozen=True)
 class Slice:
-    "Two systems on the queries with one tag; `interaction` is the p of the difference depending on the tag, NaN where there are too few queries."
+    """Two systems on the queries with one tag; `interaction` is the p of the difference depending on the tag,
+    NaN where there are too few queries."""
+
     tag: str
     a: float
     b: float
     comparison: Comparison
     interaction: float
 
+
 @dataclass(frozen=True, eq=False)
 class Slices:
     "Two systems by tag; `.verdict` says in a sentence what depends on what."
+
     a: str
     b: str
     slices: tuple[Slice, ...]
 
-    def __len__(self) -> int: return len(self.slices)
-    def __str__(self) -> str: return "\n\n".join([_shown(self).to_string(na_rep=""), self.verdict, *self.notes])
-    def __repr__(self) -> str: return str(self)
-    def _repr_html_(self) -> str: return _shown(self).to_html(border=0, na_rep="") + "".join(f"<p>{escape(t)}</p>" for t in (self.verdict, *self.notes))
+    def __len__(self) -> int:
+        return len(self.slices)
+
+    def __str__(self) -> str:
+        return "\n\n".join([_shown(self).to_string(na_rep=""), self.verdict, *self.notes])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return _shown(self).to_html(border=0, na_rep="") + "".join(
+            f"<p>{escape(t)}</p>" for t in (self.verdict, *self.notes)
+        )
+
     @property
     def notes(self) -> list[str]:
         "Why an interval is missing, a sentence a tag."
-        return [f"{s.tag}: {without_interval(s.comparison.groups or s.comparison.n, 'groups of questions' if s.comparison.groups else 'questions')}." for s in self.slices if math.isnan(s.comparison.low)]
+        return [
+            f"{s.tag}:"
+            f" {without_interval(s.comparison.groups or s.comparison.n, 'groups of questions' if s.comparison.groups else 'questions')}."  # noqa: E501
+            for s in self.slices
+            if math.isnan(s.comparison.low)
+        ]
+
     @property
-    def verdict(self) -> str: return _verdict(self)
+    def verdict(self) -> str:
+        return _verdict(self)
+
     def to_frame(self):
         "One row a tag, as a DataFrame."
         import pandas as pd
-        rows = [{"n": s.comparison.n, self.a: s.a, self.b: s.b, "difference": s.comparison.mean_difference, "low": s.comparison.low, "high": s.comparison.high,
-                 "p": s.comparison.p, "wins": s.comparison.wins, "losses": s.comparison.losses, "interaction_p": s.interaction} for s in self.slices]
+
+        rows = [
+            {
+                "n": s.comparison.n,
+                self.a: s.a,
+                self.b: s.b,
+                "difference": s.comparison.mean_difference,
+                "low": s.comparison.low,
+                "high": s.comparison.high,
+                "p": s.comparison.p,
+                "wins": s.comparison.wins,
+                "losses": s.comparison.losses,
+                "interaction_p": s.interaction,
+            }
+            for s in self.slices
+        ]
         return pd.DataFrame(rows, index=pd.Index([s.tag for s in self.slices], name="tag"))
+
 
 def _shown(found: Slices):
     "The table for people: three decimals, true minus signs, blanks for what is not known."
     signed, frame = ("difference", "low", "high"), found.to_frame()
-    written = {**dict.fromkeys(("n", "wins", "losses"), thousands), **dict.fromkeys(("p", "interaction_p"), p_text), **dict.fromkeys(signed, lambda v: number(v, "+.3f"))}
+    written = {
+        **dict.fromkeys(("n", "wins", "losses"), thousands),
+        **dict.fromkeys(("p", "interaction_p"), p_text),
+        **dict.fromkeys(signed, lambda v: number(v, "+.3f")),
+    }
     texts = {c: [written.get(c, number)(v) for v in frame[c]] for c in frame}
     return type(frame)(texts, index=frame.index)
+
 
 def _verdict(found: Slices) -> str:
     tested = [s for s in found.slices if s.interaction == s.interaction]
     depends = [s for s in tested if s.interaction < 0.05]
-    if not tested: return f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b} differ by kind of question."
+    if not tested:
+        return (
+            f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b}"
+            " differ by kind of question."
+        )
     if not depends:
-        return f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of question ({count(len(tested), 'tag')}, least corrected p {p_text(min(s.interaction for s in tested))})."
-    say = "; ".join(f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {count(s.comparison.n, 'question')}, {p_words(s.interaction)})" for s in depends)
-    return f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for {count(len(tested), 'tag')}: {say}."
+        return (
+            f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of"
+            f" question ({count(len(tested), 'tag')}, least corrected p"
+            f" {p_text(min(s.interaction for s in tested))})."
+        )
+    say = "; ".join(
+        f"{s.tag} ({number(s.comparison.mean_difference, '+.3f')} on {count(s.comparison.n, 'question')},"
+        f" {p_words(s.interaction)})"
+        for s in depends
+    )
+    return (
+        f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for"
+        f" {count(len(tested), 'tag')}: {say}."
+    )
 
 # %% ../../nbs/08_evaluate/04d_slices.ipynb #45f1b849
 @typed
 def slice_by_tag(
-    a: np.ndarray,                  # (n,) scores of one system
-    b: np.ndarray,                  # (n,) scores of the other
+    a: np.ndarray,  # (n,) scores of one system
+    b: np.ndarray,  # (n,) scores of the other
     tags: Sequence[Sequence[str]],  # of each query; Gold's answerable queries have them
     names: tuple[str, str] = ("a", "b"),
-    fewest: int = 5,                # queries with a tag, and without it, below which nothing is tested
+    fewest: int = 5,  # queries with a tag, and without it, below which nothing is tested
     seed: int = 0,
     clusters: np.ndarray | None = None,
 ) -> Slices:
     "Two systems by tag, with a corrected test of whether their difference depends on it."
     x, y = _table(a, "slice_by_tag"), _table(b, "slice_by_tag")
     whole_number("fewest", fewest, 1, "slice_by_tag")
-    if not (x.shape == y.shape == (len(tags), 1)): raise DataError(f"{len(x)} and {len(y)} scores, tags of {len(tags)} queries", "slice_by_tag", "Give one of each a query")
+    if not (x.shape == y.shape == (len(tags), 1)):
+        raise DataError(
+            f"{len(x)} and {len(y)} scores, tags of {len(tags)} queries",
+            "slice_by_tag",
+            "Give one of each a query",
+        )
     groups = None if clusters is None else groups_of(clusters, len(x))[1]
     known = sorted({t for ts in tags for t in ts})
     tagged = np.array([[t in ts for t in known] for ts in tags], dtype=bool).reshape(len(tags), len(known))
     enough = (tagged.sum(axis=0) >= fewest) & ((~tagged).sum(axis=0) >= fewest)
     inner, rows = np.full(len(known), np.nan), []
-    if enough.any(): inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
+    if enough.any():
+        inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
     for j, t in enumerate(known):
         at = tagged[:, j]
-        c = compare_columns((x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at], apart(x, y))[0]
+        c = compare_columns(
+            (x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at], apart(x, y)
+        )[0]
         rows.append(Slice(t, float(x[at].mean()), float(y[at].mean()), c, float(inner[j])))
     adjusted = correct([s.comparison.p for s in rows], "holm")
-    return Slices(*names, tuple(Slice(s.tag, s.a, s.b, Comparison(**{**vars(s.comparison), "p": float(p)}), s.interaction) for s, p in zip(rows, adjusted)))
+    return Slices(
+        *names,
+        tuple(
+            Slice(s.tag, s.a, s.b, Comparison(**{**vars(s.comparison), "p": float(p)}), s.interaction)
+            for s, p in zip(rows, adjusted)
+        ),
+    )

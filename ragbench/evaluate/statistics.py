@@ -23,16 +23,32 @@ __all__ = ['EXACT', 'FLIPS', 'TIE', 'seeded', 'Sample', 'groups_of', 'grouped', 
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #0f7f7d1f
 def _table(scores, owner: str) -> np.ndarray:
-    "`scores` as `(n, s)` float64: a row a query, a column a system; `DataError` when empty, not numbers or not finite."
-    try: x = np.asarray(scores, dtype=np.float64)
-    except (TypeError, ValueError): raise DataError(f"scores are {type(scores).__name__}, which is no table of numbers", owner, "Give (n queries,) or (n queries, s systems)") from None
-    if x.ndim not in (1, 2): raise DataError(f"scores have shape {x.shape}", owner, "Give (n queries,) or (n queries, s systems)")
-    if len(x) == 0: raise DataError("there are no scores: n = 0 queries", owner, "Give the score of at least one answerable query")
+    """`scores` as `(n, s)` float64: a row a query, a column a system; `DataError` when empty, not numbers or
+    not finite."""
+    try:
+        x = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"scores are {type(scores).__name__}, which is no table of numbers",
+            owner,
+            "Give (n queries,) or (n queries, s systems)",
+        ) from None
+    if x.ndim not in (1, 2):
+        raise DataError(f"scores have shape {x.shape}", owner, "Give (n queries,) or (n queries, s systems)")
+    if len(x) == 0:
+        raise DataError(
+            "there are no scores: n = 0 queries", owner, "Give the score of at least one answerable query"
+        )
     bad = np.argwhere(~np.isfinite(x))
     if len(bad):
         where = ", ".join(f"{name} {i}" for name, i in zip(("query", "system"), bad[0].tolist()))
-        raise DataError(f"{len(bad)} scores are not finite, the first is {x[tuple(bad[0])]} at {where}", owner, "A query that found nothing scores 0")
+        raise DataError(
+            f"{len(bad)} scores are not finite, the first is {x[tuple(bad[0])]} at {where}",
+            owner,
+            "A query that found nothing scores 0",
+        )
     return x.reshape(len(x), -1)
+
 
 def seeded(seed: int, *parts: int) -> np.random.Generator:
     "A generator for a seed, and for a part of the work; `ConfigError` for what is no seed."
@@ -48,27 +64,44 @@ def _on_grid(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #35b3ca2d
 class Sample(NamedTuple):
-    "Scores by group: `sums` `(g, s)` in whole grid steps, `sizes` `(g,)`, the `(s,)` grid steps, and `n` queries."
+    """Scores by group: `sums` `(g, s)` in whole grid steps, `sizes` `(g,)`, the `(s,)` grid steps, and `n`
+    queries."""
+
     sums: np.ndarray
     sizes: np.ndarray
     quantum: np.ndarray
     n: int
 
+
 def groups_of(clusters: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    "The labels of groups, sorted, and `(n,)` the place of each query's in them; `DataError` for what is not one label a query."
-    try: labels = np.asarray(clusters)
-    except ValueError: labels = np.empty(0)                     # lists of several lengths
-    if labels.shape != (n,): raise DataError(f"clusters have shape {labels.shape} for {n} queries", "clusters", "Give one label a query")
-    try: return np.unique(labels, return_inverse=True)
-    except TypeError: raise DataError("clusters have labels that cannot be put in order", "clusters", "Give numbers or strings") from None
+    """The labels of groups, sorted, and `(n,)` the place of each query's in them; `DataError` for what is not
+    one label a query."""
+    try:
+        labels = np.asarray(clusters)
+    except ValueError:
+        labels = np.empty(0)  # lists of several lengths
+    if labels.shape != (n,):
+        raise DataError(
+            f"clusters have shape {labels.shape} for {n} queries", "clusters", "Give one label a query"
+        )
+    try:
+        return np.unique(labels, return_inverse=True)
+    except TypeError:
+        raise DataError(
+            "clusters have labels that cannot be put in order", "clusters", "Give numbers or strings"
+        ) from None
+
 
 def grouped(
-    x: np.ndarray,                        # (n, s)
-    clusters: np.ndarray | None = None,   # (n,) a label for each query, of any kind; None: each query by itself
+    x: np.ndarray,  # (n, s)
+    clusters: (
+        np.ndarray | None
+    ) = None,  # (n,) a label for each query, of any kind; None: each query by itself
 ) -> Sample:
     "Sums and sizes of the groups, in order of label."
     whole, quantum = _on_grid(x)
-    if clusters is None: return Sample(whole, np.ones(len(x)), quantum, len(x))
+    if clusters is None:
+        return Sample(whole, np.ones(len(x)), quantum, len(x))
     names, group = groups_of(clusters, len(x))
     member = (np.arange(len(names))[:, None] == group).astype(np.float64)
     return Sample(member @ whole, member.sum(axis=1), quantum, len(x))
@@ -83,9 +116,15 @@ def _draws(groups: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield np.bincount(cell.ravel(), minlength=rows * groups).reshape(rows, groups).astype(np.float64)
         left -= rows
 
+
 def resampled_means(sample: Sample, resamples: int, seed: int) -> np.ndarray:
     "The mean of each system over the queries of each resample, `(resamples, s)` in grid steps."
-    return np.concatenate([(counts @ sample.sums) / (counts @ sample.sizes)[:, None] for counts in _draws(len(sample.sizes), resamples, seed)])
+    return np.concatenate(
+        [
+            (counts @ sample.sums) / (counts @ sample.sizes)[:, None]
+            for counts in _draws(len(sample.sizes), resamples, seed)
+        ]
+    )
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #b0100deb
 def _level(level: float) -> float:
@@ -94,14 +133,18 @@ def _level(level: float) -> float:
         raise ConfigError(f"level is {level!r}", "interval", "Give a share between 0 and 1, such as 0.95")
     return float(level)
 
+
 def _widened(groups: int, level: float) -> float:
     "The normal deviate of an interval at `level` from so many groups, widened for their number."
     from scipy.stats import t
+
     return float(-np.sqrt(groups / (groups - 1)) * t.ppf((1 - level) / 2, groups - 1))
+
 
 def _bca(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z: float) -> np.ndarray:
     "BCa ends `(s, 2)` from `(resamples, s)` averages."
     from scipy.stats import norm
+
     rows = len(means)
     below = (means < center).mean(axis=0) + (means == center).mean(axis=0) / 2
     bias = norm.ppf(np.clip(below, 0.5 / rows, 1 - 0.5 / rows))
@@ -119,10 +162,12 @@ def _sum(x: np.ndarray) -> np.ndarray:
     whole, quantum = _on_grid(x)
     return whole.sum(axis=0) * quantum
 
+
 def freedom(
-    u: np.ndarray,   # (g, s) residuals of the groups
+    u: np.ndarray,  # (g, s) residuals of the groups
 ) -> np.ndarray:
-    "Degrees of freedom that the variance estimate of each column is worth, from its kurtosis: `(s,)`, from 1 to g - 1 (Satterthwaite, 1946)."
+    """Degrees of freedom that the variance estimate of each column is worth, from its kurtosis: `(s,)`, from
+    1 to g - 1 (Satterthwaite, 1946)."""
     groups, squares = len(u), _sum(u**2)
     kurtosis = np.divide(groups * _sum(u**4), squares**2, out=np.full(u.shape[1], 3.0), where=squares > 0)
     return np.clip(2 * groups / np.maximum(kurtosis - 1, 1e-9), 1, max(groups - 1, 1))
@@ -136,40 +181,65 @@ def standard_error(sample: Sample) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     lean = np.divide(_sum(u**3), 6 * squares**1.5, out=np.zeros(len(mean)), where=squares > 0)
     return mean, np.sqrt(squares * groups / max(groups - 1, 1)) / sample.n, lean
 
+
 def _spread_interval(sample: Sample, level: float, resamples: int, seed: int) -> np.ndarray:
     "The outer ends of Student's and the BCa bootstrap's, `(s, 2)` in grid steps."
     from scipy.stats import t
+
     groups = len(sample.sizes)
     z, (mean, error, lean) = _widened(groups, level), standard_error(sample)
     half = -t.ppf((1 - level) / 2, freedom(sample.sums - mean * sample.sizes[:, None])) * error
-    cols = max(1, 20_000_000 // resamples)                      # columns at a time, to bound the memory
+    cols = max(1, 20_000_000 // resamples)  # columns at a time, to bound the memory
     parts = [slice(i, i + cols) for i in range(0, len(mean), cols)]
-    boot = np.concatenate([_bca(resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z) for p in parts])
+    boot = np.concatenate(
+        [
+            _bca(
+                resampled_means(sample._replace(sums=sample.sums[:, p]), resamples, seed), mean[p], lean[p], z
+            )
+            for p in parts
+        ]
+    )
     return np.stack([np.minimum(boot[:, 0], mean - half), np.maximum(boot[:, 1], mean + half)], axis=1)
+
 
 def _ends(bounds: np.ndarray, s: int) -> np.ndarray:
     "The scales of `s` columns, `(s, 2)`; `DataError` for what is none."
-    try: scale = np.asarray(bounds, dtype=np.float64)
-    except (TypeError, ValueError): scale = np.empty(0)
-    if scale.shape != (s, 2): raise DataError(f"bounds have shape {scale.shape} for {s} systems", "mean_interval", "Give the least and the most of each, as (s, 2) numbers")
+    try:
+        scale = np.asarray(bounds, dtype=np.float64)
+    except (TypeError, ValueError):
+        scale = np.empty(0)
+    if scale.shape != (s, 2):
+        raise DataError(
+            f"bounds have shape {scale.shape} for {s} systems",
+            "mean_interval",
+            "Give the least and the most of each, as (s, 2) numbers",
+        )
     return scale
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #5d0e71ac
 @typed
 def mean_interval(
-    x: np.ndarray,        # (n, s)
+    x: np.ndarray,  # (n, s)
     level: float,
     resamples: int,
     seed: int,
     clusters: np.ndarray | None = None,
-    bounds: np.ndarray | None = None,   # (s, 2) the scale of each column, NaN for none; as the scores look unless given
-    limits: np.ndarray | None = None,   # (s, 2) what the mean cannot leave, NaN for nothing; the scale unless given
+    bounds: (
+        np.ndarray | None
+    ) = None,  # (s, 2) the scale of each column, NaN for none; as the scores look unless given
+    limits: (
+        np.ndarray | None
+    ) = None,  # (s, 2) what the mean cannot leave, NaN for nothing; the scale unless given
 ) -> np.ndarray:
-    "Interval of the mean of each column, `(s, 2)`; at the edge of a scale Gaffke's; NaN where there are too few questions, or nothing to tell from."
+    """Interval of the mean of each column, `(s, 2)`; at the edge of a scale Gaffke's; NaN where there are too
+    few questions, or nothing to tell from."""
     x = _table(x, "mean_interval")
     sample, scale = grouped(x, clusters), scales(x) if bounds is None else _ends(bounds, x.shape[1])
-    _level(level); seeded(seed); whole_number("resamples", resamples, 100, "mean_interval")
-    if len(sample.sizes) < FEWEST_SCORES: return np.full((x.shape[1], 2), np.nan)
+    _level(level)
+    seeded(seed)
+    whole_number("resamples", resamples, 100, "mean_interval")
+    if len(sample.sizes) < FEWEST_SCORES:
+        return np.full((x.shape[1], 2), np.nan)
     ends = _spread_interval(sample, level, resamples, seed) * sample.quantum[:, None]
     sums = sample.sums * sample.quantum
     edge = at_edge(sums, sample.sizes, scale)
@@ -178,48 +248,78 @@ def mean_interval(
         at = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
         ends[at] = bounded_interval(sums[:, at], sample.sizes, (low, high), level, seed=seed)
     low, high = (scale if limits is None else limits).T
-    return np.clip(ends, np.where(np.isnan(low), -np.inf, low)[:, None], np.where(np.isnan(high), np.inf, high)[:, None])
+    return np.clip(
+        ends, np.where(np.isnan(low), -np.inf, low)[:, None], np.where(np.isnan(high), np.inf, high)[:, None]
+    )
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #a41e90c7
 def interval_kinds(
-    x: np.ndarray,        # (n, s)
+    x: np.ndarray,  # (n, s)
     clusters: np.ndarray | None,
-    scale: np.ndarray,    # (s, 2) of each column, NaN for none
+    scale: np.ndarray,  # (s, 2) of each column, NaN for none
 ) -> list[str]:
-    "How `mean_interval` makes the interval of each column, `(s,)`: `bootstrap`, `edge` (Gaffke's), or nothing where there is none."
+    """How `mean_interval` makes the interval of each column, `(s,)`: `bootstrap`, `edge` (Gaffke's), or
+    nothing where there is none."""
     sample, known = grouped(x, clusters), ~np.isnan(scale[:, 0])
-    if len(sample.sizes) < FEWEST_SCORES: return [""] * x.shape[1]
-    return np.where(~at_edge(sample.sums * sample.quantum, sample.sizes, scale), "bootstrap", np.where(known, "edge", "")).tolist()
+    if len(sample.sizes) < FEWEST_SCORES:
+        return [""] * x.shape[1]
+    return np.where(
+        ~at_edge(sample.sums * sample.quantum, sample.sizes, scale), "bootstrap", np.where(known, "edge", "")
+    ).tolist()
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #fb0d3c6c
 def _scale(bounds: tuple[float, float], x: np.ndarray) -> np.ndarray:
     "Bounds as an array `(2,)`, or a `ConfigError` where they are none, or a score lies beyond."
-    try: low, high = map(float, bounds)
-    except (TypeError, ValueError): low = high = 0.0
-    if not low < high: raise ConfigError(f"bounds is {bounds!r}", "interval", "Give the least and the most that a score can be, such as (0, 1)")
-    if x.min() < low or x.max() > high: raise ConfigError(f"a score is {number(x.min() if x.min() < low else x.max(), 'g')}, beyond the bounds {number(low, 'g')} to {number(high, 'g')}", "interval", "Give wider bounds")
+    try:
+        low, high = map(float, bounds)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not low < high:
+        raise ConfigError(
+            f"bounds is {bounds!r}",
+            "interval",
+            "Give the least and the most that a score can be, such as (0, 1)",
+        )
+    if x.min() < low or x.max() > high:
+        raise ConfigError(
+            f"a score is {number(x.min() if x.min() < low else x.max(), 'g')}, beyond the bounds"
+            f" {number(low, 'g')} to {number(high, 'g')}",
+            "interval",
+            "Give wider bounds",
+        )
     return np.array([low, high])
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #3288678c
 @typed
 def bootstrap_interval(
-    scores: np.ndarray,       # (n,) of one system, or (n, s) of several on the same queries
+    scores: np.ndarray,  # (n,) of one system, or (n, s) of several on the same queries
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
     clusters: np.ndarray | None = None,  # (n,) labels of groups that are drawn whole, such as documents
-    bounds: tuple[float, float] | None = None,   # the least and the most that a score can be; 0 to 1, or −1 to 1, as the scores look, unless given
+    bounds: (
+        tuple[float, float] | None
+    ) = None,  # the least and the most that a score can be; 0 to 1, or −1 to 1, as the scores look, unless given  # noqa: E501
 ) -> np.ndarray:
-    "Interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; NaN for fewer than five; conditional on these documents unless they are the clusters."
+    """Interval for the mean over queries: `(2,)` low and high, or `(s, 2)`; NaN for fewer than five;
+    conditional on these documents unless they are the clusters."""
     x = _table(scores, "bootstrap_interval")
     scale = scales(x) if bounds is None else np.tile(_scale(bounds, x), (x.shape[1], 1))
-    ends = mean_interval(x, _level(level), whole_number("resamples", resamples, 100, "bootstrap_interval"), seed, clusters, scale)
+    ends = mean_interval(
+        x,
+        _level(level),
+        whole_number("resamples", resamples, 100, "bootstrap_interval"),
+        seed,
+        clusters,
+        scale,
+    )
     return ends[0] if np.ndim(scores) == 1 else ends
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #8771cd52
-EXACT = 16        # up to this many non-zero differences every sign pattern is tried
+EXACT = 16  # up to this many non-zero differences every sign pattern is tried
 FLIPS = 10_000
-TIE = 1e-12       # differences below this are rounding, not quality
+TIE = 1e-12  # differences below this are rounding, not quality
+
 
 def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
     "`FLIPS` rows of random signs for `n` queries, in blocks; they depend on `n` and `seed` alone."
@@ -231,30 +331,33 @@ def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #ce65c319
 def untailed(
-    u: np.ndarray,   # (g, s) summands whose sum is tested
+    u: np.ndarray,  # (g, s) summands whose sum is tested
 ) -> np.ndarray:
     "By how much a mean that points away from its long tail has to shrink, `(s,)`: at most 1 (Hall, 1992)."
     g, total, squares = len(u), _sum(u), _sum(u**2)
     spread = g * squares - total**2
     known = (spread > 1e-9 * g * squares) & (total != 0)
-    if g <= EXACT: return np.ones(u.shape[1])
+    if g <= EXACT:
+        return np.ones(u.shape[1])
     safe = np.where(known, spread, 1.0)
     t = np.where(known, np.abs(total) * np.sqrt((g - 1) / safe), 1.0)
-    k = np.where(known, np.sign(total) * _sum((u - total / g) ** 3) / g / (safe / g**2) ** 1.5 / np.sqrt(g), 0.0)
+    k = np.where(
+        known, np.sign(total) * _sum((u - total / g) ** 3) / g / (safe / g**2) ** 1.5 / np.sqrt(g), 0.0
+    )
     h = np.clip(t + k * t**2 / 3 + k**2 * t**3 / 27 + k / 6, 0, t)
     return np.where(known, h / t * np.sqrt((g - 1 + t**2) / (g - 1 + h**2)), 1.0)
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #f7cfd530
 @typed
 def sign_flip_p(
-    d: np.ndarray,                        # (n, s) differences
+    d: np.ndarray,  # (n, s) differences
     seed: int = 0,
-    clusters: np.ndarray | None = None,   # (n,) labels of groups that change sign together
+    clusters: np.ndarray | None = None,  # (n,) labels of groups that change sign together
 ) -> np.ndarray:
     "Two-sided sign-flip p of each column of differences, `(s,)`; not corrected for their number."
     d, _ = _table(d, "sign_flip_p"), seeded(seed)
     whole = grouped(d, clusters).sums
-    bar = np.abs(whole.sum(axis=0)) - len(d)                # a sum within n grid steps of the observed one equals it
+    bar = np.abs(whole.sum(axis=0)) - len(d)  # a sum within n grid steps of the observed one equals it
     least = bar * untailed(whole)
     p = (1 + sum((np.abs(s @ whole) >= least).sum(axis=0) for s in _signs(len(whole), seed))) / (1 + FLIPS)
     for j in np.flatnonzero((whole != 0).sum(axis=0) <= EXACT):
@@ -265,25 +368,36 @@ def sign_flip_p(
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #50a35e82
 class Effect(NamedTuple):
-    "Standardised mean difference of pairs and its interval; NaN where the differences have no spread or are fewer than five."
+    """Standardised mean difference of pairs and its interval; NaN where the differences have no spread or are
+    fewer than five."""
+
     value: float
     low: float
     high: float
 
-    def __str__(self) -> str: return "no effect size" if np.isnan(self.value) else f"d = {estimate(self.value, self.low, self.high, '+.2f')}"
+    def __str__(self) -> str:
+        return (
+            "no effect size"
+            if np.isnan(self.value)
+            else f"d = {estimate(self.value, self.low, self.high, '+.2f')}"
+        )
+
 
 @typed
 def effect_size(
     mean: float,
-    sd: float,             # of the differences
-    error: float,          # standard error of their mean
-    groups: int,           # queries, or clusters of them
+    sd: float,  # of the differences
+    error: float,  # standard error of their mean
+    groups: int,  # queries, or clusters of them
     level: float = 0.95,
 ) -> Effect:
-    "The effect and its interval from the non-central t distribution, by the approximation of Johnson and Welch."
+    """The effect and its interval from the non-central t distribution, by the approximation of Johnson and
+    Welch."""
     from scipy.stats import norm
+
     _level(level)
-    if not sd > 0 or not error > 0 or groups < FEWEST_SCORES: return Effect(np.nan, np.nan, np.nan)
+    if not sd > 0 or not error > 0 or groups < FEWEST_SCORES:
+        return Effect(np.nan, np.nan, np.nan)
     t, df = mean / error, groups - 1
     middle, half = t * (1 - 1 / (4 * df)), norm.ppf((1 + level) / 2) * np.sqrt(1 + t**2 / (2 * df))
     return Effect(mean / sd, float((middle - half) * error / sd), float((middle + half) * error / sd))
@@ -291,7 +405,9 @@ def effect_size(
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #ed1ae6f9
 @dataclass(frozen=True)
 class Comparison:
-    "System `a` against `b` on the same `n` queries: mean of a − b, its interval (NaN where there are too few queries), p, and who wins how often."
+    """System `a` against `b` on the same `n` queries: mean of a − b, its interval (NaN where there are too
+    few queries), p, and who wins how often."""
+
     mean_difference: float
     low: float
     high: float
@@ -300,9 +416,9 @@ class Comparison:
     ties: int
     losses: int
     n: int
-    sd: float = 0.0      # of the differences
-    error: float = 0.0   # standard error of their mean
-    groups: int = 0      # clusters that were drawn whole; 0: none
+    sd: float = 0.0  # of the differences
+    error: float = 0.0  # standard error of their mean
+    groups: int = 0  # clusters that were drawn whole; 0: none
 
     @property
     def effect(self) -> Effect:
@@ -312,43 +428,91 @@ class Comparison:
     @property
     def difference(self) -> str:
         "The mean difference and its interval, or why there is none."
-        return estimate(self.mean_difference, self.low, self.high, "+.3f", self.groups or self.n, "groups" if self.groups else "questions")
+        return estimate(
+            self.mean_difference,
+            self.low,
+            self.high,
+            "+.3f",
+            self.groups or self.n,
+            "groups" if self.groups else "questions",
+        )
 
     def __str__(self) -> str:
-        if self.ties == self.n: return all_ties(self.n, self.groups)
-        return f"{self.difference}, {p_words(self.p)}, {self.wins} wins, {self.ties} ties, {self.losses} losses of {self.n}"
+        if self.ties == self.n:
+            return all_ties(self.n, self.groups)
+        return (
+            f"{self.difference}, {p_words(self.p)}, {self.wins} wins, {self.ties} ties, {self.losses} losses"
+            f" of {self.n}"
+        )
+
 
 @typed
 def all_ties(n: int, groups: int = 0, what: str = "they score the same") -> str:
-    "What may be said where no question tells two systems apart: the share that might (the rule of three, exactly)."
+    """What may be said where no question tells two systems apart: the share that might (the rule of three,
+    exactly)."""
     units, name = groups or n, "groups of questions" if groups else "questions"
-    sure = f"; with 95 % confidence at most {percent(1 - 0.05 ** (1 / units))} of such {name} would tell them apart" if units >= FEWEST_SCORES else f"; {units} {name} are too few to say more" if units > 1 else "; one is too few to say more"
+    sure = (
+        f"; with 95 % confidence at most {percent(1 - 0.05 ** (1 / units))} of such {name} would tell them"
+        " apart"
+        if units >= FEWEST_SCORES
+        else f"; {units} {name} are too few to say more"
+        if units > 1
+        else "; one is too few to say more"
+    )
     return f"{what} on {'the one question' if n == 1 else f'all {n} questions'}{sure}"
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #117f4e14
 def apart(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    "What the difference of two columns of scores cannot leave, `(s, 2)`: −1 to 1 for shares, NaN where a scale is not known."
+    """What the difference of two columns of scores cannot leave, `(s, 2)`: −1 to 1 for shares, NaN where a
+    scale is not known."""
     return scales(x) - scales(y)[:, ::-1]
 
+
 @typed
-def compare_columns(d: np.ndarray, level: float, resamples: int, seed: int, clusters: np.ndarray | None = None, limits: np.ndarray | None = None) -> list[Comparison]:
-    "A comparison for each column of differences `(n, s)`, p not corrected; no interval leaves `limits` `(s, 2)`."
+def compare_columns(
+    d: np.ndarray,
+    level: float,
+    resamples: int,
+    seed: int,
+    clusters: np.ndarray | None = None,
+    limits: np.ndarray | None = None,
+) -> list[Comparison]:
+    """A comparison for each column of differences `(n, s)`, p not corrected; no interval leaves `limits` `(s,
+    2)`."""
     d = _table(d, "compare_columns")
     d = np.where(np.abs(d) < TIE, 0.0, d)
-    beyond = np.abs(d).max(axis=0, initial=0) > 1               # scores from 0 to 1 differ by at most 1
+    beyond = np.abs(d).max(axis=0, initial=0) > 1  # scores from 0 to 1 differ by at most 1
     scale = np.where(beyond[:, None], np.nan, np.array([-1.0, 1.0]))
-    ends, p, sample = mean_interval(d, _level(level), resamples, seed, clusters, scale, limits), sign_flip_p(d, seed, clusters), grouped(d, clusters)
+    ends, p, sample = (
+        mean_interval(d, _level(level), resamples, seed, clusters, scale, limits),
+        sign_flip_p(d, seed, clusters),
+        grouped(d, clusters),
+    )
     mean, error, _ = (v * sample.quantum for v in standard_error(sample))
     sd = np.sqrt(_sum((d - mean) ** 2) / max(len(d) - 1, 1))
     wins, losses = (d > 0).sum(axis=0), (d < 0).sum(axis=0)
-    return [Comparison(float(mean[j]), float(ends[j, 0]), float(ends[j, 1]), float(p[j]), int(wins[j]), int(len(d) - wins[j] - losses[j]), int(losses[j]), len(d),
-                       float(sd[j]), float(error[j]), 0 if clusters is None else len(sample.sizes)) for j in range(d.shape[1])]
+    return [
+        Comparison(
+            float(mean[j]),
+            float(ends[j, 0]),
+            float(ends[j, 1]),
+            float(p[j]),
+            int(wins[j]),
+            int(len(d) - wins[j] - losses[j]),
+            int(losses[j]),
+            len(d),
+            float(sd[j]),
+            float(error[j]),
+            0 if clusters is None else len(sample.sizes),
+        )
+        for j in range(d.shape[1])
+    ]
 
 # %% ../../nbs/08_evaluate/04_statistics.ipynb #86c11772
 @typed
 def compare_pair(
-    a: np.ndarray,            # (n,) scores of one system
-    b: np.ndarray,            # (n,) scores of the other, of the same queries
+    a: np.ndarray,  # (n,) scores of one system
+    b: np.ndarray,  # (n,) scores of the other, of the same queries
     level: float = 0.95,
     resamples: int = 10_000,
     seed: int = 0,
@@ -357,5 +521,7 @@ def compare_pair(
     "Paired comparison of two systems: interval of the mean difference, sign-flip p and effect size."
     x, y = _table(a, "compare_pair"), _table(b, "compare_pair")
     if x.shape != y.shape or x.shape[1] != 1:
-        raise DataError(f"scores of shapes {np.shape(a)} and {np.shape(b)}", "compare_pair", "Give two (n,) arrays")
+        raise DataError(
+            f"scores of shapes {np.shape(a)} and {np.shape(b)}", "compare_pair", "Give two (n,) arrays"
+        )
     return compare_columns(x - y, level, resamples, seed, clusters, apart(x, y))[0]

@@ -51,21 +51,41 @@ METHODS = {  # name: (what is varied, {value: fusion})
     "mixed": ("weight of the first", {w: RanxFusion("mixed", weights=(w, v)) for w, v in _SHARES}),
 }
 
+
 @typed
 def candidates(
-    method: Any,   # a name, a fusion with lists of choices, or a list of fusions
+    method: Any,  # a name, a fusion with lists of choices, or a list of fusions
 ) -> tuple[str, list[Any], list[Any]]:
     "What is varied, its values, and the fusions."
     if isinstance(method, str):
-        if method not in METHODS: raise ConfigError(f"method is {method!r}", "tune_fusion", f"Choose from {', '.join(METHODS)}, or give a fusion such as MinMax(dense=[0.3, 0.5])")
+        if method not in METHODS:
+            raise ConfigError(
+                f"method is {method!r}",
+                "tune_fusion",
+                f"Choose from {', '.join(METHODS)}, or give a fusion such as MinMax(dense=[0.3, 0.5])",
+            )
         name, grid = METHODS[method]
         return name, list(grid), list(grid.values())
     given = method if isinstance(method, (list, tuple)) else [method]
-    if classes := [m for m in given if isinstance(m, type)]: raise ConfigError(f"{classes[0].__name__} is a class", "tune_fusion", f"Give {classes[0].__name__}(…), with its arguments")
+    if classes := [m for m in given if isinstance(m, type)]:
+        raise ConfigError(
+            f"{classes[0].__name__} is a class",
+            "tune_fusion",
+            f"Give {classes[0].__name__}(…), with its arguments",
+        )
     fusions = [f for m in given for f in expand(m)]
     if wrong := [f for f in fusions if not hasattr(f, "fuse_batch")]:
-        raise ConfigError(f"{wrong[0]!r} has no fuse_batch", "tune_fusion", "Give fusions of ragbench.search, or a subclass of ArrayFusion")
-    if len(fusions) < 2: raise ConfigError(f"there is nothing to choose from: {fusions}", "tune_fusion", "Give two fusions or more, such as MinMax(dense=[0.3, 0.5, 0.7])")
+        raise ConfigError(
+            f"{wrong[0]!r} has no fuse_batch",
+            "tune_fusion",
+            "Give fusions of ragbench.search, or a subclass of ArrayFusion",
+        )
+    if len(fusions) < 2:
+        raise ConfigError(
+            f"there is nothing to choose from: {fusions}",
+            "tune_fusion",
+            "Give two fusions or more, such as MinMax(dense=[0.3, 0.5, 0.7])",
+        )
     return "", [repr(f) for f in fusions], fusions
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #ec5b0c43
@@ -74,22 +94,27 @@ def lined_up(
     runs: Sequence[Run],
     gold: Gold,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    "Rows and scores of each run for the answerable queries in gold order, each `(n, depth)`; a query that a run lacks is empty."
+    """Rows and scores of each run for the answerable queries in gold order, each `(n, depth)`; a query that a
+    run lacks is empty."""
     rows, scores = [], []
     for run in runs:
         at = {q: i for i, q in enumerate(run.query_ids)}
         where = np.array([at.get(q.query_id, len(run)) for q in gold.answerable])
-        if (where == len(run)).all(): raise DataError("a run answers none of the questions", repr(run), "Use runs of these questions")
+        if (where == len(run)).all():
+            raise DataError("a run answers none of the questions", repr(run), "Use runs of these questions")
         rows.append(np.vstack([run.rows, np.full((1, run.rows.shape[1]), -1)])[where])
         scores.append(np.vstack([run.scores, np.full((1, run.rows.shape[1]), -np.inf)])[where])
     return rows, scores
+
 
 @typed
 def scored_by(run: Run, gold: Gold, chunks: Chunks, metric: str) -> np.ndarray:
     "The metric of each answerable query, `(n,)`, by arrays where there is a kernel."
     m = parse_name(metric)
-    if isinstance(m, Metric) and m.name in KERNELS: return array_metrics(judge(gold, chunks.corpus, chunks, run, m.unit), [metric])[str(m)]
+    if isinstance(m, Metric) and m.name in KERNELS:
+        return array_metrics(judge(gold, chunks.corpus, chunks, run, m.unit), [metric])[str(m)]
     return score_run(gold, chunks.corpus, chunks, run, [metric])["metrics"][str(m)]
+
 
 @typed
 def fusion_scores(
@@ -98,64 +123,103 @@ def fusion_scores(
     gold: Gold,
     chunks: Chunks,
     metric: str,
-    kinds: Sequence[str],   # dense or lexical, of each run
-    cut: int = 0,           # chunks of the fused list that are judged; as many as the deepest run has unless given
+    kinds: Sequence[str],  # dense or lexical, of each run
+    cut: int = 0,  # chunks of the fused list that are judged; as many as the deepest run has unless given
 ) -> np.ndarray:
     "The metric of each answerable query under each fusion, `(n, len(fusions))`."
-    if not len(fusions) or not all(hasattr(f, "fuse_batch") for f in fusions): raise ConfigError("there are no fusions" if not len(fusions) else "what should fuse is no fusion", "fusion_scores", "Give some, such as [RRF(60)]")
+    if not len(fusions) or not all(hasattr(f, "fuse_batch") for f in fusions):
+        raise ConfigError(
+            "there are no fusions" if not len(fusions) else "what should fuse is no fusion",
+            "fusion_scores",
+            "Give some, such as [RRF(60)]",
+        )
     whole_number("cut", cut, 0, "fusion_scores")
     rows, scores = lined_up(runs, gold)
-    ids, hashes, out = tuple(q.query_id for q in gold.answerable), hash64([q.text for q in gold.answerable]), []
+    ids, hashes, out = (
+        tuple(q.query_id for q in gold.answerable),
+        hash64([q.text for q in gold.answerable]),
+        [],
+    )
     for f in fusions:
-        fused, best = rank_batch(*f.fuse_batch(rows, scores, kinds), hashes, chunks.text_hashes, cut or max(r.shape[1] for r in rows))
+        fused, best = rank_batch(
+            *f.fuse_batch(rows, scores, kinds),
+            hashes,
+            chunks.text_hashes,
+            cut or max(r.shape[1] for r in rows),
+        )
         out.append(scored_by(Run(ids, best, fused), gold, chunks, metric))
     return np.stack(out, axis=1)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #b17e3384
 @dataclass(frozen=True, eq=False)
 class FusionTuning:
-    "A tuned fusion and what it is worth: `.best`, `.held_out`, `.optimism`, `.verdict`, the curve as `.plot()` and `.to_frame()`."
+    """A tuned fusion and what it is worth: `.best`, `.held_out`, `.optimism`, `.verdict`, the curve as
+    `.plot()` and `.to_frame()`."""
+
     metric: str
-    parameter: str                     # what was varied
+    parameter: str  # what was varied
     values: tuple[Any, ...]
     fusions: tuple[Any, ...]
-    scores: np.ndarray                 # (n, candidates)
-    held: np.ndarray                   # (n,) of choosing, on questions that did not choose
-    chosen: np.ndarray                 # (candidates,) share of folds
-    plain: dict[str, np.ndarray]       # (n,) of plain RRF and of each run alone
+    scores: np.ndarray  # (n, candidates)
+    held: np.ndarray  # (n,) of choosing, on questions that did not choose
+    chosen: np.ndarray  # (candidates,) share of folds
+    plain: dict[str, np.ndarray]  # (n,) of plain RRF and of each run alone
     clusters: np.ndarray | None
-    drawn: str                         # what was drawn, and stayed together in a fold
-    names: tuple[str, ...] = ()        # of what was fused, in its order
-    retrievers: tuple[Any, ...] = ()   # the same as retrievers, `None` where there was only a run
-    depth: int = 0                     # chunks of each that were fused
+    drawn: str  # what was drawn, and stayed together in a fold
+    names: tuple[str, ...] = ()  # of what was fused, in its order
+    retrievers: tuple[Any, ...] = ()  # the same as retrievers, `None` where there was only a run
+    depth: int = 0  # chunks of each that were fused
 
     @property
-    def row(self) -> int: return int(np.argmax(np.round(self.scores.mean(axis=0), 12)))
+    def row(self) -> int:
+        return int(np.argmax(np.round(self.scores.mean(axis=0), 12)))
+
     @property
-    def best(self) -> Any: return self.fusions[self.row]
+    def best(self) -> Any:
+        return self.fusions[self.row]
+
     @property
     def hybrid(self) -> Hybrid:
-        "The retriever that scores what was tuned: the same parts in the same order, the same depth, the best fusion."
+        """The retriever that scores what was tuned: the same parts in the same order, the same depth, the
+        best fusion."""
         return _hybrid(self)
+
     @property
     def parameters(self) -> dict[str, Any]:
         "The fields of the chosen fusion."
         return {k: v for k, v in vars(self.best).items() if v is not None}
+
     @functools.cached_property
     def held_out(self) -> tuple[float, float, float]:
         "Mean of the held-out scores and its 95 % interval."
         return (float(self.held.mean()), *map(float, bootstrap_interval(self.held, clusters=self.clusters)))
+
     @property
-    def optimism(self) -> Optimism: return _optimism(self)
+    def optimism(self) -> Optimism:
+        return _optimism(self)
+
     @functools.cached_property
-    def against(self) -> dict[str, Comparison]: return _against(self)
+    def against(self) -> dict[str, Comparison]:
+        return _against(self)
+
     @property
-    def verdict(self) -> str: return _verdict(self)
-    def __str__(self) -> str: return self.verdict
-    def __repr__(self) -> str: return f"FusionTuning({self.best!r}: {self.metric} {number(self.held_out[0])} held out)"
-    def _repr_html_(self) -> str: return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().to_html(border=0, index=False, float_format=number, na_rep='')}{self.plot()._repr_html_()}"
-    def to_frame(self): return _curve(self)
-    def plot(self): return _plot(self)
+    def verdict(self) -> str:
+        return _verdict(self)
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def __repr__(self) -> str:
+        return f"FusionTuning({self.best!r}: {self.metric} {number(self.held_out[0])} held out)"
+
+    def _repr_html_(self) -> str:
+        return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().to_html(border=0, index=False, float_format=number, na_rep='')}{self.plot()._repr_html_()}"  # noqa: E501
+
+    def to_frame(self):
+        return _curve(self)
+
+    def plot(self):
+        return _plot(self)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #77d53df5
 def _optimism(t: FusionTuning) -> Optimism:
@@ -163,14 +227,26 @@ def _optimism(t: FusionTuning) -> Optimism:
     top, held = float(t.scores.mean(axis=0)[t.row]), float(t.held.mean())
     return Optimism(top, held, round(top - held, 12) + 0.0, float(t.chosen[t.row]))
 
+
 def _against(t: FusionTuning) -> dict[str, Comparison]:
     "Held out, against plain RRF and each run alone; p corrected by Holm."
-    return dict(zip(t.plain, compare_family(t.held[:, None] - np.stack(list(t.plain.values()), axis=1), clusters=t.clusters)))
+    return dict(
+        zip(
+            t.plain,
+            compare_family(t.held[:, None] - np.stack(list(t.plain.values()), axis=1), clusters=t.clusters),
+        )
+    )
+
 
 def _hybrid(t: FusionTuning) -> Hybrid:
     if not t.retrievers or None in t.retrievers:
         missing = [n for n, r in zip(t.names, t.retrievers) if r is None]
-        raise ConfigError(f"the retriever of {missing[0] if missing else 'a part'!r} is not known", "FusionTuning.hybrid", f"Put .best into a Hybrid of {', '.join(t.names) or 'the parts'}, in this order, with depth={t.depth}")
+        raise ConfigError(
+            f"the retriever of {missing[0] if missing else 'a part'!r} is not known",
+            "FusionTuning.hybrid",
+            f"Put .best into a Hybrid of {', '.join(t.names) or 'the parts'}, in this order, with"
+            f" depth={t.depth}",
+        )
     return Hybrid(*t.retrievers, fuse=t.best, depth=t.depth)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #911eef65
@@ -179,55 +255,106 @@ def _verdict(t: FusionTuning) -> str:
     o, held = t.optimism, estimate(*t.held_out, n=len(t.held))
     groups = {"better than": [], "worse than": [], "cannot be told from": []}
     for name, c in t.against.items():
-        word = "cannot be told from" if c.p >= 0.05 else "better than" if c.mean_difference > 0 else "worse than"
-        groups[word].append(f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, {p_words(c.p)}'})")
-    said = "; ".join(f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who)
+        word = (
+            "cannot be told from" if c.p >= 0.05 else "better than" if c.mean_difference > 0 else "worse than"
+        )
+        groups[word].append(
+            f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, {p_words(c.p)}'})"
+        )
+    said = "; ".join(
+        f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who
+    )
     first = next(iter(t.against.values()))
-    advice = "" if first.p < 0.05 and first.mean_difference > 0 else " Plain RRF, which needs no tuning, will do." if first.p >= 0.05 else " Take plain RRF."
+    advice = (
+        ""
+        if first.p < 0.05 and first.mean_difference > 0
+        else " Plain RRF, which needs no tuning, will do."
+        if first.p >= 0.05
+        else " Take plain RRF."
+    )
     where = f" It fuses {', '.join(t.names)} in this order, {t.depth} deep." if t.names else ""
-    return (f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {number(o.in_sample)} in sample; choosing it so is worth {held} held out "
-            f"(optimism {number(o.optimism, '+.3f')}, chosen in {percent(o.stability, 0)} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals, tests and folds are {t.drawn}.")
+    return (
+        f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {number(o.in_sample)} in sample;"
+        f" choosing it so is worth {held} held out (optimism {number(o.optimism, '+.3f')}, chosen in"
+        f" {percent(o.stability, 0)} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals,"
+        f" tests and folds are {t.drawn}."
+    )
+
 
 def _curve(t: FusionTuning):
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."
     import pandas as pd
+
     ends = bootstrap_interval(t.scores, clusters=t.clusters)
-    return pd.DataFrame({t.parameter or "fusion": t.values, t.metric: t.scores.mean(axis=0), "low": ends[:, 0], "high": ends[:, 1], "chosen": t.chosen})
+    return pd.DataFrame(
+        {
+            t.parameter or "fusion": t.values,
+            t.metric: t.scores.mean(axis=0),
+            "low": ends[:, 0],
+            "high": ends[:, 1],
+            "chosen": t.chosen,
+        }
+    )
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #4b0a25ba
 def _check_kinds(fusions: Sequence[Any], parts: Sequence[Part]) -> None:
     "Raise `ConfigError` where a fusion weighs dense against lexical and the parts are not one of each."
     weighing = next((f for f in fusions if not isinstance(f, (RRF, RanxFusion))), None)
-    if weighing is None: return
+    if weighing is None:
+        return
     if unknown := [p.name for p in parts if not p.kind]:
-        raise ConfigError(f"whether {unknown[0]!r} is dense or lexical is not known, and {type(weighing).__name__} weighs one against the other", "tune_fusion", "Give kinds=['dense', 'lexical'], one for each run in its order, or results of systems")
+        raise ConfigError(
+            f"whether {unknown[0]!r} is dense or lexical is not known, and {type(weighing).__name__} weighs"
+            " one against the other",
+            "tune_fusion",
+            "Give kinds=['dense', 'lexical'], one for each run in its order, or results of systems",
+        )
     if isinstance(weighing, (MinMax, ZScore)) and sorted(p.kind for p in parts) != ["dense", "lexical"]:
-        raise ConfigError(f"{type(weighing).__name__} weighs one dense run against one lexical run, and these are {', '.join(f'{p.name} ({p.kind})' for p in parts)}", "tune_fusion", "Give one of each, or tune 'rrf', 'weighted_rrf' or 'mixed'")
+        raise ConfigError(
+            f"{type(weighing).__name__} weighs one dense run against one lexical run, and these are"
+            f" {', '.join(f'{p.name} ({p.kind})' for p in parts)}",
+            "tune_fusion",
+            "Give one of each, or tune 'rrf', 'weighted_rrf' or 'mixed'",
+        )
+
 
 def _judged(parts: Sequence[Part], metric: Any) -> int:
-    "How many chunks of the fused list a benchmark would judge: as many as it kept, or as the metric asks for; of bare runs, as many as the deepest has."
+    """How many chunks of the fused list a benchmark would judge: as many as it kept, or as the metric asks
+    for; of bare runs, as many as the deepest has."""
     kept = max(p.kept for p in parts) or max(p.run.rows.shape[1] for p in parts)
     return max(kept, getattr(parse_name(metric), "k", 0) or 0)
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #6faf7e1a
 @typed
 def tune_fusion(
-    runs: Any,  # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
+    # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
+    runs: Any,
     gold: Gold,
-    method: Any = "rrf",                      # rrf, weighted_rrf, minmax, zscore, mixed; a fusion with lists of choices; a list of fusions
+    # rrf, weighted_rrf, minmax, zscore, mixed; a fusion with lists of choices; a list of fusions
+    method: Any = "rrf",
     metric: str = "recall@5",
     folds: int = 5,
     *,
-    chunks: Chunks | None = None,             # needed where retrievers or bare runs are given
-    kinds: Sequence[str] | None = None,       # dense or lexical, of bare runs; systems know theirs
-    depth: int | None = None,                 # chunks of each run that are fused; as many as a Hybrid does (200) unless given
-    cut: int | None = None,                   # chunks of the fused list that are judged, as bench's depth; that of the results unless given
-    store: str | Path | Store | None = None,  # where bench left its vectors, for what is searched again; .ragbench if it is there
-    repeats: int = 20,                        # divisions into folds, averaged
+    chunks: Chunks | None = None,  # needed where retrievers or bare runs are given
+    kinds: Sequence[str] | None = None,  # dense or lexical, of bare runs; systems know theirs
+    depth: (
+        int | None
+    ) = None,  # chunks of each run that are fused; as many as a Hybrid does (200) unless given
+    cut: (
+        int | None
+    ) = None,  # chunks of the fused list that are judged, as bench's depth; that of the results unless given
+    store: (
+        str | Path | Store | None
+    ) = None,  # where bench left its vectors, for what is searched again; .ragbench if it is there
+    repeats: int = 20,  # divisions into folds, averaged
     seed: int = 0,
 ) -> FusionTuning:
-    "The best fusion of runs for these questions, and what it is worth on others: nested cross-validation, grouped by document."
-    if not isinstance(gold, Gold): raise ConfigError(f"gold is a {type(gold).__name__}", "tune_fusion", "Give the Gold of these questions")
+    """The best fusion of runs for these questions, and what it is worth on others: nested cross-validation,
+    grouped by document."""
+    if not isinstance(gold, Gold):
+        raise ConfigError(
+            f"gold is a {type(gold).__name__}", "tune_fusion", "Give the Gold of these questions"
+        )
     parameter, values, fusions = candidates(method)
     parts, table = fusion_parts(runs, gold, chunks, kinds, depth, store)
     said = [p.kind for p in parts]
@@ -236,24 +363,67 @@ def tune_fusion(
     drawn, bare = grouping(gold), [p.run for p in parts]
     scores = fusion_scores([*fusions, RRF(60)], bare, gold, table, metric, said, judged)
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
-    alone = {f"{p.name} alone": scored_by(Run(p.run.query_ids, p.run.rows[:, :judged], p.run.scores[:, :judged]), gold, table, metric) for p in parts}
-    return FusionTuning(str(parse_name(metric)), parameter.replace("the first", parts[0].name), tuple(values), tuple(fusions), scores[:, :-1], held, chosen, {"plain RRF(60)": scores[:, -1], **alone},
-                        drawn.labels, drawn.note, tuple(p.name for p in parts), tuple(p.retriever for p in parts), HYBRID_DEPTH if depth is None else depth)
+    alone = {
+        f"{p.name} alone": scored_by(
+            Run(p.run.query_ids, p.run.rows[:, :judged], p.run.scores[:, :judged]), gold, table, metric
+        )
+        for p in parts
+    }
+    return FusionTuning(
+        str(parse_name(metric)),
+        parameter.replace("the first", parts[0].name),
+        tuple(values),
+        tuple(fusions),
+        scores[:, :-1],
+        held,
+        chosen,
+        {"plain RRF(60)": scores[:, -1], **alone},
+        drawn.labels,
+        drawn.note,
+        tuple(p.name for p in parts),
+        tuple(p.retriever for p in parts),
+        HYBRID_DEPTH if depth is None else depth,
+    )
 
 # %% ../../nbs/08_evaluate/20_tuning.ipynb #2e5809c6
 def _plot(t: FusionTuning) -> Chart:
     "The curve with its band, plain RRF, each run alone and the held-out score."
     frame, x = _curve(t), np.arange(len(t.values)) if not t.parameter else np.array(t.values, float)
     held, low, high = t.held_out
+
     def draw(figure: Any) -> None:
         ax = figure.subplots()
-        ax.fill_between(x, frame["low"], frame["high"], color=PALETTE[0], alpha=0.18, linewidth=0, label="95 % interval")
+        ax.fill_between(
+            x, frame["low"], frame["high"], color=PALETTE[0], alpha=0.18, linewidth=0, label="95 % interval"
+        )
         ax.plot(x, frame[t.metric], color=PALETTE[0], marker="o", markersize=4, label="in sample")
-        ax.plot(x[t.row], frame[t.metric][t.row], "*", color=PALETTE[1], markersize=14, label=f"best: {t.best!r}")
-        ax.errorbar([x[t.row]], [held], [[held - low], [high - held]], color=PALETTE[1], fmt="s", markersize=5, capsize=3, label="held out, 95 % interval")
-        for i, (name, s) in enumerate(t.plain.items()): ax.axhline(s.mean(), color=PALETTE[(i + 2) % len(PALETTE)], linestyle=DASHES[i % len(DASHES)], linewidth=1.5, label=name)
-        ax.set_xlabel(t.parameter or "fusion"); ax.set_ylabel(t.metric)
-        if not t.parameter: ax.set_xticks(x, [str(v) for v in t.values], rotation=30, ha="right", fontsize=8)
-        if t.parameter == "k": ax.set_xscale("symlog")
+        ax.plot(
+            x[t.row], frame[t.metric][t.row], "*", color=PALETTE[1], markersize=14, label=f"best: {t.best!r}"
+        )
+        ax.errorbar(
+            [x[t.row]],
+            [held],
+            [[held - low], [high - held]],
+            color=PALETTE[1],
+            fmt="s",
+            markersize=5,
+            capsize=3,
+            label="held out, 95 % interval",
+        )
+        for i, (name, s) in enumerate(t.plain.items()):
+            ax.axhline(
+                s.mean(),
+                color=PALETTE[(i + 2) % len(PALETTE)],
+                linestyle=DASHES[i % len(DASHES)],
+                linewidth=1.5,
+                label=name,
+            )
+        ax.set_xlabel(t.parameter or "fusion")
+        ax.set_ylabel(t.metric)
+        if not t.parameter:
+            ax.set_xticks(x, [str(v) for v in t.values], rotation=30, ha="right", fontsize=8)
+        if t.parameter == "k":
+            ax.set_xscale("symlog")
         figure.legend(*ax.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+
     return Chart("What tuning the fusion is worth", t.verdict, frame, draw, (7.2, 5.0))

@@ -31,32 +31,50 @@ __all__ = ['UNITS', 'answer_rows', 'answer_places', 'class_positions', 'class_pl
 def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np.ndarray]:
     "For each answerable query, in gold order, the rows of `chunks` that `run` retrieved, best first."
     if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
-        raise DataError("the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked")
+        raise DataError(
+            "the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked"
+        )
     unknown = [q for q in run.query_ids if q not in gold.by_query]
     if unknown:
-        raise DataError(f"the run answers {len(unknown)} queries that are not in the gold, first {unknown[0]!r}", repr(run),
-                        "Use the run of these queries")
-    if len(set(run.query_ids)) < len(run): raise DataError("a query id occurs twice in the run", repr(run))
+        raise DataError(
+            f"the run answers {len(unknown)} queries that are not in the gold, first {unknown[0]!r}",
+            repr(run),
+            "Use the run of these queries",
+        )
+    if len(set(run.query_ids)) < len(run):
+        raise DataError("a query id occurs twice in the run", repr(run))
     if run.rows.size and run.rows.max() >= len(chunks):
-        raise DataError(f"row {run.rows.max()} of {len(chunks)} chunks", repr(run), "Use the run over these chunks")
-    if not gold.answerable: raise DataError("no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall")
+        raise DataError(
+            f"row {run.rows.max()} of {len(chunks)} chunks", repr(run), "Use the run over these chunks"
+        )
+    if not gold.answerable:
+        raise DataError(
+            "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
+        )
     at = {q: i for i, q in enumerate(run.query_ids)}
     return [run.of(at[q.query_id]) if q.query_id in at else np.empty(0, np.int64) for q in gold.answerable]
 
+
 @typed
 def answer_places(gold: Gold, run: Run) -> list[tuple[np.ndarray, int]]:
-    "For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many results it has: results that the table lacks have places too."
+    """For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many
+    results it has: results that the table lacks have places too."""
     at, nothing = {q: i for i, q in enumerate(run.query_ids)}, (np.empty(0, np.int64), 0)
-    return [(run.places(at[q.query_id]), run.length(at[q.query_id])) if q.query_id in at else nothing for q in gold.answerable]
+    return [
+        (run.places(at[q.query_id]), run.length(at[q.query_id])) if q.query_id in at else nothing
+        for q in gold.answerable
+    ]
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #6e89cbdb
 def _place_position(doc, start, end, place: tuple[int, int, int], cover: float) -> int:
     "The position at which the chunks read so far cover enough of one place, 0 for never."
     row, s, e = place
     touch = np.flatnonzero((doc == row) & (start < e) & (end > s))
-    if not len(touch): return 0
+    if not len(touch):
+        return 0
     clipped = np.c_[np.maximum(start[touch], s), np.minimum(end[touch], e)]
-    if clipped[0, 1] - clipped[0, 0] >= cover * (e - s): return int(touch[0]) + 1     # the common case: one chunk has it all
+    if clipped[0, 1] - clipped[0, 0] >= cover * (e - s):
+        return int(touch[0]) + 1  # the common case: one chunk has it all
     segments, first = first_cover(clipped)
     so_far = np.cumsum(np.bincount(first, segments[:, 1] - segments[:, 0], len(touch)))
     enough = np.flatnonzero(so_far >= cover * (e - s))
@@ -65,12 +83,13 @@ def _place_position(doc, start, end, place: tuple[int, int, int], cover: float) 
 # %% ../../nbs/08_evaluate/00_units.ipynb #b7dcb941
 def class_positions(
     chunks: Chunks,
-    rows: np.ndarray,                     # (k,) rows of `chunks` that one query retrieved, best first
+    rows: np.ndarray,  # (k,) rows of `chunks` that one query retrieved, best first
     classes: Sequence[EvidenceClass],
-    cover: float = 0.5,                   # share of a copy's characters that counts as finding it
+    cover: float = 0.5,  # share of a copy's characters that counts as finding it
 ) -> np.ndarray:
     "The position from 1 at which each evidence class is found, 0 for never: `(n_classes,)` int64."
-    if not 0 < cover <= 1: raise ConfigError(f"cover is {cover!r}", "class_positions", "Give a share above 0 and up to 1")
+    if not 0 < cover <= 1:
+        raise ConfigError(f"cover is {cover!r}", "class_positions", "Give a share above 0 and up to 1")
     doc, start, end = chunks.doc_row[rows], chunks.start[rows], chunks.end[rows]
     out = np.zeros(len(classes), dtype=np.int64)
     for i, c in enumerate(classes):
@@ -81,9 +100,10 @@ def class_positions(
 # %% ../../nbs/08_evaluate/00_units.ipynb #257c009c
 def class_places(
     positions: np.ndarray,  # (f,) positions of the chunks that completed the classes found
-    grades: np.ndarray,     # (f,)
+    grades: np.ndarray,  # (f,)
 ) -> np.ndarray:
-    "The place from 1 of each class in the judged list, `(f,)`: none before its chunk, best grade first where several wait."
+    """The place from 1 of each class in the judged list, `(f,)`: none before its chunk, best grade first
+    where several wait."""
     out, waiting, place, i = np.zeros(len(positions), dtype=np.int64), [], 0, 0
     order = np.lexsort((-grades, positions)).tolist()
     while i < len(order) or waiting:
@@ -97,8 +117,8 @@ def class_places(
 # %% ../../nbs/08_evaluate/00_units.ipynb #0363c4e0
 def evidence_list(
     positions: np.ndarray,  # (n_classes,) from `class_positions`
-    grades: np.ndarray,     # (n_classes,)
-    depth: int,             # chunks to read: the cut-off K, or the length of the run
+    grades: np.ndarray,  # (n_classes,)
+    depth: int,  # chunks to read: the cut-off K, or the length of the run
 ) -> np.ndarray:
     "Judged ids in order, int64: a class by its index, the distractor at place p by -p."
     found = np.flatnonzero((positions > 0) & (positions <= depth))
@@ -112,35 +132,45 @@ def document_list(chunks: Chunks, rows: np.ndarray) -> np.ndarray:
     "Document rows in the order of their best chunk, each once."
     return _first_of_each(chunks.doc_row[rows])
 
+
 def _first_of_each(ids: np.ndarray) -> np.ndarray:
     "The ids in the order of their first place, each once."
     known, first = np.unique(ids, return_index=True)
     return known[np.argsort(first)]
 
+
 def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
-    "The ids at their places in a list of this length, `(length,)` int64; what stands between them has an id of its own below 0."
+    """The ids at their places in a list of this length, `(length,)` int64; what stands between them has an id
+    of its own below 0."""
     out = -1 - np.arange(length, dtype=np.int64)
     out[places - 1] = ids
     return out
 
+
 @typed
 def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
-    "For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a document's evidence counts. A document that the corpus lacks has a row of its own behind the last."
+    """For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a
+    document's evidence counts. A document that the corpus lacks has a row of its own behind the last."""
     check_gold(gold, corpus)
     rows, out = _rows_beyond(gold, corpus), []
     for q in gold.answerable:
         best: dict[int, int] = {}
-        for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]): best[rows[e.doc_id]] = max(e.grade, best.get(rows[e.doc_id], 0))
+        for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]):
+            best[rows[e.doc_id]] = max(e.grade, best.get(rows[e.doc_id], 0))
         out.append(np.array(sorted(best.items()), dtype=np.int64).reshape(-1, 2))
     return out
 
+
 def _rows_beyond(gold: Gold, corpus: Corpus) -> dict[str, int]:
     "The row of every document that the gold judges: those that the corpus lacks come after its last."
-    lost = dict.fromkeys([x.doc_id for rows in gold.lost_by_query.values() for x in rows] + [d for _, d in gold.nonrelevant])
+    lost = dict.fromkeys(
+        [x.doc_id for rows in gold.lost_by_query.values() for x in rows] + [d for _, d in gold.nonrelevant]
+    )
     return corpus.rows | {d: len(corpus) + n for n, d in enumerate(d for d in lost if d not in corpus.rows)}
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #530f2244
 UNITS = ("evidence", "document", "chunk")
+
 
 @typed
 @functools.lru_cache(maxsize=16)
@@ -151,44 +181,69 @@ def classes_of(gold: Gold, corpus: Corpus) -> tuple[tuple[EvidenceClass, ...], .
 # %% ../../nbs/08_evaluate/00_units.ipynb #8de4d301
 @dataclass(frozen=True, eq=False)
 class Judged:
-    "For each query its judged units `(m, 2)` (id, grade), and where a run has them: positions of classes, or documents or chunks in order."
+    """For each query its judged units `(m, 2)` (id, grade), and where a run has them: positions of classes,
+    or documents or chunks in order."""
+
     unit: str
     units: list[np.ndarray]
     found: list[np.ndarray]
     depths: list[int]
-    others: list[np.ndarray] | None = None  # ids that were judged and are not relevant; None where everything is judged
+    others: list[np.ndarray] | None = (
+        None  # ids that were judged and are not relevant; None where everything is judged
+    )
 
-    def __len__(self) -> int: return len(self.units)
+    def __len__(self) -> int:
+        return len(self.units)
 
     def lists(self, k: int = 0) -> list[np.ndarray]:
-        "The judged ids of each query, best first; of evidence, those within the first `k` chunks (0: all that were retrieved)."
-        if self.unit != "evidence": return self.found
+        """The judged ids of each query, best first; of evidence, those within the first `k` chunks (0: all
+        that were retrieved)."""
+        if self.unit != "evidence":
+            return self.found
         return [evidence_list(p, u[:, 1], k or d) for p, u, d in zip(self.found, self.units, self.depths)]
 
     def cut(self, k: int) -> int:
-        "The cut-off that is left for the metric: documents and chunks are cut by it, evidence has been cut before."
+        """The cut-off that is left for the metric: documents and chunks are cut by it, evidence has been cut
+        before."""
         return 0 if self.unit == "evidence" else k
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #c827d22f
 @typed
 def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
-    "For each answerable query the rows of documents that were judged and are not relevant, int64; those that the corpus lacks come behind its last."
+    """For each answerable query the rows of documents that were judged and are not relevant, int64; those
+    that the corpus lacks come behind its last."""
     rows, out = _rows_beyond(gold, corpus), {q.query_id: [] for q in gold.answerable}
     for q, d in gold.nonrelevant:
-        if q in out: out[q].append(rows[d])
+        if q in out:
+            out[q].append(rows[d])
     return [np.array(rows, dtype=np.int64) for rows in out.values()]
 
+
 def check_judged(units: list[np.ndarray], lists: list[np.ndarray], owner: str) -> None:
-    "Raise `DataError` unless there is a list of ids, `(d,)`, for each query's relevant units, `(m, 2)`, and a query at all."
-    good = len(units) == len(lists) > 0 and all(isinstance(u, np.ndarray) and u.ndim == 2 and u.shape[1] == 2 and u.dtype.kind in "iuf" for u in units)
-    if not good or not all(isinstance(x, np.ndarray) and x.ndim == 1 and (x.dtype.kind in "iu" or not len(x)) for x in lists):
-        raise DataError(f"units of {len(units)} queries and lists of {len(lists)} are not what is judged", owner, "Give an (m, 2) array of (id, grade) and a (d,) array of ids for each query, as `judge` makes them")
+    """Raise `DataError` unless there is a list of ids, `(d,)`, for each query's relevant units, `(m, 2)`, and
+    a query at all."""
+    good = len(units) == len(lists) > 0 and all(
+        isinstance(u, np.ndarray) and u.ndim == 2 and u.shape[1] == 2 and u.dtype.kind in "iuf" for u in units
+    )
+    if not good or not all(
+        isinstance(x, np.ndarray) and x.ndim == 1 and (x.dtype.kind in "iu" or not len(x)) for x in lists
+    ):
+        raise DataError(
+            f"units of {len(units)} queries and lists of {len(lists)} are not what is judged",
+            owner,
+            "Give an (m, 2) array of (id, grade) and a (d,) array of ids for each query, as `judge` makes"
+            " them",
+        )
+
 
 @typed
 def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     "Chunks judged one by one, by the rule `overlap`; a lost piece is a chunk behind the last."
     both = zip(chunk_grades(gold, chunks), lost_grades(gold, chunks.corpus))
-    units = [np.array([*grades.items(), *enumerate(lost, len(chunks))], dtype=np.int64).reshape(-1, 2) for grades, lost in both]
+    units = [
+        np.array([*grades.items(), *enumerate(lost, len(chunks))], dtype=np.int64).reshape(-1, 2)
+        for grades, lost in both
+    ]
     return Judged("chunk", units, lists, [len(ids) for ids in lists])
 
 # %% ../../nbs/08_evaluate/00_units.ipynb #96ea8da5
@@ -198,17 +253,26 @@ def judge(
     corpus: Corpus,
     chunks: Chunks,
     run: Run,
-    unit: str = "",      # "evidence", "document" or "chunk"; the gold's own unit unless given
+    unit: str = "",  # "evidence", "document" or "chunk"; the gold's own unit unless given
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> Judged:
     "A run as rankings of judged units, one for each answerable query in gold order."
     unit = unit or gold.unit
-    if unit not in UNITS: raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
+    if unit not in UNITS:
+        raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
     rows = answer_rows(gold, corpus, chunks, run)
     places = answer_places(gold, run)
     depths = [n for _, n in places]
-    if unit == "document": return Judged(unit, document_grades(gold, corpus), [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)], depths, judged_wanting(gold, corpus))
-    if unit == "chunk": return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])
+    if unit == "document":
+        return Judged(
+            unit,
+            document_grades(gold, corpus),
+            [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)],
+            depths,
+            judged_wanting(gold, corpus),
+        )
+    if unit == "chunk":
+        return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])
     classes = classes_of(gold, corpus)
     units = [np.array([(i, c.grade) for i, c in enumerate(cs)], dtype=np.int64) for cs in classes]
     found = [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)]

@@ -21,7 +21,15 @@ from ..core.gold import Gold
 from ..core.numbers import number, percent, thousands
 from ..core.runs import Run
 from ..core.spans import overlap
-from .evidence import QueryEvidence, TokenCounts, evidence_counts, evidence_of, reading, stops, token_counts
+from ragbench.evaluate.evidence import (
+    QueryEvidence,
+    TokenCounts,
+    evidence_counts,
+    evidence_of,
+    reading,
+    stops,
+    token_counts,
+)
 from .units import answer_rows
 
 # %% auto #0
@@ -30,18 +38,23 @@ __all__ = ['Pool', 'pool_of', 'handed', 'best_choice', 'Ceiling', 'chunk_ceiling
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #9b6b6240
 class Pool(NamedTuple):
-    "The chunks that touch one query's evidence, as spans on the line `(m, 2)`, and the most tokens of evidence, in characters, that n tokens can hold."
+    """The chunks that touch one query's evidence, as spans on the line `(m, 2)`, and the most tokens of
+    evidence, in characters, that n tokens can hold."""
+
     evidence: QueryEvidence
     spans: np.ndarray
-    longest: np.ndarray   # (t + 1,) characters of the n longest tokens of evidence together
+    longest: np.ndarray  # (t + 1,) characters of the n longest tokens of evidence together
+
 
 def pool_of(e: QueryEvidence, line: np.ndarray, counts: TokenCounts) -> Pool:
     "What of a chunk table, as spans on the line, matters to one query."
-    if not len(e.anywhere): return Pool(e, line[:0], np.zeros(1, np.int64))      # all of it is lost
+    if not len(e.anywhere):
+        return Pool(e, line[:0], np.zeros(1, np.int64))  # all of it is lost
     lo, hi = np.searchsorted(counts.starts, [e.anywhere[0, 0], e.anywhere[-1, 1]], side="right")
-    edges = np.r_[counts.starts, counts.base[-1]][max(lo - 1, 0):hi + 1]
+    edges = np.r_[counts.starts, counts.base[-1]][max(lo - 1, 0) : hi + 1]
     held = overlap(np.c_[edges[:-1], edges[1:]], e.anywhere)
     return Pool(e, line[overlap(line, e.anywhere) > 0], np.r_[0, np.cumsum(np.sort(held[held > 0])[::-1])])
+
 
 def handed(e: QueryEvidence, spans: np.ndarray, counts: TokenCounts, budget: int) -> tuple[int, int]:
     "Characters of evidence found in `spans` read in order up to the budget, and tokens used."
@@ -54,76 +67,106 @@ def _greedy(p: Pool, counts: TokenCounts, budget: int) -> tuple[int, list[int]]:
     "Characters found by adding, again and again, the chunk that brings most new evidence a token."
     chosen, found, used = [], 0, 0
     while used < budget and len(chosen) < len(p.spans):
-        tried = [(i, *handed(p.evidence, p.spans[[*chosen, i]], counts, budget)) for i in range(len(p.spans)) if i not in chosen]
+        tried = [
+            (i, *handed(p.evidence, p.spans[[*chosen, i]], counts, budget))
+            for i in range(len(p.spans))
+            if i not in chosen
+        ]
         i, f, u = max(tried, key=lambda t: ((t[1] - found) / max(t[2] - used, 1), -t[0]))
-        if f <= found: break
+        if f <= found:
+            break
         chosen, found, used = [*chosen, i], f, u
     return found, chosen
+
 
 def best_choice(
     p: Pool,
     counts: TokenCounts,
-    budget: int,        # tokens
+    budget: int,  # tokens
     most: int = 3_000,  # choices tried before the bound is given instead
 ) -> tuple[int, bool]:
-    "The most characters of evidence that chunks of the pool can hand over within the budget, and whether that is exact (else it is an upper bound)."
-    if not len(p.spans): return 0, True
+    """The most characters of evidence that chunks of the pool can hand over within the budget, and whether
+    that is exact (else it is an upper bound)."""
+    if not len(p.spans):
+        return 0, True
     everything = handed(p.evidence, p.spans, counts, 1 << 40)[0]
-    reach = lambda found, left: min(everything, found + int(p.longest[min(left, len(p.longest) - 1)]))
+
+    def reach(found, left):
+        return min(everything, found + int(p.longest[min(left, len(p.longest) - 1)]))
+
     top, best, tried = reach(0, budget), _greedy(p, counts, budget)[0], 0
     stack: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0)]
     while stack and best < top:
         chosen, found, used = stack.pop()
-        if reach(found, budget - used) <= best: continue
+        if reach(found, budget - used) <= best:
+            continue
         for i in range(len(p.spans)):
-            if i in chosen: continue
+            if i in chosen:
+                continue
             f, u = handed(p.evidence, p.spans[[*chosen, i]], counts, budget)
             best, tried = max(best, f), tried + 1
-            if u < budget and i > (chosen[-1] if chosen else -1): stack.append(((*chosen, i), f, u))
-        if tried > most: return top, False
+            if u < budget and i > (chosen[-1] if chosen else -1):
+                stack.append(((*chosen, i), f, u))
+        if tried > most:
+            return top, False
     return best, True
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #0b8f2a0d
 @dataclass(frozen=True, eq=False)
 class Ceiling:
-    "The best that chunks could hand over: characters `(n, b)`, of `gold` `(n,)`, at each budget; `exact` `(n, b)` where the search was finished."
+    """The best that chunks could hand over: characters `(n, b)`, of `gold` `(n,)`, at each budget; `exact`
+    `(n, b)` where the search was finished."""
+
     found: np.ndarray
     gold: np.ndarray
     exact: np.ndarray
     budgets: tuple[int, ...]
 
     @property
-    def recall(self) -> np.ndarray: return self.found / self.gold[:, None]
+    def recall(self) -> np.ndarray:
+        return self.found / self.gold[:, None]
+
 
 @typed
-def chunk_ceiling(gold: Gold, corpus: Corpus, chunks: Chunks, budgets: Sequence[int], tokenizer: str = "cl100k_base") -> Ceiling:
+def chunk_ceiling(
+    gold: Gold, corpus: Corpus, chunks: Chunks, budgets: Sequence[int], tokenizer: str = "cl100k_base"
+) -> Ceiling:
     "For each answerable query and budget the best choice of chunks."
     budgets = tuple(whole_number("budget", b, 1, "chunk_ceiling") for b in budgets)
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
     pools = [pool_of(e, line, counts) for e in evidence_of(gold, corpus)]
-    best = np.array([[best_choice(p, counts, b) for b in budgets] for p in pools], dtype=np.int64).reshape(len(pools), len(budgets), 2)
-    return Ceiling(best[..., 0], np.array([p.evidence.size for p in pools]), best[..., 1].astype(bool), budgets)
+    best = np.array([[best_choice(p, counts, b) for b in budgets] for p in pools], dtype=np.int64).reshape(
+        len(pools), len(budgets), 2
+    )
+    return Ceiling(
+        best[..., 0], np.array([p.evidence.size for p in pools]), best[..., 1].astype(bool), budgets
+    )
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #16940c4b
 class Stage(NamedTuple):
     "A ranking somewhere on the way through a system."
+
     name: str
     chunks: Chunks
     run: Run
 
+
 @dataclass(frozen=True, eq=False)
 class Waterfall:
-    "Characters of evidence after each step `(n, s)` int64: of the gold, of the best choice of chunks, of each stage."
+    """Characters of evidence after each step `(n, s)` int64: of the gold, of the best choice of chunks, of
+    each stage."""
+
     query_ids: tuple[str, ...]
-    steps: tuple[str, ...]      # "gold", "chunks", and the stages
+    steps: tuple[str, ...]  # "gold", "chunks", and the stages
     values: np.ndarray
     budget: int
-    exact: np.ndarray           # (n,) whether the chunks' value is exact, or an upper bound
+    exact: np.ndarray  # (n,) whether the chunks' value is exact, or an upper bound
 
     @property
     def terms(self) -> np.ndarray:
-        "The signed change that each step after the first made, `(n, s − 1)` characters; the gold and the terms of a query sum to what was handed over."
+        """The signed change that each step after the first made, `(n, s − 1)` characters; the gold and the
+        terms of a query sum to what was handed over."""
         return np.diff(self.values, axis=1)
 
     @property
@@ -132,66 +175,135 @@ class Waterfall:
         return self.terms / self.values[:, :1]
 
     @property
-    def recall(self) -> np.ndarray: return self.values[:, -1] / self.values[:, 0]
+    def recall(self) -> np.ndarray:
+        return self.values[:, -1] / self.values[:, 0]
 
     def to_frame(self):
-        "A row a step: mean share over queries, queries that lost or gained there, and characters in all: a pandas DataFrame."
+        """A row a step: mean share over queries, queries that lost or gained there, and characters in all: a
+        pandas DataFrame."""
         import pandas as pd
-        t = self.terms
-        rows = [{"step": n, "mean share": self.shares[:, i].mean(), "queries that lost": int((t[:, i] < 0).sum()), "that gained": int((t[:, i] > 0).sum()), "characters": int(t[:, i].sum())}
-                for i, n in enumerate(self.steps[1:])]
-        return pd.DataFrame([{"step": "gold", "mean share": 1.0, "characters": int(self.values[:, 0].sum())}, *rows,
-                             {"step": "recall", "mean share": self.recall.mean(), "characters": int(self.values[:, -1].sum())}]).set_index("step")
 
-    def chart(self, query_id: str | None = None) -> Chart: return waterfall_chart(self, query_id)
+        t = self.terms
+        rows = [
+            {
+                "step": n,
+                "mean share": self.shares[:, i].mean(),
+                "queries that lost": int((t[:, i] < 0).sum()),
+                "that gained": int((t[:, i] > 0).sum()),
+                "characters": int(t[:, i].sum()),
+            }
+            for i, n in enumerate(self.steps[1:])
+        ]
+        return pd.DataFrame(
+            [
+                {"step": "gold", "mean share": 1.0, "characters": int(self.values[:, 0].sum())},
+                *rows,
+                {
+                    "step": "recall",
+                    "mean share": self.recall.mean(),
+                    "characters": int(self.values[:, -1].sum()),
+                },
+            ]
+        ).set_index("step")
+
+    def chart(self, query_id: str | None = None) -> Chart:
+        return waterfall_chart(self, query_id)
+
     def __repr__(self) -> str:
-        steps = ", ".join(f"{n} {number(100 * s, '+.1f')}" for n, s in zip(self.steps[1:], self.shares.mean(axis=0)))
+        steps = ", ".join(
+            f"{n} {number(100 * s, '+.1f')}" for n, s in zip(self.steps[1:], self.shares.mean(axis=0))
+        )
         bound = f"; {int((~self.exact).sum())} ceilings are upper bounds" if not self.exact.all() else ""
-        return f"Waterfall({len(self.query_ids)} queries at {thousands(self.budget)} tokens: 100 {steps} = {percent(self.recall.mean())}{bound})"
-    def _repr_html_(self) -> str: return f"<p>{escape(repr(self))}</p>{self.chart()._repr_html_()}"
+        return (
+            f"Waterfall({len(self.query_ids)} queries at {thousands(self.budget)} tokens: 100 {steps} ="
+            f" {percent(self.recall.mean())}{bound})"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.chart()._repr_html_()}"
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #d5afa357
 @typed
 def waterfall(
     gold: Gold,
     corpus: Corpus,
-    stages: Sequence[Stage],          # in the order of the system; the first one's chunks make the ceiling
-    budget: int,                      # tokens
+    stages: Sequence[Stage],  # in the order of the system; the first one's chunks make the ceiling
+    budget: int,  # tokens
     tokenizer: str = "cl100k_base",
 ) -> Waterfall:
     "What each stage did to the evidence that is handed over within a budget."
     whole_number("budget", budget, 1, "waterfall")
-    if not len(stages): raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
+    if not len(stages):
+        raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
     odd = next((s for s in stages if not isinstance(s, Stage)), None)
-    if odd is not None: raise ConfigError(f"a stage is {odd!r:.60}", "waterfall", "Give stages, such as Stage('search', chunks, run)")
+    if odd is not None:
+        raise ConfigError(
+            f"a stage is {odd!r:.60}", "waterfall", "Give stages, such as Stage('search', chunks, run)"
+        )
     counts, evidence = token_counts(corpus, tokenizer), evidence_of(gold, corpus)
     top = chunk_ceiling(gold, corpus, stages[0].chunks, [budget], tokenizer)
     columns = [top.gold, top.found[:, 0]]
     for s in stages:
         rows, line = answer_rows(gold, corpus, s.chunks, s.run), counts.line(s.chunks.doc_row, s.chunks.spans)
-        columns.append(np.array([handed(e, line[r], counts, budget)[0] if len(r) else 0 for e, r in zip(evidence, rows)]))
-    return Waterfall(tuple(q.query_id for q in gold.answerable), ("gold", "chunks", *(s.name for s in stages)), np.stack(columns, axis=1), budget, top.exact[:, 0])
+        columns.append(
+            np.array([handed(e, line[r], counts, budget)[0] if len(r) else 0 for e, r in zip(evidence, rows)])
+        )
+    return Waterfall(
+        tuple(q.query_id for q in gold.answerable),
+        ("gold", "chunks", *(s.name for s in stages)),
+        np.stack(columns, axis=1),
+        budget,
+        top.exact[:, 0],
+    )
 
 # %% ../../nbs/08_evaluate/10_waterfall.ipynb #ee3ae936
 @typed
 def waterfall_chart(fall: Waterfall, query_id: str | None = None) -> Chart:
     "The waterfall of one query, or the mean over all of them."
-    if query_id is not None and query_id not in fall.query_ids: raise DataError(f"there is no answerable query {query_id!r}", "waterfall")
+    if query_id is not None and query_id not in fall.query_ids:
+        raise DataError(f"there is no answerable query {query_id!r}", "waterfall")
     rows = np.arange(len(fall.query_ids)) if query_id is None else np.array([fall.query_ids.index(query_id)])
     level = (fall.values[rows] / fall.values[rows, :1]).mean(axis=0)
     names, moves = [*fall.steps, "recall"], [*np.diff(level), None]
+
     def draw(figure: Any) -> None:
         axes = figure.subplots()
         for i, name in enumerate(names):
-            low, high = (0, level[min(i, len(level) - 1)]) if name in ("gold", "recall") else sorted(level[i - 1:i + 1])
-            color = PALETTE[0] if name in ("gold", "recall") else PALETTE[1] if level[i] < level[i - 1] else PALETTE[2]
-            axes.bar(i, high - low, bottom=low, color=color, width=.62)
+            low, high = (
+                (0, level[min(i, len(level) - 1)])
+                if name in ("gold", "recall")
+                else sorted(level[i - 1 : i + 1])
+            )
+            color = (
+                PALETTE[0]
+                if name in ("gold", "recall")
+                else PALETTE[1]
+                if level[i] < level[i - 1]
+                else PALETTE[2]
+            )
+            axes.bar(i, high - low, bottom=low, color=color, width=0.62)
             move = level[-1] if name == "recall" else level[0] if name == "gold" else level[i] - level[i - 1]
-            axes.annotate(percent(move, 0) if name in ("gold", "recall") else number(100 * move, "+.1f"), (i, high), (0, 3), textcoords="offset points", ha="center", fontsize=10)
-        for i in range(len(level) - 1): axes.plot([i + .31, i + .69], [level[i]] * 2, color=INK, linewidth=.8, alpha=.5)
+            axes.annotate(
+                percent(move, 0) if name in ("gold", "recall") else number(100 * move, "+.1f"),
+                (i, high),
+                (0, 3),
+                textcoords="offset points",
+                ha="center",
+                fontsize=10,
+            )
+        for i in range(len(level) - 1):
+            axes.plot([i + 0.31, i + 0.69], [level[i]] * 2, color=INK, linewidth=0.8, alpha=0.5)
         axes.set(ylabel=f"evidence within {thousands(fall.budget)} tokens (share)", ylim=(0, 1.09))
         axes.set_xticks(range(len(names)), [n.replace(" ", "\n") for n in names])
         axes.grid(axis="x", visible=False)
+
     who = f"query {query_id}" if query_id else f"mean of {len(rows)} queries"
     told = ", ".join(f"{n} {number(100 * m, '+.1f')} points" for n, m in zip(names[1:-1], moves))
-    return Chart(f"Where the evidence went: {who}", f"Of all evidence, {told}; {percent(level[-1])} is handed over within {thousands(fall.budget)} tokens.", fall.to_frame(), draw, (7.2, 3.6))
+    return Chart(
+        f"Where the evidence went: {who}",
+        f"Of all evidence, {told}; {percent(level[-1])} is handed over within {thousands(fall.budget)}"
+        " tokens.",
+        fall.to_frame(),
+        draw,
+        (7.2, 3.6),
+    )

@@ -29,10 +29,10 @@ __all__ = ['LADDERS', 'ENOUGH', 'candidates', 'ladder', 'time_single', 'time_bat
 
 # %% ../../nbs/05_index/05_advise.ipynb #ddf6ffaf
 def candidates(
-    n: int,                 # vectors
+    n: int,  # vectors
     dim: int,
     metric: str = "cosine",
-    graphs: bool = True,    # graphs take long to build
+    graphs: bool = True,  # graphs take long to build
 ) -> list[FaissFactory]:
     "Factory strings worth trying for `n` vectors of `dim` dimensions."
     pieces = [m for m in sorted({dim // 2, dim // 3, dim // 4}, reverse=True) if m and dim % m == 0]
@@ -40,58 +40,82 @@ def candidates(
     specs = [f"PQ{m}x4fs,RFlat" for m in pieces] + [f"IVF{nlist},Flat", "SQ8"]
     specs += [f"IVF{nlist},PQ{m}x4fs,RFlat" for m in pieces[:2]]
     made = [FaissFactory(s, metric=metric, train_size=min(n, max(65_536, 64 * nlist))) for s in specs]
-    if graphs: made += [FaissFactory(f"HNSW{m},Flat", ef_construction=100, metric=metric) for m in (16, 32)]
+    if graphs:
+        made += [FaissFactory(f"HNSW{m},Flat", ef_construction=100, metric=metric) for m in (16, 32)]
     return made
 
 # %% ../../nbs/05_index/05_advise.ipynb #d593c2cb
-LADDERS = {"nprobe": (1, 2, 4, 8, 16, 32, 64, 128), "ef_search": (16, 32, 64, 128, 256), "k_factor": (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+LADDERS = {
+    "nprobe": (1, 2, 4, 8, 16, 32, 64, 128),
+    "ef_search": (16, 32, 64, 128, 256),
+    "k_factor": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+}
+
 
 def ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[dict[str, int]]]:
     "Sweeps of query arguments, each a list of growing effort."
     have = query_defaults(searcher.index)
     names = [n for n in ("nprobe", "ef_search", "k_factor") if n in have]
-    if not names: yield [{}]; return
+    if not names:
+        yield [{}]
+        return
     inner = names[-1]
     outer = [{}] if len(names) == 1 else [{names[0]: v} for v in LADDERS[names[0]]]
-    for fixed in outer: yield [{**fixed, inner: v} for v in LADDERS[inner]]
+    for fixed in outer:
+        yield [{**fixed, inner: v} for v in LADDERS[inner]]
 
 # %% ../../nbs/05_index/05_advise.ipynb #255159b2
 def time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
     "Median seconds of one query for each searcher, queries in turn over the searchers, on one thread."
     seconds = np.empty((len(searchers), rounds, len(queries)))
-    one = [queries[i:i + 1] for i in range(len(queries))]
+    one = [queries[i : i + 1] for i in range(len(queries))]
     with pinned(1):
-        for s in searchers: s.search(one[0], k)
+        for s in searchers:
+            s.search(one[0], k)
         for r in range(rounds):
             for i, q in enumerate(one):
                 for j, s in enumerate(searchers):
-                    began = time.perf_counter(); s.search(q, k); seconds[j, r, i] = time.perf_counter() - began
+                    began = time.perf_counter()
+                    s.search(q, k)
+                    seconds[j, r, i] = time.perf_counter() - began
     return np.median(seconds.reshape(len(searchers), -1), axis=1)
+
 
 def time_batch(searcher: FaissSearcher, queries: Vectors, k: int, rounds: int = 3) -> float:
     "Least seconds for a query when all are asked at once."
     took = []
     for _ in range(rounds):
-        began = time.perf_counter(); searcher.search(queries, k); took.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        searcher.search(queries, k)
+        took.append(time.perf_counter() - began)
     return min(took) / len(queries)
 
 # %% ../../nbs/05_index/05_advise.ipynb #1ea58ef1
 @dataclass(frozen=True)
 class Judge:
     "Exact answers to some queries, and the recall of a searcher against them."
+
     exact: FaissSearcher
     queries: Vectors
     k: int
-    answer: list[tuple[np.ndarray, int, float]] = field(init=False, repr=False)   # of each query: prepared, rows wanted, the score to reach
+    answer: list[tuple[np.ndarray, int, float]] = field(
+        init=False, repr=False
+    )  # of each query: prepared, rows wanted, the score to reach
 
     def __post_init__(self):
         best = [r[r >= 0] for r in self.exact.search(self.queries, self.k)[1]]
-        object.__setattr__(self, "answer", [(q, len(r), border(self.exact, q, r)) for q, r in zip(self.exact.prepare(self.queries), best)])
+        object.__setattr__(
+            self,
+            "answer",
+            [(q, len(r), border(self.exact, q, r)) for q, r in zip(self.exact.prepare(self.queries), best)],
+        )
 
     def recall(self, searcher: FaissSearcher) -> float:
         "Mean recall at k."
         rows = searcher.search(self.queries, self.k)[1]
-        return float(np.mean([found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)]))
+        return float(
+            np.mean([found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)])
+        )
 
 # %% ../../nbs/05_index/05_advise.ipynb #78f9e33a
 def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissSearcher, float]:
@@ -102,176 +126,329 @@ def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissS
             view = searcher.tuned(**query)
             got = judge.recall(view)
             work = query.get("nprobe", 1) * (1 + 0.25 * effort)
-            if (got >= recall and (best_recall < recall or work < cost)) or (best_recall < recall and got > best_recall): best, best_recall, cost = view, got, work
-            if got >= recall: break
-        if best_recall >= recall: break
+            if (got >= recall and (best_recall < recall or work < cost)) or (
+                best_recall < recall and got > best_recall
+            ):
+                best, best_recall, cost = view, got, work
+            if got >= recall:
+                break
+        if best_recall >= recall:
+            break
     return best, best_recall
+
 
 def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vectors, Vectors]:
     "Vectors to index and queries: those given, or some held out."
     if queries is not None:
-        asked = as_vectors(queries); v.space.check(asked.space)
+        asked = as_vectors(queries)
+        v.space.check(asked.space)
         return v, asked
     held = np.zeros(len(v), bool)
     held[np.random.default_rng(seed).choice(len(v), min(n_queries, len(v) // 5), replace=False)] = True
     return v[~held], v[held]
 
 # %% ../../nbs/05_index/05_advise.ipynb #c7f0c5ef
-ENOUGH = 4_000_000     # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
+ENOUGH = (
+    4_000_000  # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
+)
+
 
 def advise(
     vectors: Vectors | np.ndarray,
-    recall: float = 0.99,             # wanted, at k
+    recall: float = 0.99,  # wanted, at k
     k: int = 10,
     *,
-    queries: Vectors | np.ndarray | None = None,   # None: held out of the vectors
-    n_queries: int = 400,             # half of them choose, half report
+    queries: Vectors | np.ndarray | None = None,  # None: held out of the vectors
+    n_queries: int = 400,  # half of them choose, half report
     metric: str = "cosine",
-    sample: int = 20_000,             # vectors for the first look
-    finalists: int = 4,               # candidates built on everything
+    sample: int = 20_000,  # vectors for the first look
+    finalists: int = 4,  # candidates built on everything
     graphs: bool = True,
     configs: Sequence[FaissFactory] | None = None,  # instead of `candidates`
     seed: int = 0,
-    enough: int = ENOUGH,             # numbers up to which exact search will do; 0 measures in any case
-    progress: bool | None = None,     # a bar; None: where somebody watches
+    enough: int = ENOUGH,  # numbers up to which exact search will do; 0 measures in any case
+    progress: bool | None = None,  # a bar; None: where somebody watches
 ) -> Advice:
-    "Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few to measure."
+    """Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few
+    to measure."""
     v = as_vectors(vectors)
-    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1: raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")
-    for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items(): whole_number(name, value, 1, "advise")
+    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1:
+        raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")
+    for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items():
+        whole_number(name, value, 1, "advise")
     one_of_few("metric", metric if isinstance(metric, str) else repr(metric), METRICS, "advise")
-    if len(v) and configs is None and v.array.size <= whole_number("enough", enough, 0, "advise"): return _flat_alone(v, queries, recall, k, metric)
-    if len(v) < 1000: raise DataError(f"{len(v)} vectors are too few to choose by", "advise", "FaissFlat answers exactly and fast at that size")
+    if len(v) and configs is None and v.array.size <= whole_number("enough", enough, 0, "advise"):
+        return _flat_alone(v, queries, recall, k, metric)
+    if len(v) < 1000:
+        raise DataError(
+            f"{len(v)} vectors are too few to choose by",
+            "advise",
+            "FaissFlat answers exactly and fast at that size",
+        )
     base, asked = _parted(v, queries, n_queries, seed)
-    if len(asked) < 2: raise DataError(f"{len(asked)} queries cannot both choose and report", "advise", "Give more queries")
+    if len(asked) < 2:
+        raise DataError(f"{len(asked)} queries cannot both choose and report", "advise", "Give more queries")
     order = np.random.default_rng(seed).permutation(len(asked))
     choose, report = asked[np.sort(order[::2])], asked[np.sort(order[1::2])]
     part = base[np.sort(np.random.default_rng(seed).choice(len(base), min(sample, len(base)), replace=False))]
     trials = candidates(len(part), base.array.shape[1], metric, graphs) if configs is None else list(configs)
-    with progress_bar("advise: indexes built and measured", len(trials) + min(finalists, len(trials)), "build", progress) as bar:
+    with progress_bar(
+        "advise: indexes built and measured", len(trials) + min(finalists, len(trials)), "build", progress
+    ) as bar:
         first = _first_look(trials, part, choose, recall, k, metric, bar.update)
         chosen = [c for c, _, _ in first[:finalists]]
-        if configs is None: chosen = [_at_full_size(c, len(base)) for c in chosen]
+        if configs is None:
+            chosen = [_at_full_size(c, len(base)) for c in chosen]
         return _measured(chosen, base, (choose, report), recall, k, metric, bar.update)
 
 # %% ../../nbs/05_index/05_advise.ipynb #1dabc4c2
-def _first_look(configs: list[FaissFactory], part: Vectors, asked: Vectors, recall: float, k: int, metric: str, done: Callable[[], Any]) -> list[tuple[FaissFactory, float, float]]:
-    "Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the fastest of them first."
+def _first_look(
+    configs: list[FaissFactory],
+    part: Vectors,
+    asked: Vectors,
+    recall: float,
+    k: int,
+    metric: str,
+    done: Callable[[], Any],
+) -> list[tuple[FaissFactory, float, float]]:
+    """Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the
+    fastest of them first."""
     judge, found = Judge(FaissFlat(metric).build(part), asked, k), []
     for config in configs:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)      # small samples are meant here; the final build warns
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # small samples are meant here; the final build warns
             view, got = _reach(judge, config.build(part), recall)
-        found.append((config, got, view)); done()
+        found.append((config, got, view))
+        done()
     seconds = time_single([f[2] for f in found], asked[:50], k)
     rows = [(c, got, float(s)) for (c, got, _), s in zip(found, seconds)]
     return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
 
+
 def _at_full_size(config: FaissFactory, n: int) -> FaissFactory:
     "The same kind of index with as many lists as `n` vectors deserve."
     first, *rest = config.factory.split(",")
-    if not first.startswith("IVF"): return config
+    if not first.startswith("IVF"):
+        return config
     nlist = max(1, min(int(4 * np.sqrt(n)), n // 39))
-    return replace(config, factory=",".join([f"IVF{nlist}", *rest]), train_size=min(n, max(65_536, 64 * nlist)))
+    return replace(
+        config, factory=",".join([f"IVF{nlist}", *rest]), train_size=min(n, max(65_536, 64 * nlist))
+    )
 
 # %% ../../nbs/05_index/05_advise.ipynb #69291dcd
-def _measured(configs: list[FaissFactory], base: Vectors, asked: tuple[Vectors, Vectors], recall: float, k: int, metric: str, done: Callable[[], Any]) -> Advice:
-    "Build on everything, find the arguments by one half of the queries, measure by the other; the exact index is the first row."
+def _measured(
+    configs: list[FaissFactory],
+    base: Vectors,
+    asked: tuple[Vectors, Vectors],
+    recall: float,
+    k: int,
+    metric: str,
+    done: Callable[[], Any],
+) -> Advice:
+    """Build on everything, find the arguments by one half of the queries, measure by the other; the exact
+    index is the first row."""
     began = time.perf_counter()
     exact = FaissFlat(metric).build(base)
-    judge, fair, rows = Judge(exact, asked[0], k), Judge(exact, asked[1], k), [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
+    judge, fair, rows = (
+        Judge(exact, asked[0], k),
+        Judge(exact, asked[1], k),
+        [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)],
+    )
     for config in configs:
         began = time.perf_counter()
         built = config.build(base)
         seconds = time.perf_counter() - began
         view, got = _reach(judge, built, recall)
-        rows.append((config.factory, config.with_query(**view.query), view, got, seconds)); done()
+        rows.append((config.factory, config.with_query(**view.query), view, got, seconds))
+        done()
     return _advice(rows, asked[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
 
 # %% ../../nbs/05_index/05_advise.ipynb #bac2bc3b
 def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: float, k: int, n: int) -> Advice:
-    "Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search first, and make the table."
+    """Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search
+    first, and make the table."""
     import pandas as pd
-    single, batch = time_single([r[2] for r in rows], asked[:100], k), np.array([time_batch(r[2], asked, k) for r in rows])
-    table = pd.DataFrame({
-        "factory": [r[0] for r in rows], "query": [", ".join(f"{n}={v}" for n, v in r[2].query.items()) for r in rows],
-        "recall": recalls, "recall_chosen": [r[3] for r in rows],
-        "single_ms": single * 1e3, "speedup": single[0] / single, "batch_ms": batch * 1e3, "batch_speedup": batch[0] / batch,
-        "build_s": [r[4] for r in rows], "MB": [r[2].nbytes / 1e6 for r in rows]})
-    table["pareto"] = [not ((table.recall >= a) & (table.single_ms <= t) & ((table.recall > a) | (table.single_ms < t))).any() for a, t in zip(table.recall, table.single_ms)]
+
+    single, batch = (
+        time_single([r[2] for r in rows], asked[:100], k),
+        np.array([time_batch(r[2], asked, k) for r in rows]),
+    )
+    table = pd.DataFrame(
+        {
+            "factory": [r[0] for r in rows],
+            "query": [", ".join(f"{n}={v}" for n, v in r[2].query.items()) for r in rows],
+            "recall": recalls,
+            "recall_chosen": [r[3] for r in rows],
+            "single_ms": single * 1e3,
+            "speedup": single[0] / single,
+            "batch_ms": batch * 1e3,
+            "batch_speedup": batch[0] / batch,
+            "build_s": [r[4] for r in rows],
+            "MB": [r[2].nbytes / 1e6 for r in rows],
+        }
+    )
+    table["pareto"] = [
+        not (
+            (table.recall >= a) & (table.single_ms <= t) & ((table.recall > a) | (table.single_ms < t))
+        ).any()
+        for a, t in zip(table.recall, table.single_ms)
+    ]
     return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(asked))
+
 
 def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
     "The advice that exact search will do: measured itself, and nothing beside it."
     asked = v[:100] if queries is None else as_vectors(queries)
     v.space.check(asked.space)
-    if not len(asked): raise DataError("there are no queries", "advise", "Leave queries out, or give some")
+    if not len(asked):
+        raise DataError("there are no queries", "advise", "Leave queries out, or give some")
     began = time.perf_counter()
     exact = FaissFlat(metric).build(v)
-    return _advice([("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)], asked, [1.0], recall, k, len(v))
+    return _advice(
+        [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)],
+        asked,
+        [1.0],
+        recall,
+        k,
+        len(v),
+    )
 
 # %% ../../nbs/05_index/05_advise.ipynb #f9ac9ffc
 _share, _factor, _tenths = percent, lambda x: f"{number(x, '.1f')} ×", lambda x: number(x, ".1f")
-_FORMS = {"recall": _share, "recall_chosen": _share, "single_ms": number, "batch_ms": number, "speedup": _factor, "batch_speedup": _factor, "build_s": _tenths, "MB": _tenths}
+_FORMS = {
+    "recall": _share,
+    "recall_chosen": _share,
+    "single_ms": number,
+    "batch_ms": number,
+    "speedup": _factor,
+    "batch_speedup": _factor,
+    "build_s": _tenths,
+    "MB": _tenths,
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Advice:
-    "Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search; `recall` is of queries that chose nothing, `recall_chosen` of those that did."
-    table: Any                      # DataFrame
-    configs: tuple[Any, ...]        # a configuration for each row
+    """Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search;
+    `recall` is of queries that chose nothing, `recall_chosen` of those that did."""
+
+    table: Any  # DataFrame
+    configs: tuple[Any, ...]  # a configuration for each row
     recall: float
     k: int
     n: int
-    n_queries: int                  # that report the recall
+    n_queries: int  # that report the recall
 
     @property
     def best_row(self) -> int:
         "The fastest single-query row that reaches the recall on the queries that choose."
         return int(self.table.single_ms[self.table.recall_chosen >= self.recall].idxmin())
+
     @property
-    def best(self) -> Any: return self.configs[self.best_row]
+    def best(self) -> Any:
+        return self.configs[self.best_row]
 
     def __repr__(self) -> str:
         row = self.table.loc[self.best_row]
-        if len(self.table) == 1: return f"Advice: {self.best!r} will do: exact, {ms_text(row.single_ms)} ms for one query among {thousands(self.n)} vectors; nothing else was built (enough=0 measures in any case)"
-        return f"Advice: {self.best!r}, recall@{self.k} {number(row.recall)} on {self.n_queries} queries held out, {number(row.speedup, '.1f')} × exact search for one query, of {thousands(self.n)} vectors"
+        if len(self.table) == 1:
+            return (
+                f"Advice: {self.best!r} will do: exact, {ms_text(row.single_ms)} ms for one query among"
+                f" {thousands(self.n)} vectors; nothing else was built (enough=0 measures in any case)"
+            )
+        return (
+            f"Advice: {self.best!r}, recall@{self.k} {number(row.recall)} on {self.n_queries} queries held"
+            f" out, {number(row.speedup, '.1f')} × exact search for one query, of {thousands(self.n)} vectors"
+        )
 
     def _repr_html_(self) -> str:
-        if len(self.table) == 1: return f"<p>{escape(repr(self))}</p>"
+        if len(self.table) == 1:
+            return f"<p>{escape(repr(self))}</p>"
         t = self.table.sort_values("single_ms")
         shown = t.style.hide(axis="index").format(_FORMS)
-        shown = shown.apply(lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1)
-        return shown.set_caption(f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the queries that chose").to_html()
+        shown = shown.apply(
+            lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1
+        )
+        return shown.set_caption(
+            f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among"
+            f" {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the"
+            " queries that chose"
+        ).to_html()
 
     def plot(self) -> Chart:
-        "Recall against the time of one query: exact search is a square, the Pareto set is filled, the advice has its own colour."
+        """Recall against the time of one query: exact search is a square, the Pareto set is filled, the
+        advice has its own colour."""
         data = self.table.assign(best=self.table.index == self.best_row)
         best, exact = self.table.loc[self.best_row], self.table.loc[0]
-        alt = (f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of {thousands(self.n)} vectors. Exact search takes {ms_text(exact.single_ms)} ms; "
-               f"the advice, {best.factory}, {ms_text(best.single_ms)} ms at a recall of {number(best.recall)}.")
-        return Chart(f"Recall and speed among {thousands(self.n)} vectors", alt, data, lambda figure: _draw(figure, data, self.k, self.recall), (7.4, 4.6))
+        alt = (
+            f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of"
+            f" {thousands(self.n)} vectors. Exact search takes {ms_text(exact.single_ms)} ms; the advice,"
+            f" {best.factory}, {ms_text(best.single_ms)} ms at a recall of {number(best.recall)}."
+        )
+        return Chart(
+            f"Recall and speed among {thousands(self.n)} vectors",
+            alt,
+            data,
+            lambda figure: _draw(figure, data, self.k, self.recall),
+            (7.4, 4.6),
+        )
 
 # %% ../../nbs/05_index/05_advise.ipynb #2579e730
 def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
     "The points of an advice, their names moved down until no two touch."
     from matplotlib import rcParams
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
     ax = figure.subplots()
     ax.set_xscale("log")
     for i, r in data.iterrows():
-        ax.plot(r.single_ms, r.recall, linestyle="", marker="o" if i else "s", color=PALETTE[1 if r.best else 0], fillstyle="full" if r.pareto else "none", markersize=8, zorder=3)
-    ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=.6, zorder=1)
-    ax.margins(.12, .12)
+        ax.plot(
+            r.single_ms,
+            r.recall,
+            linestyle="",
+            marker="o" if i else "s",
+            color=PALETTE[1 if r.best else 0],
+            fillstyle="full" if r.pareto else "none",
+            markersize=8,
+            zorder=3,
+        )
+    ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=0.6, zorder=1)
+    ax.margins(0.12, 0.12)
     (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
-    gap, wide, placed = .062 * (top - bottom), .085 / figure.get_figwidth() / .88, []
+    gap, wide, placed = 0.062 * (top - bottom), 0.085 / figure.get_figwidth() / 0.88, []
     for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
-        at, share = r.recall - .6 * gap, (np.log(r.single_ms) - left) / (right - left)
+        at, share = r.recall - 0.6 * gap, (np.log(r.single_ms) - left) / (right - left)
         side = -1 if share + wide * len(r.factory) > 1 else 1
-        low, high = sorted((share, share + side * (wide * len(r.factory) + .02)))
-        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]: at = min(hit) - 1.001 * gap
+        low, high = sorted((share, share + side * (wide * len(r.factory) + 0.02)))
+        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]:
+            at = min(hit) - 1.001 * gap
         placed.append((low, high, at))
-        ax.annotate(r.factory, (r.single_ms, r.recall), xytext=(r.single_ms * np.exp(side * .014 * (right - left)), at), fontsize=10, va="center", ha="left" if side > 0 else "right",
-                    weight="bold" if r.best else "normal", arrowprops={"arrowstyle": "-", "color": rcParams["text.color"], "alpha": .35, "lw": .8, "shrinkA": 0, "shrinkB": 5, "relpos": ((1 - side) / 2, .5)} if r.recall - at > gap else None)
+        ax.annotate(
+            r.factory,
+            (r.single_ms, r.recall),
+            xytext=(r.single_ms * np.exp(side * 0.014 * (right - left)), at),
+            fontsize=10,
+            va="center",
+            ha="left" if side > 0 else "right",
+            weight="bold" if r.best else "normal",
+            arrowprops=(
+                {
+                    "arrowstyle": "-",
+                    "color": rcParams["text.color"],
+                    "alpha": 0.35,
+                    "lw": 0.8,
+                    "shrinkA": 0,
+                    "shrinkB": 5,
+                    "relpos": ((1 - side) / 2, 0.5),
+                }
+                if r.recall - at > gap
+                else None
+            ),
+        )
     ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5))); ax.xaxis.set_minor_formatter(NullFormatter()); ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ',.12g')))
-    ax.set_xlabel("one query, milliseconds (logarithmic)"); ax.set_ylabel(f"recall@{k}")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ",.12g")))
+    ax.set_xlabel("one query, milliseconds (logarithmic)")
+    ax.set_ylabel(f"recall@{k}")

@@ -24,7 +24,15 @@ from ..core.processes import temporary_folder
 from ..core.starts import threads
 from ..core.vectors import Vectors
 from .conditions import Clause, kind
-from .databases import DatabaseIndex, DatabaseSearcher, Pointer, about, known, same_space, steady
+from ragbench.index.databases import (
+    DatabaseIndex,
+    DatabaseSearcher,
+    Pointer,
+    about,
+    known,
+    same_space,
+    steady,
+)
 
 # %% auto #0
 __all__ = ['NAMES', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_collection', 'ChromaBackend', 'chroma_fill',
@@ -32,117 +40,228 @@ __all__ = ['NAMES', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_col
            'ChromaIndex', 'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #55578968
-def chroma_value(v: Any) -> Any: return float(v) if kind(v) == "number" else v
+def chroma_value(v: Any) -> Any:
+    return float(v) if kind(v) == "number" else v
+
 
 def chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    "Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of its numbers."
+    """Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of
+    its numbers."""
     out: dict[str, Any] = {}
     for f, v in record.items():
-        if not isinstance(v, list): out[f] = chroma_value(v); continue
-        for name in dict.fromkeys(map(kind, v)): out[f"{f}:{name}"] = [chroma_value(x) for x in v if kind(x) == name]
-        if f"{f}:number" in out: out |= {f"{f}:min": min(out[f"{f}:number"]), f"{f}:max": max(out[f"{f}:number"])}
+        if not isinstance(v, list):
+            out[f] = chroma_value(v)
+            continue
+        for name in dict.fromkeys(map(kind, v)):
+            out[f"{f}:{name}"] = [chroma_value(x) for x in v if kind(x) == name]
+        if f"{f}:number" in out:
+            out |= {f"{f}:min": min(out[f"{f}:number"]), f"{f}:max": max(out[f"{f}:number"])}
     return out
+
 
 def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
+
     def one(c: Clause) -> dict[str, Any]:
-        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"Chroma compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
-        if c.op != "in": return {"$or": [{f: {c.op: float(c.value)}} for f in (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")]}
-        groups = {name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")}
+        if c.op != "in" and isinstance(c.value, str):
+            raise ConfigError(
+                f"Chroma compares numbers only, and {c.field} is asked for a date ({c.value!r})",
+                "where",
+                "Give row numbers or a mask, or store the date as a number such as 20240131",
+            )
+        if c.op != "in":
+            return {
+                "$or": [
+                    {f: {c.op: float(c.value)}}
+                    for f in (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")
+                ]
+            }
+        groups = {
+            name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")
+        }
         each = [{c.field: {"$in": g}} for g in groups.values() if g]
-        return {"$or": each + [{f"{c.field}:{name}": {"$contains": v}} for name, g in groups.items() for v in g]}
+        return {
+            "$or": each + [{f"{c.field}:{name}": {"$contains": v}} for name, g in groups.items() for v in g]
+        }
+
     all_of = [one(c) for c in clauses]
     return None if not all_of else all_of[0] if len(all_of) == 1 else {"$and": all_of}
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #c6088ead
 def remove_collection(client: Any, root: Path, name: str) -> None:
     "Delete a collection and the folder of its graph, if it is there."
-    if name not in {c.name for c in client.list_collections()}: return
+    if name not in {c.name for c in client.list_collections()}:
+        return
     with closing(sqlite3.connect(f"{(root / 'chroma.sqlite3').absolute().as_uri()}?mode=ro", uri=True)) as db:
-        folders = [i for i, in db.execute("SELECT s.id FROM segments s JOIN collections c ON c.id = s.collection WHERE c.name = ?", (name,))]
+        folders = [
+            i
+            for (i,) in db.execute(
+                "SELECT s.id FROM segments s JOIN collections c ON c.id = s.collection WHERE c.name = ?",
+                (name,),
+            )
+        ]
     client.delete_collection(name)
-    for folder in folders: shutil.rmtree(root / folder, ignore_errors=True)
+    for folder in folders:
+        shutil.rmtree(root / folder, ignore_errors=True)
+
 
 def _leave(client: Any, root: Path, collection: str | None, folder: Path | None) -> None:
     "Delete what was one's own, and let the folder go."
-    if collection is not None and folder is None: remove_collection(client, root, collection)
+    if collection is not None and folder is None:
+        remove_collection(client, root, collection)
     client.close()
-    if folder is not None: shutil.rmtree(folder)
+    if folder is not None:
+        shutil.rmtree(folder)
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #d7d0487e
 class ChromaBackend:
-    "What `name` means in the folder `root`, or without a name a collection of one's own, deleted at the end; `folder`, if given, is deleted too."
-    def __init__(self, client: Any, collection: Any, root: Path, index: ChromaIndex, folder: Path | None = None):
-        self.client, self.collection, self.root, self.index, self.name = client, collection, root, index, index.collection
-        self.opened, self.lock = _ours(collection, str(root)), pointer_of(index).held() if self.name else nullcontext()
-        self.finalizer = weakref.finalize(self, _leave, client, root, None if self.name else collection.name, folder)
+    """What `name` means in the folder `root`, or without a name a collection of one's own, deleted at the
+    end; `folder`, if given, is deleted too."""
+
+    def __init__(
+        self, client: Any, collection: Any, root: Path, index: ChromaIndex, folder: Path | None = None
+    ):
+        self.client, self.collection, self.root, self.index, self.name = (
+            client,
+            collection,
+            root,
+            index,
+            index.collection,
+        )
+        self.opened, self.lock = (
+            _ours(collection, str(root)),
+            (pointer_of(index).held() if self.name else nullcontext()),
+        )
+        self.finalizer = weakref.finalize(
+            self, _leave, client, root, None if self.name else collection.name, folder
+        )
 
     def now(self, failed: bool = False) -> str:
         "The collection that the name means."
-        if not self.finalizer.alive: raise ConfigError("the index is closed", self.name or self.collection.name, "Build or open it again")
+        if not self.finalizer.alive:
+            raise ConfigError(
+                "the index is closed", self.name or self.collection.name, "Build or open it again"
+            )
         return behind(self.index) if self.name else self.collection.name
+
     def at(self, name: str) -> Any:
-        "That collection; raises `VectorSpaceError` where it holds vectors of another space than this searcher was opened on."
+        """That collection; raises `VectorSpaceError` where it holds vectors of another space than this
+        searcher was opened on."""
         if name != self.collection.name:
             found = named(self.client, name, self.index)
             same_space(self.index, self.opened, _ours(found, str(self.root)), self.name)
             self.collection = found
         return self.collection
+
     def ask(self, question: Callable[[Any], Any]) -> Any:
         "What `question(collection)` gives, asked of one whole collection."
         return steady(self.now, lambda name: question(self.at(name)), (StoreError, *chroma_errors()))
+
     def head(self, collection: Any) -> dict[str, Any]:
         "What a collection says about itself at this moment: another searcher may have added rows."
         return _ours(self.client.get_collection(collection.name, embedding_function=None), str(self.root))
 
     @property
-    def next_row(self) -> int: return self.ask(self.head)["next_row"]
+    def next_row(self) -> int:
+        return self.ask(self.head)["next_row"]
+
     @property
-    def disk_bytes(self) -> int: return sum(p.stat().st_size for p in self.root.rglob("*") if p.is_file())
-    def count(self) -> int: return self.ask(lambda c: c.count())
-    def close(self) -> None: self.finalizer()
+    def disk_bytes(self) -> int:
+        return sum(p.stat().st_size for p in self.root.rglob("*") if p.is_file())
+
+    def count(self) -> int:
+        return self.ask(lambda c: c.count())
+
+    def close(self) -> None:
+        self.finalizer()
 
     def put(self, rows, array, metadata) -> None:
-        with self.lock: chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
+        with self.lock:
+            chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
+
     def remove(self, rows) -> int:
-        with self.lock: return chroma_remove(self.at(self.now()), rows)
+        with self.lock:
+            return chroma_remove(self.at(self.now()), rows)
+
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         return self.ask(lambda c: chroma_find(c, array, k, self.index.metric, chroma_where(clauses), rows))
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #6c7ff650
-def chroma_fill(client: Any, collection: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+def chroma_fill(
+    client: Any, collection: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]
+) -> None:
     "Add rows that are not there, in batches of the size that Chroma takes."
     step = client.get_max_batch_size()
     for i in range(0, len(rows), step):
-        records = [chroma_record(m) or None for m in metadata[i:i + step]]
-        collection.add(ids=[str(r) for r in rows[i:i + step].tolist()], embeddings=array[i:i + step], metadatas=records if any(records) else None)
+        records = [chroma_record(m) or None for m in metadata[i : i + step]]
+        collection.add(
+            ids=[str(r) for r in rows[i : i + step].tolist()],
+            embeddings=array[i : i + step],
+            metadatas=records if any(records) else None,
+        )
+
 
 def chroma_remove(collection: Any, rows: np.ndarray) -> int:
     "Delete rows; returns how many were there."
     held = collection.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
-    if held: collection.delete(ids=held)
+    if held:
+        collection.delete(ids=held)
     return len(held)
 
-def chroma_put(client: Any, collection: Any, head: Mapping[str, Any], rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+
+def chroma_put(
+    client: Any,
+    collection: Any,
+    head: Mapping[str, Any],
+    rows: np.ndarray,
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> None:
     "Add rows, or replace those that are there."
     chroma_remove(collection, rows)
-    collection.modify(metadata={"ragbench": json.dumps({**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})})
+    collection.modify(
+        metadata={"ragbench": json.dumps({**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})}
+    )
     chroma_fill(client, collection, rows, array, metadata)
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #68293048
-def chroma_find(collection: Any, array: np.ndarray, k: int, metric: str, where: Mapping[str, Any] | None, rows: np.ndarray | None) -> list[tuple[np.ndarray, np.ndarray]]:
+def chroma_find(
+    collection: Any,
+    array: np.ndarray,
+    k: int,
+    metric: str,
+    where: Mapping[str, Any] | None,
+    rows: np.ndarray | None,
+) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query."
     given = {"where": where, "ids": None if rows is None else [str(r) for r in rows.tolist()]}
-    if rows is not None and not (held := collection.get(ids=given["ids"], include=[])["ids"]): return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
-    elif rows is not None: given["ids"] = held
-    got, l2 = collection.query(query_embeddings=array, n_results=k, include=["distances"], **given), metric == "l2"
-    out = [((-np.asarray(d, dtype=np.float64)) if l2 else 1 - np.asarray(d, dtype=np.float64), np.array([int(i) for i in ids], dtype=np.int64)) for ids, d in zip(got["ids"], got["distances"])]
+    if rows is not None and not (held := collection.get(ids=given["ids"], include=[])["ids"]):
+        return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
+    elif rows is not None:
+        given["ids"] = held
+    got, l2 = (
+        collection.query(query_embeddings=array, n_results=k, include=["distances"], **given),
+        metric == "l2",
+    )
+    out = [
+        (
+            (-np.asarray(d, dtype=np.float64)) if l2 else 1 - np.asarray(d, dtype=np.float64),
+            np.array([int(i) for i in ids], dtype=np.int64),
+        )
+        for ids, d in zip(got["ids"], got["distances"])
+    ]
     least = min(k, collection.count())
     short = [i for i, (_, r) in enumerate(out) if len(r) < least]
-    if short and len(matching := collection.get(include=[], **given)["ids"]) > min(len(out[i][1]) for i in short):
+    if short and len(matching := collection.get(include=[], **given)["ids"]) > min(
+        len(out[i][1]) for i in short
+    ):
         found = collection.get(ids=matching, include=["embeddings"])
-        names, v = np.array([int(i) for i in found["ids"]], dtype=np.int64), np.asarray(found["embeddings"], dtype=np.float32)
-        for i in short: out[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
+        names, v = (
+            np.array([int(i) for i in found["ids"]], dtype=np.int64),
+            np.asarray(found["embeddings"], dtype=np.float32),
+        )
+        for i in short:
+            out[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
     return out
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #e3d72d55
@@ -150,21 +269,33 @@ def pointer_of(index: ChromaIndex) -> Pointer:
     "The file that says which collection the index's name means."
     return Pointer(Path(index.path) / f"{index.collection}.ragbench.json")
 
+
 def behind(index: ChromaIndex) -> str:
     "The collection that the index's name means; without a pointer, the one that is called so."
     said = pointer_of(index).read()
     return index.collection if said is None else said["collection"]
 
+
 def sweep(client: Any, index: ChromaIndex) -> None:
     "Remove the collections that the index's name meant before, or was to mean. Under the builder's lock."
     ours, current = re.compile(re.escape(index.collection) + "(-[0-9a-f]{32})?"), behind(index)
     for c in client.list_collections():
-        if ours.fullmatch(c.name) and c.name != current: remove_collection(client, Path(index.path), c.name)
+        if ours.fullmatch(c.name) and c.name != current:
+            remove_collection(client, Path(index.path), c.name)
 
-def replace_collection(client: Any, index: ChromaIndex, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> Any:
-    "Make a collection of these vectors and let the index's name mean it; raises `ConfigError` where that is someone else's."
+
+def replace_collection(
+    client: Any,
+    index: ChromaIndex,
+    head: Mapping[str, Any],
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> Any:
+    """Make a collection of these vectors and let the index's name mean it; raises `ConfigError` where that is
+    someone else's."""
     with pointer_of(index).held():
-        if index.collection in {c.name for c in client.list_collections()}: _ours(client.get_collection(index.collection, embedding_function=None), index.path)
+        if index.collection in {c.name for c in client.list_collections()}:
+            _ours(client.get_collection(index.collection, embedding_function=None), index.path)
         sweep(client, index)
         made = new_collection(client, index, f"{index.collection}-{uuid.uuid4().hex}", head, array, metadata)
         pointer_of(index).write({"collection": made.name})
@@ -174,76 +305,138 @@ def replace_collection(client: Any, index: ChromaIndex, head: Mapping[str, Any],
 # %% ../../nbs/05_index/32_chroma_index.ipynb #8fd8f017
 NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
 
+
 @dataclass(frozen=True)
 class ChromaIndex(DatabaseIndex):
     "Chroma's HNSW in the folder `path`, or in a private one that is gone at close."
-    path: str | None = field(default=None, compare=False)           # where, not what
-    collection: str | None = field(default=None, compare=False)     # None: one of its own, deleted at close
+
+    path: str | None = field(default=None, compare=False)  # where, not what
+    collection: str | None = field(default=None, compare=False)  # None: one of its own, deleted at close
     m: int = 16
     ef_construction: int = 100
     ef_search: int = 100
     metric: str = "cosine"
-    threshold: float | None = None      # leave out what scores less
+    threshold: float | None = None  # leave out what scores less
     exact = False
     query_args = ("threshold",)
     libraries = ("chromadb",)
 
     def __post_init__(self):
         self.check_names("collection", paths=("path",))
-        if self.path is not None: object.__setattr__(self, "path", str(self.path))
-        if self.collection is not None and self.path is None: raise ConfigError("a collection with a name needs a path to be kept in", "ChromaIndex", "Give path, or leave collection out")
-        if self.collection is not None and not NAMES.fullmatch(self.collection): raise ConfigError(f"{self.collection!r} is no name for a collection", "ChromaIndex", "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends")
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if self.collection is not None and self.path is None:
+            raise ConfigError(
+                "a collection with a name needs a path to be kept in",
+                "ChromaIndex",
+                "Give path, or leave collection out",
+            )
+        if self.collection is not None and not NAMES.fullmatch(self.collection):
+            raise ConfigError(
+                f"{self.collection!r} is no name for a collection",
+                "ChromaIndex",
+                "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends",
+            )
         self.check_fields({"m": (2, 1000), "ef_construction": (1, 100_000), "ef_search": (1, 100_000)})
 
-    def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
-        "Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when the new one is complete."
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
+        the new one is complete."""
         v, array, records = self.checked(vectors, metadata)
         folder = temporary_folder("ragbench-chroma-") if self.path is None else None
         root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
         client = chroma_client(root)
-        try: made = replace_collection(client, self, head, array, records) if self.collection else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
-        except BaseException: _leave(client, root, None, folder); raise
+        try:
+            made = (
+                replace_collection(client, self, head, array, records)
+                if self.collection
+                else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
+            )
+        except BaseException:
+            _leave(client, root, None, folder)
+            raise
         return DatabaseSearcher(ChromaBackend(client, made, root, self, folder), self, v.space)
 
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
-        if self.collection is None: raise ConfigError("only a collection with a name can be opened again", repr(self))
+        if self.collection is None:
+            raise ConfigError("only a collection with a name can be opened again", repr(self))
         client = chroma_client(self.path)
         try:
             found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
-            return DatabaseSearcher(ChromaBackend(client, found, Path(self.path), self), self, known(self, _ours(found, self.path), self.path))
-        except BaseException: client.close(); raise
+            return DatabaseSearcher(
+                ChromaBackend(client, found, Path(self.path), self),
+                self,
+                known(self, _ours(found, self.path), self.path),
+            )
+        except BaseException:
+            client.close()
+            raise
 
 # %% ../../nbs/05_index/32_chroma_index.ipynb #68a02ba4
 def hnsw_settings(index: ChromaIndex) -> dict[str, Any]:
     "The configuration under the names that Chroma gives it."
-    return {"space": "l2" if index.metric == "l2" else "ip", "max_neighbors": index.m, "ef_construction": index.ef_construction, "ef_search": index.ef_search, "num_threads": threads()}
+    return {
+        "space": "l2" if index.metric == "l2" else "ip",
+        "max_neighbors": index.m,
+        "ef_construction": index.ef_construction,
+        "ef_search": index.ef_search,
+        "num_threads": threads(),
+    }
+
 
 def chroma_client(path: str | Path) -> Any:
     "A client for the data in a folder, telemetry off; raises `MissingExtra` without Chroma."
     try:
         import chromadb
         from chromadb.config import Settings
-    except ImportError as e: raise MissingExtra("chromadb", "chroma") from e
+    except ImportError as e:
+        raise MissingExtra("chromadb", "chroma") from e
     return chromadb.PersistentClient(str(path), settings=Settings(anonymized_telemetry=False))
+
 
 def _ours(collection: Any, path: str) -> dict[str, Any]:
     "What a collection of ours says about itself; raises `ConfigError` for someone else's."
-    if "ragbench" not in (collection.metadata or {}): raise ConfigError(f"the collection {collection.name!r} was not made by ragbench", path, "Choose another name")
+    if "ragbench" not in (collection.metadata or {}):
+        raise ConfigError(
+            f"the collection {collection.name!r} was not made by ragbench", path, "Choose another name"
+        )
     return json.loads(collection.metadata["ragbench"])
+
 
 def chroma_errors() -> tuple[type[Exception], ...]:
     "What Chroma raises when a collection is gone, or goes while it is asked."
     from chromadb.errors import ChromaError
+
     return (ChromaError,)
+
 
 def named(client: Any, name: str, index: ChromaIndex) -> Any:
     "The collection `name`; raises `StoreError` where there is none."
-    try: return client.get_collection(name, embedding_function=None)
-    except chroma_errors() as e: raise StoreError(f"there is no collection {index.collection!r} ({e})", str(index.path), "Build it first") from e
+    try:
+        return client.get_collection(name, embedding_function=None)
+    except chroma_errors() as e:
+        raise StoreError(
+            f"there is no collection {index.collection!r} ({e})", str(index.path), "Build it first"
+        ) from e
 
-def new_collection(client: Any, index: ChromaIndex, name: str, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> Any:
+
+def new_collection(
+    client: Any,
+    index: ChromaIndex,
+    name: str,
+    head: Mapping[str, Any],
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> Any:
     "A complete new collection."
-    made = client.create_collection(name, embedding_function=None, configuration={"hnsw": hnsw_settings(index)}, metadata={"ragbench": json.dumps(head)})
+    made = client.create_collection(
+        name,
+        embedding_function=None,
+        configuration={"hnsw": hnsw_settings(index)},
+        metadata={"ragbench": json.dumps(head)},
+    )
     chroma_fill(client, made, np.arange(len(array)), array, metadata)
     return made

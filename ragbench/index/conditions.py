@@ -28,72 +28,136 @@ __all__ = ['logger', 'NAME', 'LIMITS', 'OWN', 'scalar', 'values', 'check_metadat
 logger = logging.getLogger("ragbench.index")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
+
 def scalar(value: Any, where: str) -> str | bool | int | float:
-    "`value` as it may be stored or asked for; raises `DataError` for anything but a text, a finite number or a truth value."
-    if isinstance(value, np.generic): value = value.item()
-    if isinstance(value, date): value = value.isoformat()
-    if isinstance(value, bool): return value
-    if isinstance(value, (int, float)):
-        if not math.isfinite(value) or abs(value) > 2**53: raise DataError(f"the number {value!r} is not one that every database keeps", where, "Store it as a text")
+    """`value` as it may be stored or asked for; raises `DataError` for anything but a text, a finite number
+    or a truth value."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, date):
+        value = value.isoformat()
+    if isinstance(value, bool):
         return value
-    if not isinstance(value, str): raise DataError(f"a {type(value).__name__} cannot be filtered by", where, "Give a text, a number, a truth value, or a list of them")
-    if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value): raise DataError("the text holds a NUL or half a character", where, "Remove it")
+    if isinstance(value, (int, float)):
+        if not math.isfinite(value) or abs(value) > 2**53:
+            raise DataError(
+                f"the number {value!r} is not one that every database keeps", where, "Store it as a text"
+            )
+        return value
+    if not isinstance(value, str):
+        raise DataError(
+            f"a {type(value).__name__} cannot be filtered by",
+            where,
+            "Give a text, a number, a truth value, or a list of them",
+        )
+    if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise DataError("the text holds a NUL or half a character", where, "Remove it")
     return value
 
 # %% ../../nbs/05_index/20_conditions.ipynb #ca50fcaf
 def values(value: Any, where: str = "") -> list[str | bool | int | float]:
-    "The values that a field holds: those of a list, and of a text with commas or semicolons the whole and its parts; none for None. Raises `DataError`."
-    if value is None: return []
+    """The values that a field holds: those of a list, and of a text with commas or semicolons the whole and
+    its parts; none for None. Raises `DataError`."""
+    if value is None:
+        return []
     if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
         found = [scalar(v, where) for v in value if v is not None]
         return sorted(found, key=str) if isinstance(value, (set, frozenset)) else found
     value = scalar(value, where)
-    if not isinstance(value, str) or not re.search("[,;]", value): return [value]
+    if not isinstance(value, str) or not re.search("[,;]", value):
+        return [value]
     return list(dict.fromkeys([value, *filter(None, map(str.strip, re.split("[,;]", value)))]))
 
+
 def check_metadata(metadata: Sequence[Mapping[str, Any]] | None, n: int) -> list[dict[str, Any]]:
-    "A dictionary for each of `n` rows, a value or a list of values a field, fields without any left out; raises `DataError` that names the row and the field."
-    if metadata is None: return [{} for _ in range(n)]
-    if len(metadata) != n: raise DataError(f"there are {len(metadata)} records for {n} vectors", "metadata", "Give one dictionary a row")
+    """A dictionary for each of `n` rows, a value or a list of values a field, fields without any left out;
+    raises `DataError` that names the row and the field."""
+    if metadata is None:
+        return [{} for _ in range(n)]
+    if len(metadata) != n:
+        raise DataError(
+            f"there are {len(metadata)} records for {n} vectors", "metadata", "Give one dictionary a row"
+        )
     for i, m in enumerate(metadata):
-        if bad := [f for f in m if not isinstance(f, str) or not NAME.fullmatch(f)]: raise DataError(f"{bad[0]!r} is no name for a field", f"metadata of row {i}", "Use letters, digits, _ and -")
-    read = [{f: values(v, f"metadata of row {i}, field {f!r}") for f, v in m.items()} for i, m in enumerate(metadata)]
+        if bad := [f for f in m if not isinstance(f, str) or not NAME.fullmatch(f)]:
+            raise DataError(
+                f"{bad[0]!r} is no name for a field", f"metadata of row {i}", "Use letters, digits, _ and -"
+            )
+    read = [
+        {f: values(v, f"metadata of row {i}, field {f!r}") for f, v in m.items()}
+        for i, m in enumerate(metadata)
+    ]
     return [{f: v[0] if len(v) == 1 else v for f, v in m.items() if v} for m in read]
 
 # %% ../../nbs/05_index/20_conditions.ipynb #a3ad9737
 LIMITS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 
+
 def is_date(value: Any) -> bool:
     "Whether a value is a text that begins as an ISO date, `2024-01-31`, alone or with a time behind it."
-    return isinstance(value, str) and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ].*)?", value) is not None
+    return (
+        isinstance(value, str)
+        and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ].*)?", value) is not None
+    )
+
 
 class Clause(NamedTuple):
-    "One comparison: `field` is `'in'` the tuple `value`, or past a limit (`'$gt'`, `'$gte'`, `'$lt'`, `'$lte'`) with the number or ISO date `value`."
+    """One comparison: `field` is `'in'` the tuple `value`, or past a limit (`'$gt'`, `'$gte'`, `'$lt'`,
+    `'$lte'`) with the number or ISO date `value`."""
+
     field: str
     op: str
     value: Any
 
+
 def _asked(value: Any, at: str, fix: str) -> Any:
     "A value as it may be asked for; a `ConfigError` for what could not be stored."
-    try: return scalar(value, at)
-    except DataError as e: raise ConfigError(f"it asks for {value!r}", at, fix) from e
+    try:
+        return scalar(value, at)
+    except DataError as e:
+        raise ConfigError(f"it asks for {value!r}", at, fix) from e
+
 
 def clauses(
     condition: Mapping[str, Any],
-    stored: bool = True,   # asked of a database, which keeps plain names of fields only
+    stored: bool = True,  # asked of a database, which keeps plain names of fields only
 ) -> tuple[Clause, ...]:
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
     out = []
     for name, asked in condition.items():
-        at, fix = f"where[{name!r}]", f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO dates, such as {{'$gte': '2024-01-31'}}"
-        if not isinstance(name, str) or stored and not NAME.fullmatch(name): raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")
+        at, fix = (
+            f"where[{name!r}]",
+            (
+                f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO"
+                " dates, such as {'$gte': '2024-01-31'}"
+            ),
+        )
+        if not isinstance(name, str) or stored and not NAME.fullmatch(name):
+            raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")
         if not isinstance(asked, Mapping):
-            out.append(Clause(name, "in", tuple(_asked(v, at, fix) for v in (asked if isinstance(asked, (list, tuple, set, frozenset, np.ndarray)) else [asked]))))
+            out.append(
+                Clause(
+                    name,
+                    "in",
+                    tuple(
+                        _asked(v, at, fix)
+                        for v in (
+                            asked if isinstance(asked, (list, tuple, set, frozenset, np.ndarray)) else [asked]
+                        )
+                    ),
+                )
+            )
             continue
         for op, v in asked.items():
-            if op not in LIMITS or isinstance(v, (bool, np.bool_)) or not (isinstance(_asked(v, at, fix), (int, float)) or is_date(scalar(v, at))): raise ConfigError(f"{op} {v!r} is not in the language of conditions", at, fix)
+            if (
+                op not in LIMITS
+                or isinstance(v, (bool, np.bool_))
+                or not (isinstance(_asked(v, at, fix), (int, float)) or is_date(scalar(v, at)))
+            ):
+                raise ConfigError(f"{op} {v!r} is not in the language of conditions", at, fix)
             out.append(Clause(name, op, scalar(v, at)))
-        if not asked: raise ConfigError("there are no limits", at, fix)
+        if not asked:
+            raise ConfigError("there are no limits", at, fix)
     return tuple(out)
 
 # %% ../../nbs/05_index/20_conditions.ipynb #e251afcd
@@ -101,38 +165,53 @@ def kind(value: Any) -> str:
     "`'bool'`, `'number'` or `'text'`."
     return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
+
 def meets(held: Sequence[Any], c: Clause) -> bool:
     "Whether one of the values of a field meets a comparison."
-    if c.op == "in": return any(kind(v) == kind(h) and v == h for v in c.value for h in held)
+    if c.op == "in":
+        return any(kind(v) == kind(h) and v == h for v in c.value for h in held)
     comparable = is_date if is_date(c.value) else lambda h: kind(h) == "number"
     return any(comparable(h) and LIMITS[c.op](h, c.value) for h in held)
+
 
 def matching(metadata: Sequence[Mapping[str, Any]], condition: Mapping[str, Any]) -> np.ndarray:
     "Which rows of checked metadata the condition lets through, `(n,)` bool."
     asked = clauses(condition)
-    held = lambda v: v if isinstance(v, list) else [] if v is None else [v]
+
+    def held(v):
+        return v if isinstance(v, list) else [] if v is None else [v]
+
     return np.array([all(meets(held(m.get(c.field)), c) for c in asked) for m in metadata], dtype=bool)
 
 # %% ../../nbs/05_index/20_conditions.ipynb #18a809ef
-OWN = ("doc", "format", "section", "field")   # what a chunk has by itself
+OWN = ("doc", "format", "section", "field")  # what a chunk has by itself
+
 
 def fields_of(doc: Document) -> dict[str, Any]:
     "The fields of a document's metadata by the names under which conditions ask for them."
     return {f"meta_{f}" if f in OWN else str(f): v for f, v in doc.metadata.items()}
 
+
 def readable(value: Any) -> list[Any]:
     "The values of a field; none where it cannot be compared."
-    try: return values(value)
-    except DataError: return []
+    try:
+        return values(value)
+    except DataError:
+        return []
+
 
 def chunk_values(chunks: Chunks, row: int, name: str) -> list[Any]:
     "What chunk `row` holds in a field; nothing for a field that it lacks."
     doc_row, start, end = int(chunks.doc_row[row]), int(chunks.start[row]), int(chunks.end[row])
     doc = chunks.corpus[doc_row]
-    if name == "doc": return [doc.id]
-    if name == "format": return [doc.format]
-    if name == "section": return [s] if (s := chunk_section(chunks, row)) else []
-    if name == "field": return [f.name for f in doc.fields if f.start < end and start < f.end]
+    if name == "doc":
+        return [doc.id]
+    if name == "format":
+        return [doc.format]
+    if name == "section":
+        return [s] if (s := chunk_section(chunks, row)) else []
+    if name == "field":
+        return [f.name for f in doc.fields if f.start < end and start < f.end]
     return readable(fields_of(doc).get(name))
 
 # %% ../../nbs/05_index/20_conditions.ipynb #42ff2bd3
@@ -140,13 +219,23 @@ def known_fields(corpus: Corpus) -> list[str]:
     "Every name that some document can be asked for, sorted."
     return sorted({*OWN, *(f for d in corpus for f, v in fields_of(d).items() if readable(v))})
 
+
 def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
     "Raise `ConfigError` for a field that no document has, or that cannot be compared in any."
     known = known_fields(corpus)
-    if not (unknown := [n for n in names if n not in known]): return
+    if not (unknown := [n for n in names if n not in known]):
+        return
     holder = next((d for d in corpus if unknown[0] in fields_of(d)), None)
-    what = f"no document has the field {unknown[0]!r}" if holder is None else f"the field {unknown[0]!r} holds nothing that can be compared (in {holder.id!r}: {fields_of(holder)[unknown[0]]!r:.60})"
+    what = (
+        f"no document has the field {unknown[0]!r}"
+        if holder is None
+        else (
+            f"the field {unknown[0]!r} holds nothing that can be compared (in {holder.id!r}:"
+            f" {fields_of(holder)[unknown[0]]!r:.60})"
+        )
+    )
     raise ConfigError(what, where, f"There is: {', '.join(known)}")
+
 
 def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
     "Warn of a condition whose values are of another kind than every value of its field: it can never hold."
@@ -154,46 +243,101 @@ def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
         held = [] if c.field in OWN else [h for d in corpus for h in readable(fields_of(d).get(c.field))]
         wanted = c.value if c.op == "in" else (c.value,)
         if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
-            logger.warning("%s: the field %r holds %s (such as %r), and is asked for %s (%r): that never holds", where, c.field, kind(held[0]), held[0], kind(wanted[0]), wanted[0])
+            logger.warning(
+                "%s: the field %r holds %s (such as %r), and is asked for %s (%r): that never holds",
+                where,
+                c.field,
+                kind(held[0]),
+                held[0],
+                kind(wanted[0]),
+                wanted[0],
+            )
+
 
 def titled(chunks: Chunks, titles: Sequence[Any]) -> list[str]:
     "Section paths that end in one of the titles, where none is one of them."
     paths = list(dict.fromkeys(chunk_sections(chunks)))
-    return [] if any(t in paths for t in titles) else [p for p in paths if any(p.endswith(f"/{t}") for t in titles)]
+    return (
+        []
+        if any(t in paths for t in titles)
+        else [p for p in paths if any(p.endswith(f"/{t}") for t in titles)]
+    )
+
 
 def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."
     out = np.ones(len(chunks), dtype=bool)
     for c in clauses(condition, stored=False):
-        if c.field == "section" and c.op == "in" and (paths := titled(chunks, c.value)): logger.warning("where: a section is asked for by its whole path, and %r is only its last title: give %r", c.value[0], paths[0])
-        if c.field in ("section", "field"): out &= np.array([meets(chunk_values(chunks, i, c.field), c) for i in range(len(chunks))], dtype=bool); continue
-        own = {"doc": lambda d: [d.id], "format": lambda d: [d.format]}.get(c.field, lambda d, name=c.field: readable(fields_of(d).get(name)))
+        if c.field == "section" and c.op == "in" and (paths := titled(chunks, c.value)):
+            logger.warning(
+                "where: a section is asked for by its whole path, and %r is only its last title: give %r",
+                c.value[0],
+                paths[0],
+            )
+        if c.field in ("section", "field"):
+            out &= np.array(
+                [meets(chunk_values(chunks, i, c.field), c) for i in range(len(chunks))], dtype=bool
+            )
+            continue
+        own = {"doc": lambda d: [d.id], "format": lambda d: [d.format]}.get(
+            c.field, lambda d, name=c.field: readable(fields_of(d).get(name))
+        )
         out &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
     return out
 
+
 def chunk_metadata(chunks: Chunks, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    "The fields of each chunk for a database: all that it can keep, or the `fields` that are named, of which it must be able to."
+    """The fields of each chunk for a database: all that it can keep, or the `fields` that are named, of which
+    it must be able to."""
+
     def of(doc: Document) -> dict[str, Any]:
         have = fields_of(doc)
-        if fields is None: return check_metadata([{f: v for f, v in have.items() if NAME.fullmatch(f) and readable(v)}], 1)[0]
+        if fields is None:
+            return check_metadata([{f: v for f, v in have.items() if NAME.fullmatch(f) and readable(v)}], 1)[
+                0
+            ]
         return check_metadata([{f: have[f] for f in fields if f in have}], 1)[0]
+
     each = [of(d) for d in chunks.corpus]
-    own = [{f: v[0] if len(v) == 1 else v for f in OWN if (fields is None or f in fields) and (v := chunk_values(chunks, i, f))} for i in range(len(chunks))]
+    own = [
+        {
+            f: v[0] if len(v) == 1 else v
+            for f in OWN
+            if (fields is None or f in fields) and (v := chunk_values(chunks, i, f))
+        }
+        for i in range(len(chunks))
+    ]
     return [{**o, **each[r]} for o, r in zip(own, chunks.doc_row.tolist())]
 
 # %% ../../nbs/05_index/20_conditions.ipynb #a5f9712b
 def read_where(
     where: Any,  # a condition, row numbers, a mask over all rows, or None
-    n: int,      # rows that ever were
+    n: int,  # rows that ever were
 ) -> tuple[tuple[Clause, ...], np.ndarray | None]:
-    "A filter as (clauses, row numbers or None); raises `DataError` for a mask of another length or rows that never were."
-    if where is None: return (), None
-    if isinstance(where, Mapping): return clauses(where), None
-    try: a = np.asarray(where)
-    except ValueError as e: raise DataError(f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask") from e
+    """A filter as (clauses, row numbers or None); raises `DataError` for a mask of another length or rows
+    that never were."""
+    if where is None:
+        return (), None
+    if isinstance(where, Mapping):
+        return clauses(where), None
+    try:
+        a = np.asarray(where)
+    except ValueError as e:
+        raise DataError(
+            f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask"
+        ) from e
     if a.dtype == bool:
-        if a.shape != (n,): raise DataError(f"the mask has shape {a.shape} for {n} rows", "where", "Give one truth value a row, deleted ones included")
+        if a.shape != (n,):
+            raise DataError(
+                f"the mask has shape {a.shape} for {n} rows",
+                "where",
+                "Give one truth value a row, deleted ones included",
+            )
         return (), np.flatnonzero(a)
-    if a.ndim != 1: raise DataError(f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask")
-    if a.size and (a.dtype.kind not in "iu" or a.min() < 0 or a.max() >= n): raise DataError(f"where names rows outside 0 to {n - 1}", "search", "Give a condition, row numbers, or a mask")
+    if a.ndim != 1:
+        raise DataError(f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask")
+    if a.size and (a.dtype.kind not in "iu" or a.min() < 0 or a.max() >= n):
+        raise DataError(
+            f"where names rows outside 0 to {n - 1}", "search", "Give a condition, row numbers, or a mask"
+        )
     return (), np.unique(a.astype(np.int64))

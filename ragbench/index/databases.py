@@ -29,32 +29,47 @@ __all__ = ['Backend', 'DatabaseSearcher', 'search_rows', 'retuned', 'put_rows', 
 # %% ../../nbs/05_index/21_databases.ipynb #3c71fad9
 class Backend(Protocol):
     "What a database does below `DatabaseSearcher`; `next_row` is the number of the next row to be added."
+
     next_row: int
     disk_bytes: int
+
     def count(self) -> int: ...
     def put(self, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None: ...
     def remove(self, rows: np.ndarray) -> int: ...
-    def find(self, array: np.ndarray, k: int, clauses: Sequence[Clause], rows: np.ndarray | None, settings: Any) -> list[tuple[np.ndarray, np.ndarray]]: ...
+    def find(
+        self, array: np.ndarray, k: int, clauses: Sequence[Clause], rows: np.ndarray | None, settings: Any
+    ) -> list[tuple[np.ndarray, np.ndarray]]: ...
     def close(self) -> None: ...
 
 # %% ../../nbs/05_index/21_databases.ipynb #056152d9
 @dataclass(frozen=True, eq=False)
 class DatabaseSearcher:
     "Vectors of one space in a database, with metadata; `index` is the configuration that built it."
+
     backend: Any = field(repr=False)
     index: Any
     space: Space
 
-    def __len__(self) -> int: return self.backend.count()
-    @property
-    def metric(self) -> str: return self.index.metric
-    @property
-    def exact(self) -> bool: return self.index.exact
-    @property
-    def nbytes(self) -> int: return self.backend.disk_bytes
+    def __len__(self) -> int:
+        return self.backend.count()
 
-    def search(self, queries: Vectors | np.ndarray, k: int, where: Any = None) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float32 and rows `(q, k)` int64, best first, −1 where there are fewer; `where`: a condition on metadata, a mask over all rows, or row numbers."
+    @property
+    def metric(self) -> str:
+        return self.index.metric
+
+    @property
+    def exact(self) -> bool:
+        return self.index.exact
+
+    @property
+    def nbytes(self) -> int:
+        return self.backend.disk_bytes
+
+    def search(
+        self, queries: Vectors | np.ndarray, k: int, where: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float32 and rows `(q, k)` int64, best first, −1 where there are fewer; `where`: a
+        condition on metadata, a mask over all rows, or row numbers."""
         return search_rows(self, queries, k, where)
 
     def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
@@ -63,7 +78,12 @@ class DatabaseSearcher:
         self.space.check(q.space)
         return prepared(q, self.metric)
 
-    def add(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None, rows: Sequence[int] | None = None) -> np.ndarray:
+    def add(
+        self,
+        vectors: Vectors | np.ndarray,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+        rows: Sequence[int] | None = None,
+    ) -> np.ndarray:
         "Add vectors, or put them in the place of `rows`; returns their rows `(n,)` int64."
         return put_rows(self, vectors, metadata, rows)
 
@@ -78,39 +98,63 @@ class DatabaseSearcher:
     def close(self) -> None:
         "Give back what it holds; an index without a name of its own is deleted."
         self.backend.close()
-    def __enter__(self) -> DatabaseSearcher: return self
-    def __exit__(self, *error: Any) -> None: self.close()
+
+    def __enter__(self) -> DatabaseSearcher:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
 
 # %% ../../nbs/05_index/21_databases.ipynb #ac31f2d5
-def search_rows(db: DatabaseSearcher, queries: Vectors | np.ndarray, k: int, where: Any) -> tuple[np.ndarray, np.ndarray]:
+def search_rows(
+    db: DatabaseSearcher, queries: Vectors | np.ndarray, k: int, where: Any
+) -> tuple[np.ndarray, np.ndarray]:
     "What `search` does: check `k`, space and filter, ask the database, put its answers in order."
     k = whole_number("k", k, 1, "search")
     q = db.prepare(queries)
     asked, rows = read_where(where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row)
-    if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked): return nothing(len(q), k)
+    if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked):
+        return nothing(len(q), k)
     return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "threshold", None))
+
 
 def retuned(index: Any, settings: Mapping[str, Any]) -> Any:
     "The configuration with other `query_args`; raises `ConfigError` for a field that a search cannot set."
-    if bad := [s for s in settings if s not in index.query_args]: raise ConfigError(f"{bad[0]} is no query argument of this index", repr(index), f"It has: {', '.join(index.query_args) or 'none'}")
+    if bad := [s for s in settings if s not in index.query_args]:
+        raise ConfigError(
+            f"{bad[0]} is no query argument of this index",
+            repr(index),
+            f"It has: {', '.join(index.query_args) or 'none'}",
+        )
     return replace(index, **settings)
 
 # %% ../../nbs/05_index/21_databases.ipynb #8f064911
 def _placed(rows: Sequence[int] | None, n: int, next_row: int) -> np.ndarray:
     "The row numbers of `n` vectors; raises `DataError` for given ones that never were, or that repeat."
-    if rows is None: return np.arange(next_row, next_row + n)
-    if np.size(rows) != n: raise DataError(f"there are {np.size(rows)} row numbers for {n} vectors", "add")
+    if rows is None:
+        return np.arange(next_row, next_row + n)
+    if np.size(rows) != n:
+        raise DataError(f"there are {np.size(rows)} row numbers for {n} vectors", "add")
     a = row_numbers(rows, next_row, "rows")
-    if len(np.unique(a)) < n: raise DataError("rows must be distinct", "add", "Leave rows out to add new ones")
+    if len(np.unique(a)) < n:
+        raise DataError("rows must be distinct", "add", "Leave rows out to add new ones")
     return a
 
-def put_rows(db: DatabaseSearcher, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None, rows: Sequence[int] | None) -> np.ndarray:
+
+def put_rows(
+    db: DatabaseSearcher,
+    vectors: Vectors | np.ndarray,
+    metadata: Sequence[Mapping[str, Any]] | None,
+    rows: Sequence[int] | None,
+) -> np.ndarray:
     "What `add` does: check space, metadata and rows before the database sees any of them."
     v = as_vectors(vectors)
     db.space.check(v.space, "added")
     records, placed = check_metadata(metadata, len(v)), _placed(rows, len(v), db.backend.next_row)
-    if len(v): db.backend.put(placed, prepared(v, db.metric), records)
+    if len(v):
+        db.backend.put(placed, prepared(v, db.metric), records)
     return placed
+
 
 def remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
     "What `delete` does; raises `DataError` for rows that never were."
@@ -118,46 +162,72 @@ def remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
     return db.backend.remove(gone) if gone.size else 0
 
 # %% ../../nbs/05_index/21_databases.ipynb #2ac47d65
-def in_order(found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, threshold: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+def in_order(
+    found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, threshold: float | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     "Answers `(q, k)` by score, then by row, cut at `threshold`, filled with −inf and −1."
     scores, rows = nothing(len(found), k)
     for i, (s, r) in enumerate(found):
         s, r = np.asarray(s, dtype=np.float32), np.asarray(r, dtype=np.int64)
-        if threshold is not None: s, r = s[s >= threshold], r[s >= threshold]
+        if threshold is not None:
+            s, r = s[s >= threshold], r[s >= threshold]
         order = np.lexsort((r, -s))[:k]
-        scores[i, :len(order)], rows[i, :len(order)] = s[order], r[order]
+        scores[i, : len(order)], rows[i, : len(order)] = s[order], r[order]
     return scores, rows
 
 # %% ../../nbs/05_index/21_databases.ipynb #383f762b
 class DatabaseIndex:
     "What the configurations of databases have in common: checks of fields that all of them have."
-    query_args: tuple[str, ...] = ()      # fields that a search may set anew, without building
-    libraries: tuple[str, ...] = ()       # distributions whose versions decide what is found
+
+    query_args: tuple[str, ...] = ()  # fields that a search may set anew, without building
+    libraries: tuple[str, ...] = ()  # distributions whose versions decide what is found
 
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
-        "Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number outside its limits; lists of choices are left to `grid`."
+        """Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number
+        outside its limits; lists of choices are left to `grid`."""
         name = type(self).__name__
         one_of_few("metric", self.metric, METRICS, name)
         for t in self.threshold if isinstance(self.threshold, list) else [self.threshold]:
-            if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t): raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
+            if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t):
+                raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
             top = {"cosine": 1, "l2": 0}.get(self.metric) if isinstance(self.metric, str) else None
-            if t is not None and top is not None and t > top: raise ConfigError(f"threshold is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}", name, "Give a lower one")
+            if t is not None and top is not None and t > top:
+                raise ConfigError(
+                    f"threshold is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}",
+                    name,
+                    "Give a lower one",
+                )
         for f, (low, high) in limits.items():
-            if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None: continue
+            if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None:
+                continue
             values = at_least(f, getattr(self, f), low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f} is {most}", name, f"Give at most {thousands(high)}")
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high:
+                raise ConfigError(f"{f} is {most}", name, f"Give at most {thousands(high)}")
 
     def check_names(self, *names: str, paths: Sequence[str] = ()) -> None:
         "Raise `ConfigError` where one of these fields is neither None nor a text (of `paths`: a path)."
         for f in (*names, *paths):
-            if (v := getattr(self, f)) is not None and (not isinstance(v, (str, PathLike) if f in paths else str) or not str(v)):
-                raise ConfigError(f"{f} is {type(v).__name__ if f in ('url', 'api_key', 'location') else repr(v)[:60]}", type(self).__name__, "Give a text, or leave it out")
+            if (v := getattr(self, f)) is not None and (
+                not isinstance(v, (str, PathLike) if f in paths else str) or not str(v)
+            ):
+                raise ConfigError(
+                    f"{f} is {type(v).__name__ if f in ('url', 'api_key', 'location') else repr(v)[:60]}",
+                    type(self).__name__,
+                    "Give a text, or leave it out",
+                )
 
-    def checked(self, vectors: Vectors | np.ndarray, metadata: Any) -> tuple[Vectors, np.ndarray, list[dict[str, Any]]]:
-        "What `build` was given, checked: vectors, the array to store, metadata. Raises `DataError` for no vectors."
-        if choices := [f.name for f in fields(self) if isinstance(getattr(self, f.name), list)]: raise ConfigError(f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value")
+    def checked(
+        self, vectors: Vectors | np.ndarray, metadata: Any
+    ) -> tuple[Vectors, np.ndarray, list[dict[str, Any]]]:
+        """What `build` was given, checked: vectors, the array to store, metadata. Raises `DataError` for no
+        vectors."""
+        if choices := [f.name for f in fields(self) if isinstance(getattr(self, f.name), list)]:
+            raise ConfigError(
+                f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value"
+            )
         v = as_vectors(vectors)
-        if not len(v): raise DataError("there are no vectors to index", type(self).__name__)
+        if not len(v):
+            raise DataError("there are no vectors to index", type(self).__name__)
         return v, prepared(v, self.metric), check_metadata(metadata, len(v))
 
 # %% ../../nbs/05_index/21_databases.ipynb #c9138fb2
@@ -165,26 +235,40 @@ def about(index: Any, space: Space) -> dict[str, Any]:
     "What a stored index says about itself: space and metric, as plain values."
     return {"space": {**vars(space), "prompts": list(space.prompts)}, "metric": index.metric}
 
+
 def known(index: Any, stored: Mapping[str, Any], where: str) -> Space:
     "The space of a stored index; raises `ConfigError` where it was built with another metric."
-    if stored["metric"] != index.metric: raise ConfigError(f"it was built with metric={stored['metric']!r}, not {index.metric!r}", where, "Give the metric it was built with")
+    if stored["metric"] != index.metric:
+        raise ConfigError(
+            f"it was built with metric={stored['metric']!r}, not {index.metric!r}",
+            where,
+            "Give the metric it was built with",
+        )
     return Space(**{**stored["space"], "prompts": tuple(stored["space"]["prompts"])})
 
 # %% ../../nbs/05_index/21_databases.ipynb #fef86d8b
 @dataclass(frozen=True)
 class Pointer:
     "The file that says which collection a name means."
+
     path: Path
 
     def read(self) -> dict[str, Any] | None:
         "What it says; None where there is none; raises `StoreError` where it is damaged."
-        try: return json.loads(self.path.read_text(encoding="utf-8"))
-        except FileNotFoundError: return None
-        except ValueError as e: raise StoreError(f"it is damaged ({e})", str(self.path), "Remove it and build the collection again") from e
+        try:
+            return json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as e:
+            raise StoreError(
+                f"it is damaged ({e})", str(self.path), "Remove it and build the collection again"
+            ) from e
 
     def write(self, said: Mapping[str, Any]) -> None:
-        "Let it say something else, in one step; under `held`, so what lies beside it unfinished is nobody's any more."
-        for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp*"): rubbish.unlink()
+        """Let it say something else, in one step; under `held`, so what lies beside it unfinished is nobody's
+        any more."""
+        for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp*"):
+            rubbish.unlink()
         write_atomic(self.path, json.dumps(said))
 
     def held(self) -> FileLock:
@@ -193,34 +277,48 @@ class Pointer:
         return FileLock(self.path.with_name(f".{self.path.name}.lock"))
 
 # %% ../../nbs/05_index/21_databases.ipynb #30a5b6d5
-def steady(read: Callable[[bool], Any], ask: Callable[[Any], Any], failures: tuple[type[Exception], ...]) -> Any:
-    "What `ask(target)` gives while the name means `target` all along; `read(failed)` says what it means now, `failures` are what asking a removed collection may raise."
+def steady(
+    read: Callable[[bool], Any], ask: Callable[[Any], Any], failures: tuple[type[Exception], ...]
+) -> Any:
+    """What `ask(target)` gives while the name means `target` all along; `read(failed)` says what it means
+    now, `failures` are what asking a removed collection may raise."""
     target = read(False)
     while True:
-        try: got = ask(target)
+        try:
+            got = ask(target)
         except failures:
-            if (now := read(True)) == target: raise
+            if (now := read(True)) == target:
+                raise
         else:
-            if (now := read(False)) == target: return got
+            if (now := read(False)) == target:
+                return got
         target = now
 
 # %% ../../nbs/05_index/21_databases.ipynb #e4343143
 def same_space(index: Any, opened: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
-    "Raise `VectorSpaceError`, or `ConfigError` for another metric, where a name has come to mean a collection that cannot be compared with the one that was `opened`."
-    if now["space"] != opened["space"] or now["metric"] != opened["metric"]: known(index, opened, where).check(known(index, now, where), f"rebuilt {where!r}: its")
+    """Raise `VectorSpaceError`, or `ConfigError` for another metric, where a name has come to mean a
+    collection that cannot be compared with the one that was `opened`."""
+    if now["space"] != opened["space"] or now["metric"] != opened["metric"]:
+        known(index, opened, where).check(known(index, now, where), f"rebuilt {where!r}: its")
 
 # %% ../../nbs/05_index/21_databases.ipynb #92ff0a9a
 class FaissBackend:
     "A FAISS searcher, with metadata in Python; `names[i]` is the row that the FAISS row `i` stands for."
+
     def __init__(self, searcher: Any, metadata: list[dict[str, Any]]):
         self.searcher, self.metadata, self.names = searcher, metadata, np.arange(len(metadata))
         self.live = np.ones(len(metadata), bool)
 
     @property
-    def next_row(self) -> int: return int(self.names.max()) + 1 if self.names.size else 0
+    def next_row(self) -> int:
+        return int(self.names.max()) + 1 if self.names.size else 0
+
     @property
-    def disk_bytes(self) -> int: return self.searcher.nbytes
-    def count(self) -> int: return len(self.searcher)
+    def disk_bytes(self) -> int:
+        return self.searcher.nbytes
+
+    def count(self) -> int:
+        return len(self.searcher)
 
     def put(self, rows, array, metadata) -> None:
         self.remove(rows)
@@ -235,32 +333,57 @@ class FaissBackend:
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         mask = None if rows is None else np.isin(self.names, rows) & self.live
-        if clauses: mask = matching(self.metadata, {}) & self.live & np.logical_and.reduce([matching(self.metadata, {c.field: list(c.value) if c.op == "in" else {c.op: c.value}}) for c in clauses])
+        if clauses:
+            mask = (
+                matching(self.metadata, {})
+                & self.live
+                & np.logical_and.reduce(
+                    [
+                        matching(self.metadata, {c.field: list(c.value) if c.op == "in" else {c.op: c.value}})
+                        for c in clauses
+                    ]
+                )
+            )
         scores, found = self.searcher.search(Vectors(array, self.searcher.space), k, where=mask)
         return [(s[r >= 0], self.names[r[r >= 0]]) for s, r in zip(scores, found)]
 
-    def close(self) -> None: self.searcher, self.metadata = None, []
+    def close(self) -> None:
+        self.searcher, self.metadata = None, []
 
 # %% ../../nbs/05_index/21_databases.ipynb #88a0f357
 @dataclass(frozen=True)
 class WithMetadata(DatabaseIndex):
-    "A FAISS index with metadata, as a vector database in memory; `index` is a `FaissFlat` or one of its relatives."
+    """A FAISS index with metadata, as a vector database in memory; `index` is a `FaissFlat` or one of its
+    relatives."""
+
     index: Any
     threshold: float | None = None
     libraries = ("faiss-cpu",)
 
     def __post_init__(self):
         for i in self.index if isinstance(self.index, list) else [self.index]:
-            if not callable(getattr(i, "build", None)) or isinstance(i, type) or not hasattr(i, "metric"): raise ConfigError(f"index is {i!r:.60}", "WithMetadata", "Give a configuration of FAISS, such as FaissFlat()")
+            if not callable(getattr(i, "build", None)) or isinstance(i, type) or not hasattr(i, "metric"):
+                raise ConfigError(
+                    f"index is {i!r:.60}",
+                    "WithMetadata",
+                    "Give a configuration of FAISS, such as FaissFlat()",
+                )
 
     @property
     def metric(self) -> str:
-        if isinstance(self.index, list): raise ConfigError("index is a list of choices", repr(self), "Expand it with grid, or give one value")
+        if isinstance(self.index, list):
+            raise ConfigError(
+                "index is a list of choices", repr(self), "Expand it with grid, or give one value"
+            )
         return self.index.metric
-    @property
-    def exact(self) -> bool: return getattr(self.index, "exact", False)
 
-    def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
+    @property
+    def exact(self) -> bool:
+        return getattr(self.index, "exact", False)
+
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
         "Index `vectors` and keep `metadata`, a dictionary a row."
         self.check_fields({})
         v, _, records = self.checked(vectors, metadata)

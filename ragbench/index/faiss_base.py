@@ -18,7 +18,14 @@ from ..core.numbers import number, thousands
 from ..core.starts import threads
 from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
 from .faiss_files import file_path, layers, read_index, write_index
-from .faiss_settings import keeps_ids, on_gpu, pinned, query_defaults, search_params, takes_selector
+from ragbench.index.faiss_settings import (
+    keeps_ids,
+    on_gpu,
+    pinned,
+    query_defaults,
+    search_params,
+    takes_selector,
+)
 
 METRICS = ("cosine", "ip", "l2")
 
@@ -29,9 +36,16 @@ __all__ = ['METRICS', 'BLOCK', 'BATCH', 'FAR', 'one_of_few', 'prepared', 'Built'
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #f3b0f5a4
 def one_of_few(name: str, value: Any, allowed: Sequence[Any], owner: str) -> None:
-    "Raise `ConfigError` for a value that is not among the few allowed; of a list of choices, for any of them."
+    """Raise `ConfigError` for a value that is not among the few allowed; of a list of choices, for any of
+    them."""
     for v in value if isinstance(value, list) else [value]:
-        if not any(v is a or (isinstance(v, str) and v == a) for a in allowed): raise ConfigError(f"{name} is {v!r:.60}", owner, f"Choose from {', '.join(a if isinstance(a, str) else repr(a) for a in allowed)}")
+        if not any(v is a or (isinstance(v, str) and v == a) for a in allowed):
+            raise ConfigError(
+                f"{name} is {v!r:.60}",
+                owner,
+                f"Choose from {', '.join(a if isinstance(a, str) else repr(a) for a in allowed)}",
+            )
+
 
 def prepared(v: Vectors, metric: str) -> np.ndarray:
     "The array as an index of this metric takes it: unit rows for cosine."
@@ -41,48 +55,76 @@ def prepared(v: Vectors, metric: str) -> np.ndarray:
 @dataclass(eq=False)
 class Built:
     "What all views of one index share."
+
     index: Any = field(repr=False)
     space: Space
     metric: str
-    config: str                       # code that makes the configuration again
-    next_row: int                     # the number of the next row to be added
-    rows: np.ndarray | None = field(default=None, repr=False)  # (ntotal,) row of each FAISS position; None: they agree
+    config: str  # code that makes the configuration again
+    next_row: int  # the number of the next row to be added
+    rows: np.ndarray | None = field(
+        default=None, repr=False
+    )  # (ntotal,) row of each FAISS position; None: they agree
     mapped: bool = False
     notes: tuple[str, ...] = ()
     most_threads: int = field(default_factory=threads)
-    resources: Any = field(default=None, repr=False)           # what the index needs to stay alive: files, a device
-    size: int = field(init=False, repr=False)                  # vectors in the index: FAISS itself takes half a microsecond to say it
+    resources: Any = field(default=None, repr=False)  # what the index needs to stay alive: files, a device
+    size: int = field(
+        init=False, repr=False
+    )  # vectors in the index: FAISS itself takes half a microsecond to say it
 
     def __post_init__(self):
-        if self.index.d != self.space.dim: raise ConfigError(f"the index has {self.index.d} dimensions, the space {self.space.dim}", self.config)
+        if self.index.d != self.space.dim:
+            raise ConfigError(
+                f"the index has {self.index.d} dimensions, the space {self.space.dim}", self.config
+            )
         self.size = self.index.ntotal
 
     def refuse_if_mapped(self, what: str) -> None:
         "A mapped index cannot grow: FAISS would end the process."
-        if self.mapped: raise ConfigError(f"cannot {what} an index that is mapped from its file", self.config, "Open it with mapped=False; lists on disk are read-only")
+        if self.mapped:
+            raise ConfigError(
+                f"cannot {what} an index that is mapped from its file",
+                self.config,
+                "Open it with mapped=False; lists on disk are read-only",
+            )
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #bf6a89a4
 @dataclass(frozen=True, eq=False)
 class FaissSearcher:
     "A built FAISS index of vectors of one space, with the settings of its searches."
+
     built: Built
     query: Mapping[str, float] = field(default_factory=dict)
     params: Any = field(default=None, repr=False)
 
-    def __len__(self) -> int: return self.index.ntotal
-    @property
-    def index(self) -> Any: return self.built.index
-    @property
-    def space(self) -> Space: return self.built.space
-    @property
-    def metric(self) -> str: return self.built.metric
-    @property
-    def notes(self) -> tuple[str, ...]: return self.built.notes
-    @property
-    def nbytes(self) -> int: return index_bytes(self.index)
+    def __len__(self) -> int:
+        return self.index.ntotal
 
-    def search(self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float32 and rows `(q, k)` int64, best first; `where`: a mask over all rows, or row numbers. −1 where there are fewer."
+    @property
+    def index(self) -> Any:
+        return self.built.index
+
+    @property
+    def space(self) -> Space:
+        return self.built.space
+
+    @property
+    def metric(self) -> str:
+        return self.built.metric
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.built.notes
+
+    @property
+    def nbytes(self) -> int:
+        return index_bytes(self.index)
+
+    def search(
+        self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float32 and rows `(q, k)` int64, best first; `where`: a mask over all rows, or row
+        numbers. −1 where there are fewer."""
         k = whole_number("k", k, 1, "search")
         q = self.prepare(queries)
         return ask(self, q, k, self.params) if where is None else search_where(self, q, k, where)
@@ -97,34 +139,65 @@ class FaissSearcher:
         "The same index under other query arguments, such as `nprobe=16`; nothing is copied."
         have = query_defaults(self.index)
         for name, value in query.items():
-            if name not in have: raise ConfigError(f"{name} is no query argument of this index", self.built.config, f"It has: {', '.join(have) or 'none'}")
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)) or not 1 <= value < 2**31: raise ConfigError(f"{name} is {value!r:.60}", self.built.config, "Give a number from 1")
+            if name not in have:
+                raise ConfigError(
+                    f"{name} is no query argument of this index",
+                    self.built.config,
+                    f"It has: {', '.join(have) or 'none'}",
+                )
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float, np.integer, np.floating))
+                or not 1 <= value < 2**31
+            ):
+                raise ConfigError(f"{name} is {value!r:.60}", self.built.config, "Give a number from 1")
         merged = {**self.query, **query}
         return replace(self, query=merged, params=search_params(self.index, merged) if merged else None)
 
-    def add(self, vectors: Vectors | np.ndarray) -> np.ndarray: return add(self.built, vectors)
-    def delete(self, rows: np.ndarray | list[int]) -> int: return delete(self.built, rows)
-    def save(self, path: str | Path) -> Path: return save(self, path)
+    def add(self, vectors: Vectors | np.ndarray) -> np.ndarray:
+        return add(self.built, vectors)
+
+    def delete(self, rows: np.ndarray | list[int]) -> int:
+        return delete(self.built, rows)
+
+    def save(self, path: str | Path) -> Path:
+        return save(self, path)
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #150cd3b7
 @cache
 def _calls() -> tuple[Callable, ...]:
     "What a search needs of FAISS, looked up once."
     import faiss
+
     return faiss.swig_ptr, faiss.omp_get_max_threads, faiss.omp_set_num_threads
 
+
 def raw_search(b: Built, q: np.ndarray, k: int, params: Any) -> tuple[np.ndarray, np.ndarray]:
-    "What `b.index.search(q, k, params=params)` gives for prepared queries, on at most `b.most_threads` threads."
+    """What `b.index.search(q, k, params=params)` gives for prepared queries, on at most `b.most_threads`
+    threads."""
     pointer, get_threads, set_threads = _calls()
     n, dim = q.shape
-    if dim != b.space.dim: raise DataError(f"queries have {dim} dimensions, the index {b.space.dim}", "search")
+    if dim != b.space.dim:
+        raise DataError(f"queries have {dim} dimensions, the index {b.space.dim}", "search")
     scores, rows = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
     before = get_threads()
-    if b.most_threads < before: set_threads(b.most_threads)
-    try: type(b.index).search_c(b.index.this, n, pointer(q), k, pointer(scores), pointer(rows), None if params is None else params.this)
-    except RuntimeError as e: raise ConfigError(f"FAISS cannot search it ({str(e).splitlines()[0][-120:]})", b.config) from e
+    if b.most_threads < before:
+        set_threads(b.most_threads)
+    try:
+        type(b.index).search_c(
+            b.index.this,
+            n,
+            pointer(q),
+            k,
+            pointer(scores),
+            pointer(rows),
+            None if params is None else params.this,
+        )
+    except RuntimeError as e:
+        raise ConfigError(f"FAISS cannot search it ({str(e).splitlines()[0][-120:]})", b.config) from e
     finally:
-        if b.most_threads < before: set_threads(before)
+        if b.most_threads < before:
+            set_threads(before)
     return scores, rows
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #ba6623ff
@@ -132,68 +205,107 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
     "FAISS's answer for prepared queries, as scores that count up and row numbers."
     b = searcher.built
     n = k if k <= b.size else min(k, b.index.ntotal)
-    if not n or not len(q): return nothing(len(q), k)
+    if not n or not len(q):
+        return nothing(len(q), k)
     scores, rows = raw_search(b, q, n, params)
-    if b.metric == "l2": np.negative(scores, scores)
+    if b.metric == "l2":
+        np.negative(scores, scores)
     last = rows.item(-1) if len(rows) == 1 else min(rows[:, -1].tolist())
-    if last < 0: scores[rows < 0] = -np.inf                                              # what is missing stands last
-    if b.rows is not None: rows = np.where(rows < 0, -1, b.rows[rows])
+    if last < 0:
+        scores[rows < 0] = -np.inf  # what is missing stands last
+    if b.rows is not None:
+        rows = np.where(rows < 0, -1, b.rows[rows])
     return (scores, rows) if n == k else _widened(scores, rows, k)
+
 
 def nothing(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     "The answer that found no row: −inf and −1, `(n, k)`; raises `ConfigError` for one of more than 4 GB."
-    if 12 * n * k > 4 * 10**9: raise ConfigError(f"k is {thousands(k)}: the answer to {thousands(n)} queries would take {number(12 * n * k / 1e9, ',.0f')} GB", "search", "Ask for fewer rows, or fewer queries at once")
+    if 12 * n * k > 4 * 10**9:
+        raise ConfigError(
+            f"k is {thousands(k)}: the answer to {thousands(n)} queries would take"
+            f" {number(12 * n * k / 1e9, ',.0f')} GB",
+            "search",
+            "Ask for fewer rows, or fewer queries at once",
+        )
     return np.full((n, k), -np.inf, np.float32), np.full((n, k), -1, np.int64)
+
 
 def _widened(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     "Padded to `k` columns with −inf and −1."
     wide = nothing(len(rows), k)
-    for a, b in zip(wide, (scores, rows)): a[:, :b.shape[1]] = b
+    for a, b in zip(wide, (scores, rows)):
+        a[:, : b.shape[1]] = b
     return wide
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #670d326d
 def row_numbers(rows: Any, n: int, where: str) -> np.ndarray:
     "Row numbers as int64; raises `DataError` for what is none, and for rows outside 0 to `n` − 1."
     a = np.atleast_1d(numbers(rows, where)) if np.size(rows) else np.empty(0, np.int64)
-    if a.dtype.kind not in "iu" or a.ndim != 1: raise DataError(f"{a.dtype} of shape {a.shape} are no row numbers", where, "Give a list of whole numbers")
-    if a.size and (a.min() < 0 or a.max() >= n): raise DataError(f"it names rows outside 0 to {n - 1}", where, "Give rows that were added")
+    if a.dtype.kind not in "iu" or a.ndim != 1:
+        raise DataError(
+            f"{a.dtype} of shape {a.shape} are no row numbers", where, "Give a list of whole numbers"
+        )
+    if a.size and (a.min() < 0 or a.max() >= n):
+        raise DataError(f"it names rows outside 0 to {n - 1}", where, "Give rows that were added")
     return a.astype(np.int64)
 
+
 def allowed_mask(built: Built, where: Any) -> np.ndarray:
-    "Which FAISS ids or positions may be returned: a boolean array; raises `DataError` for a mask of another length or rows that never were."
-    if isinstance(where, np.ndarray) and where.dtype == bool: mask = where
+    """Which FAISS ids or positions may be returned: a boolean array; raises `DataError` for a mask of another
+    length or rows that never were."""
+    if isinstance(where, np.ndarray) and where.dtype == bool:
+        mask = where
     else:
         given = numbers(where, "where") if np.size(where) else np.empty(0, np.int64)
         mask = given if given.dtype == bool else np.zeros(built.next_row, bool)
-        if given.dtype != bool: mask[row_numbers(given, built.next_row, "where")] = True
-    if mask.shape != (built.next_row,): raise DataError(f"the mask has shape {mask.shape} for {built.next_row} rows", "where", "Give one truth value a row, or row numbers")
+        if given.dtype != bool:
+            mask[row_numbers(given, built.next_row, "where")] = True
+    if mask.shape != (built.next_row,):
+        raise DataError(
+            f"the mask has shape {mask.shape} for {built.next_row} rows",
+            "where",
+            "Give one truth value a row, or row numbers",
+        )
     return mask if built.rows is None else mask[built.rows]
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #cea395d8
 def search_where(searcher: FaissSearcher, q: np.ndarray, k: int, where: Any) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` among the allowed rows, for prepared queries."
     import faiss
+
     b = searcher.built
     mask = allowed_mask(b, where)
-    if not mask.any(): return nothing(len(q), k)
-    if not takes_selector(b.index): return _fetch_more(searcher, q, k, mask)
+    if not mask.any():
+        return nothing(len(q), k)
+    if not takes_selector(b.index):
+        return _fetch_more(searcher, q, k, mask)
     bits = np.packbits(mask, bitorder="little")
     selector, query = faiss.IDSelectorBitmap(bits), dict(searcher.query)
     scores, rows = ask(searcher, q, k, search_params(b.index, query, selector))
-    while (short := np.flatnonzero((rows >= 0).sum(axis=1) < min(k, int(mask.sum())))).size and (query := _wider(b.index, query)):
+    while (short := np.flatnonzero((rows >= 0).sum(axis=1) < min(k, int(mask.sum())))).size and (
+        query := _wider(b.index, query)
+    ):
         scores[short], rows[short] = ask(searcher, q[short], k, search_params(b.index, query, selector))
     return scores, rows
+
 
 def _wider(index: Any, query: Mapping[str, float]) -> dict[str, float]:
     "Query arguments four times as generous; empty when they already reach everything."
     import faiss
+
     have = {**query_defaults(index), **query}
-    most = {"nprobe": next((p.nlist for p in layers(index) if isinstance(p, faiss.IndexIVFInterface)), 1), "ef_search": index.ntotal, "k_factor": index.ntotal}
+    most = {
+        "nprobe": next((p.nlist for p in layers(index) if isinstance(p, faiss.IndexIVFInterface)), 1),
+        "ef_search": index.ntotal,
+        "k_factor": index.ntotal,
+    }
     wider = {n: min(v * 4, max(most.get(n, v), v)) for n, v in have.items()}
     return wider if wider != have else {}
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #4030a1ac
-def _fetch_more(searcher: FaissSearcher, q: np.ndarray, k: int, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fetch_more(
+    searcher: FaissSearcher, q: np.ndarray, k: int, mask: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     "Filter what comes back, asking for more until `k` allowed rows have come for every query."
     b = searcher.built
     n, want = b.index.ntotal, min(k, int(mask.sum()))
@@ -203,12 +315,15 @@ def _fetch_more(searcher: FaissSearcher, q: np.ndarray, k: int, mask: np.ndarray
     while len(open_):
         step, left = max(1, 10_000_000 // fetch), []
         for i in range(0, len(open_), step):
-            part = open_[i:i + step]
+            part = open_[i : i + step]
             s, r = ask(view, q[part], fetch, view.params)
             for j, found, row, keep in zip(part, s, r, (r >= 0) & allowed[r]):
-                got = min(k, int(keep.sum())); scores[j, :got], rows[j, :got] = found[keep][:got], row[keep][:got]
-                if got < want: left.append(j)
-        if wider := _wider(b.index, view.query) if fetch == n else {}: view = view.tuned(**wider)
+                got = min(k, int(keep.sum()))
+                scores[j, :got], rows[j, :got] = found[keep][:got], row[keep][:got]
+                if got < want:
+                    left.append(j)
+        if wider := _wider(b.index, view.query) if fetch == n else {}:
+            view = view.tuned(**wider)
         open_, fetch = np.array(left if fetch < n or wider else [], np.int64), min(n, fetch * 4)
     return scores, rows
 
@@ -216,82 +331,129 @@ def _fetch_more(searcher: FaissSearcher, q: np.ndarray, k: int, mask: np.ndarray
 def add(built: Built, vectors: Vectors | np.ndarray) -> np.ndarray:
     "Add vectors of the same space without training again; returns their new rows `(n,)` int64."
     import faiss
+
     built.refuse_if_mapped("add to")
     v = as_vectors(vectors)
     built.space.check(v.space, "added")
-    if built.index.ntotal != built.next_row and any(isinstance(p, (faiss.IndexFastScan, faiss.IndexIVFFastScan)) for p in layers(built.index)):
-        raise ConfigError("FAISS scores vectors wrongly that are added to fast-scan codes after a deletion", built.config, "Build again with all vectors")
+    if built.index.ntotal != built.next_row and any(
+        isinstance(p, (faiss.IndexFastScan, faiss.IndexIVFFastScan)) for p in layers(built.index)
+    ):
+        raise ConfigError(
+            "FAISS scores vectors wrongly that are added to fast-scan codes after a deletion",
+            built.config,
+            "Build again with all vectors",
+        )
     new = np.arange(built.next_row, built.next_row + len(v))
-    if not len(v): return new
+    if not len(v):
+        return new
     try:
         with pinned(built.most_threads):
-            if built.rows is None and built.index.ntotal != built.next_row: built.index.add_with_ids(prepared(v, built.metric), new)
-            else: built.index.add(prepared(v, built.metric))
-    except RuntimeError as e: raise ConfigError(f"FAISS cannot add to it ({str(e).splitlines()[0][-120:]})", built.config, "Build again with all vectors") from e
-    if built.rows is not None: built.rows = np.concatenate([built.rows, new])
+            if built.rows is None and built.index.ntotal != built.next_row:
+                built.index.add_with_ids(prepared(v, built.metric), new)
+            else:
+                built.index.add(prepared(v, built.metric))
+    except RuntimeError as e:
+        raise ConfigError(
+            f"FAISS cannot add to it ({str(e).splitlines()[0][-120:]})",
+            built.config,
+            "Build again with all vectors",
+        ) from e
+    if built.rows is not None:
+        built.rows = np.concatenate([built.rows, new])
     built.next_row, built.size = built.next_row + len(v), built.index.ntotal
     return new
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #ff261630
 def delete(built: Built, rows: np.ndarray | list[int]) -> int:
-    "Remove rows; the others keep their numbers. Returns how many were there. Raises `ConfigError` where FAISS cannot."
+    """Remove rows; the others keep their numbers. Returns how many were there. Raises `ConfigError` where
+    FAISS cannot."""
     import faiss
+
     built.refuse_if_mapped("delete from")
     gone = np.unique(row_numbers(rows, built.next_row, "delete"))
     keeps = keeps_ids(built.index)
     have = np.arange(built.next_row) if built.rows is None else built.rows
     places = gone if keeps else np.flatnonzero(np.isin(have, gone))
-    if not places.size: return 0
-    try: removed = built.index.remove_ids(faiss.IDSelectorBatch(places))
+    if not places.size:
+        return 0
+    try:
+        removed = built.index.remove_ids(faiss.IDSelectorBatch(places))
     except RuntimeError as e:
         name = type(faiss.downcast_index(built.index)).__name__
-        raise ConfigError(f"FAISS cannot delete from {name}", built.config, "Build again without these rows, or leave them out with search(..., where=...)") from e
+        raise ConfigError(
+            f"FAISS cannot delete from {name}",
+            built.config,
+            "Build again without these rows, or leave them out with search(..., where=...)",
+        ) from e
     built.size = built.index.ntotal
-    if not keeps: built.rows = np.delete(have, places)
+    if not keeps:
+        built.rows = np.delete(have, places)
     return int(removed)
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #c1c493f3
 def index_bytes(index: Any) -> int:
     "Bytes of an index as FAISS would write it; of shards, all of them."
     import faiss
+
     index = faiss.downcast_index(faiss.index_gpu_to_cpu(index) if on_gpu(index) else index)
-    if isinstance(index, faiss.IndexShards): return sum(index_bytes(index.at(i)) for i in range(index.count()))
+    if isinstance(index, faiss.IndexShards):
+        return sum(index_bytes(index.at(i)) for i in range(index.count()))
     total = [0]
-    def count(block: bytes) -> int: total[0] += len(block); return len(block)
+
+    def count(block: bytes) -> int:
+        total[0] += len(block)
+        return len(block)
+
     writer = faiss.BufferedIOWriter(counter := faiss.PyCallbackIOWriter(count), 1 << 20)
     faiss.write_index(index, writer)
     del writer, counter
     return total[0]
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #8ea17554
-BLOCK = 1 << 20     # numbers that are taken to float64 at a time
-BATCH = 20          # queries below which FAISS never expands squared distances
-FAR = 50            # times that the squared length of a query may be its k-th squared distance: the expansion is then good to 1e-4 of it
+BLOCK = 1 << 20  # numbers that are taken to float64 at a time
+BATCH = 20  # queries below which FAISS never expands squared distances
+# times that the squared length of a query may be its k-th squared distance: the expansion is then good to
+# 1e-4 of it
+FAR = 50
 
-def _precise(searcher: FaissSearcher, q: np.ndarray, k: int, answer: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+
+def _precise(
+    searcher: FaissSearcher, q: np.ndarray, k: int, answer: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
     "The answer, with that of queries far from the origin by differences of vectors."
     scores, rows = answer
     kth = np.where(rows >= 0, -scores, 0).max(axis=1)
     far = np.flatnonzero(np.einsum("nd,nd->n", q, q) > FAR * kth)
-    for part in np.array_split(far, -(-len(far) // (BATCH - 1))) if len(far) else (): scores[part], rows[part] = ask(searcher, q[part], k, searcher.params)
+    for part in np.array_split(far, -(-len(far) // (BATCH - 1))) if len(far) else ():
+        scores[part], rows[part] = ask(searcher, q[part], k, searcher.params)
     return scores, rows
+
 
 class FlatSearcher(FaissSearcher):
     "A searcher that compares with every vector, and knows them."
+
     @property
     def vectors(self) -> np.ndarray:
         "The vectors as indexed `(n, d)` float32: FAISS's own memory, or the mapped file."
         import faiss
+
         index = faiss.downcast_index(self.index)
         return faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(-1, index.d)
 
     @property
-    def nbytes(self) -> int: return self.index.ntotal * self.index.d * 4
+    def nbytes(self) -> int:
+        return self.index.ntotal * self.index.d * 4
 
-    def search(self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def search(
+        self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         "As every searcher; distances that FAISS's way with a batch has no digits for are computed again."
-        k, q = whole_number("k", k, 1, "search"), self.prepare(queries)        # not super(): a call is a tenth of a microsecond
-        if where is not None: return search_where(self, q, k, where)
+        k, q = (
+            whole_number("k", k, 1, "search"),
+            self.prepare(queries),
+        )  # not super(): a call is a tenth of a microsecond
+        if where is not None:
+            return search_where(self, q, k, where)
         answer = ask(self, q, k, self.params)
         return answer if self.built.metric != "l2" or len(q) < BATCH else _precise(self, q, k, answer)
 
@@ -300,37 +462,70 @@ class FlatSearcher(FaissSearcher):
         return self.vectors[rows if self.built.rows is None else np.searchsorted(self.built.rows, rows)]
 
     def exact_scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        "Scores of some rows for one prepared query, summed in float64 in a fixed order: equal vectors get equal scores."
+        """Scores of some rows for one prepared query, summed in float64 in a fixed order: equal vectors get
+        equal scores."""
         rows, query, step = np.asarray(rows), query.astype(np.float64), max(1, BLOCK // self.built.space.dim)
         out = np.empty(len(rows))
         for i in range(0, len(rows), step):
-            v = self.vectors_of(rows[i:i + step]).astype(np.float64)
-            out[i:i + step] = -((v - query) ** 2).sum(axis=1) if self.metric == "l2" else (v * query).sum(axis=1)
+            v = self.vectors_of(rows[i : i + step]).astype(np.float64)
+            out[i : i + step] = (
+                -((v - query) ** 2).sum(axis=1) if self.metric == "l2" else (v * query).sum(axis=1)
+            )
         return out
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #b3bb19cc
 def searcher_of(built: Built, query: Mapping[str, float] | None = None) -> FaissSearcher:
     "The searcher of a built index: one with exact scores where FAISS keeps plain vectors."
     import faiss
+
     kind = FlatSearcher if isinstance(faiss.downcast_index(built.index), faiss.IndexFlat) else FaissSearcher
     return kind(built).tuned(**query) if query else kind(built)
 
 # %% ../../nbs/05_index/02_faiss_base.ipynb #4cb97efa
 def save(searcher: FaissSearcher, path: str | Path) -> Path:
-    "Write the index and a header (space, metric, configuration, sizes, checksums) into one file, all of it or nothing; returns the path."
+    """Write the index and a header (space, metric, configuration, sizes, checksums) into one file, all of it
+    or nothing; returns the path."""
     import faiss
+
     b, path = searcher.built, file_path(path, "save")
-    if isinstance(faiss.downcast_index(b.index), faiss.IndexShards): raise ConfigError("shards are saved one by one", b.config, "Use save_shards")
-    about = {"space": asdict(b.space), "metric": b.metric, "config": b.config, "query": dict(searcher.query), "next_row": b.next_row, "notes": list(b.notes)}
+    if isinstance(faiss.downcast_index(b.index), faiss.IndexShards):
+        raise ConfigError("shards are saved one by one", b.config, "Use save_shards")
+    about = {
+        "space": asdict(b.space),
+        "metric": b.metric,
+        "config": b.config,
+        "query": dict(searcher.query),
+        "next_row": b.next_row,
+        "notes": list(b.notes),
+    }
     lists = getattr(b.resources, "file", None)
     if lists is not None and lists.parent.resolve() != path.parent.resolve():
-        raise ConfigError("its inverted lists are in another folder", str(path), f"Save it beside them, in {lists.parent}")
-    if lists is not None and lists.name == path.name: raise ConfigError("its inverted lists have that name", str(path), "Give another one")
-    return write_index(faiss.index_gpu_to_cpu(b.index) if on_gpu(b.index) else b.index, path, about | ({"lists": [lists.name]} if lists is not None else {}), b.rows)
+        raise ConfigError(
+            "its inverted lists are in another folder", str(path), f"Save it beside them, in {lists.parent}"
+        )
+    if lists is not None and lists.name == path.name:
+        raise ConfigError("its inverted lists have that name", str(path), "Give another one")
+    return write_index(
+        faiss.index_gpu_to_cpu(b.index) if on_gpu(b.index) else b.index,
+        path,
+        about | ({"lists": [lists.name]} if lists is not None else {}),
+        b.rows,
+    )
+
 
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
-    "A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`. Raises `StoreError` for a damaged file."
+    """A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`.
+    Raises `StoreError` for a damaged file."""
     index, head, rows = read_index(path, mapped, check)
     space = Space(**{**head["space"], "prompts": tuple(head["space"]["prompts"])})
-    built = Built(index, space, head["metric"], head["config"], head["next_row"], rows, mapped or bool(head.get("lists")), tuple(head["notes"]))
+    built = Built(
+        index,
+        space,
+        head["metric"],
+        head["config"],
+        head["next_row"],
+        rows,
+        mapped or bool(head.get("lists")),
+        tuple(head["notes"]),
+    )
     return searcher_of(built, head["query"])

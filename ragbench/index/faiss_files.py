@@ -29,181 +29,271 @@ __all__ = ['FORMAT', 'CHECKS', 'AGAIN', 'MAGIC', 'FOOTER', 'layers', 'sampled', 
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #f15c5ab1
 def layers(index: Any) -> Iterator[Any]:
-    "The index and what it is made of (after transforms, under a refinement, storage of a graph), each as its own FAISS class."
+    """The index and what it is made of (after transforms, under a refinement, storage of a graph), each as
+    its own FAISS class."""
     import faiss
+
     index = faiss.downcast_index(index)
     yield index
     for name in ("index", "base_index", "refine_index", "storage"):
         inner = getattr(index, name, None)
-        if isinstance(inner, faiss.Index): yield from layers(inner)
-    if isinstance(index, faiss.IndexShards) and index.count(): yield from layers(index.at(0))   # shards are all alike
+        if isinstance(inner, faiss.Index):
+            yield from layers(inner)
+    if isinstance(index, faiss.IndexShards) and index.count():
+        yield from layers(index.at(0))  # shards are all alike
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #c38cb52e
 def _bytes_of(vector: Any) -> np.ndarray:
     "The content of a FAISS array of bytes, without a copy."
     import faiss
+
     return faiss.rev_swig_ptr(vector.data(), vector.size()) if vector.size() else np.empty(0, np.uint8)
+
 
 def _find(data: np.ndarray, mapped: mmap.mmap, codes: np.ndarray, unit: int) -> tuple[int, int] | None:
     "Where `codes` stands in the file, after its length in `unit`s."
     head = struct.pack("<Q", len(codes) // unit) + codes[:64].tobytes()
     at = mapped.find(head) + 8
-    return (at, at + len(codes)) if at >= 8 and np.array_equal(data[at:at + len(codes)], codes) else None
+    return (at, at + len(codes)) if at >= 8 and np.array_equal(data[at : at + len(codes)], codes) else None
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #e115da36
 def _find_lists(data: np.ndarray, mapped: mmap.mmap, index: Any) -> list[tuple[int, int]]:
-    "The codes of every inverted list; none where the lists are not plain arrays or are not found as expected."
+    """The codes of every inverted list; none where the lists are not plain arrays or are not found as
+    expected."""
     import faiss
+
     lists = faiss.downcast_InvertedLists(index.invlists)
-    if type(lists) is not faiss.ArrayInvertedLists: return []
+    if type(lists) is not faiss.ArrayInvertedLists:
+        return []
     sizes = np.array([lists.list_size(i) for i in range(lists.nlist)])
-    if not (first := np.flatnonzero(sizes)).size: return []
+    if not (first := np.flatnonzero(sizes)).size:
+        return []
     codes = faiss.rev_swig_ptr(lists.get_codes(int(first[0])), int(sizes[first[0]]) * lists.code_size)
     ids = faiss.rev_swig_ptr(lists.get_ids(int(first[0])), int(sizes[first[0]])).view(np.uint8)
     at = mapped.find(codes.tobytes() + ids.tobytes(), max(0, mapped.find(b"ilar")))
     ends = at + np.cumsum(sizes * (lists.code_size + 8))
-    if at < 0 or ends[-1] > len(data): return []
+    if at < 0 or ends[-1] > len(data):
+        return []
     return [(int(e - n * (lists.code_size + 8)), int(e - n * 8)) for e, n in zip(ends, sizes) if n]
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #b469550c
-def sampled(ranges: list[tuple[int, int]], size: int, blocks: int = 16, block: int = 4096) -> list[tuple[int, int]]:
-    "The ranges of codes less `blocks` evenly spread samples and the end of the file: what opening may leave unread."
+def sampled(
+    ranges: list[tuple[int, int]], size: int, blocks: int = 16, block: int = 4096
+) -> list[tuple[int, int]]:
+    """The ranges of codes less `blocks` evenly spread samples and the end of the file: what opening may leave
+    unread."""
     holes = [(int(a), int(a) + block) for a in np.linspace(0, max(0, size - block), blocks + 1)]
-    for lo, hi in holes: ranges = [r for a, b in ranges for r in ((a, min(b, lo)), (max(a, hi), b)) if r[0] < r[1]]
+    for lo, hi in holes:
+        ranges = [r for a, b in ranges for r in ((a, min(b, lo)), (max(a, hi), b)) if r[0] < r[1]]
     return ranges
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #fbdc3ead
 def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
     "Byte ranges `[start, end)` of the file that hold codes, in order; what is not found counts as structure."
     import faiss
+
     found: list[tuple[int, int]] = []
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = np.frombuffer(mapped, np.uint8)
         for part in layers(index):
-            if isinstance(part, faiss.IndexIVF): found += _find_lists(data, mapped, part)
+            if isinstance(part, faiss.IndexIVF):
+                found += _find_lists(data, mapped, part)
             elif isinstance(part, faiss.IndexFlatCodes) and part.codes.size() >= 4096:
-                place = _find(data, mapped, _bytes_of(part.codes), 4 if isinstance(part, faiss.IndexFlat) else 1)
+                place = _find(
+                    data, mapped, _bytes_of(part.codes), 4 if isinstance(part, faiss.IndexFlat) else 1
+                )
                 found += [place] if place else []
         del data
     found.sort()
-    return sampled(found, os.path.getsize(path)) if all(a[1] <= b[0] for a, b in zip(found, found[1:])) else []
+    return (
+        sampled(found, os.path.getsize(path)) if all(a[1] <= b[0] for a, b in zip(found, found[1:])) else []
+    )
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #ec7a19ae
 def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None, size: int | None = None) -> str:
-    "SHA-256 of the first `size` bytes of a file (all, if not given) outside the ranges `skip`, as hexadecimal characters."
+    """SHA-256 of the first `size` bytes of a file (all, if not given) outside the ranges `skip`, as
+    hexadecimal characters."""
     h, size = hashlib.sha256(), os.path.getsize(path) if size is None else size
     with open(path, "rb", buffering=0) as f:
         at = 0
         for start, end in [*(skip or ()), (size, size)]:
-            f.seek(at); left = start - at
-            while left > 0 and (block := f.read(min(left, 1 << 22))): h.update(block); left -= len(block)
+            f.seek(at)
+            left = start - at
+            while left > 0 and (block := f.read(min(left, 1 << 22))):
+                h.update(block)
+                left -= len(block)
             at = end
     return h.hexdigest()
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #a71ff49b
 MAGIC = b"ragbench"
-FOOTER = struct.Struct("<Q32s8s")       # length and SHA-256 of the header, MAGIC
+FOOTER = struct.Struct("<Q32s8s")  # length and SHA-256 of the header, MAGIC
+
 
 def file_path(path: str | Path, where: str) -> Path:
     "`path` as a Path; raises `ConfigError` for what names no file."
-    if isinstance(path, str | os.PathLike) and str(path): return Path(path)
+    if isinstance(path, str | os.PathLike) and str(path):
+        return Path(path)
     raise ConfigError(f"the path is {path!r:.80}", where, "Give the name of a file")
+
 
 def _entry(path: Path) -> dict[str, Any]:
     "Size and checksum of a file that belongs to an index."
-    if not path.is_file(): raise StoreError("the inverted lists are gone", str(path), AGAIN)
+    if not path.is_file():
+        raise StoreError("the inverted lists are gone", str(path), AGAIN)
     return {"bytes": path.stat().st_size, "sha256": checksum(path)}
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #7bdb11e2
-def write_index(index: Any, path: str | Path, about: Mapping[str, Any], rows: np.ndarray | None = None) -> Path:
-    "Write a FAISS index, its row numbers if it needs them, and a header that carries `about`, all of it or nothing; returns the path."
+def write_index(
+    index: Any, path: str | Path, about: Mapping[str, Any], rows: np.ndarray | None = None
+) -> Path:
+    """Write a FAISS index, its row numbers if it needs them, and a header that carries `about`, all of it or
+    nothing; returns the path."""
     import faiss
+
     path = file_path(path, "save")
-    head = {"format": FORMAT, "faiss": faiss.__version__, "dim": index.d, "size": index.ntotal, "metric_type": index.metric_type, **about}
+    head = {
+        "format": FORMAT,
+        "faiss": faiss.__version__,
+        "dim": index.d,
+        "size": index.ntotal,
+        "metric_type": index.metric_type,
+        **about,
+    }
     head["files"] = {name: _entry(path.with_name(name)) for name in about.get("lists", ())}
     with whole_file(path) as new:
-        with open(new, "wb") as f: faiss.write_index(index, faiss.PyCallbackIOWriter(f.write))      # its own writer does not say when the last bytes find no room
+        with open(new, "wb") as f:
+            faiss.write_index(
+                index, faiss.PyCallbackIOWriter(f.write)
+            )  # its own writer does not say when the last bytes find no room
         head["codes"] = code_ranges(new, index)
         with open(new, "ab") as f:
             head["rows"] = None if rows is None else f.tell()
-            if rows is not None: np.save(f, rows, allow_pickle=False)
+            if rows is not None:
+                np.save(f, rows, allow_pickle=False)
             head["bytes"] = f.tell()
         head |= {"sha256": checksum(new), "structure": checksum(new, head["codes"])}
         text = json.dumps(head, sort_keys=True).encode()
-        with open(new, "ab") as f: f.write(text + FOOTER.pack(len(text), hashlib.sha256(text).digest(), MAGIC))
+        with open(new, "ab") as f:
+            f.write(text + FOOTER.pack(len(text), hashlib.sha256(text).digest(), MAGIC))
     return path
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #e217519e
 def _end_of(path: Path) -> tuple[bytes, int, bytes]:
-    "Header, its length and its SHA-256 as the end of a file tells them; a length of -1 where it tells nothing. Raises `StoreError` where there is no such file."
+    """Header, its length and its SHA-256 as the end of a file tells them; a length of -1 where it tells
+    nothing. Raises `StoreError` where there is no such file."""
     try:
         with open(path, "rb", buffering=0) as f:
             size = f.seek(0, os.SEEK_END)
-            f.seek(max(0, size - 16_384))               # one read, unless there are many lists
+            f.seek(max(0, size - 16_384))  # one read, unless there are many lists
             end = f.read()
-            length, digest, magic = FOOTER.unpack(end[-FOOTER.size:]) if len(end) >= FOOTER.size else (0, b"", b"")
-            if magic != MAGIC or length > size - FOOTER.size: return b"", -1, b""
-            if length + FOOTER.size > len(end): f.seek(size - FOOTER.size - length); end = f.read()
-            return end[-FOOTER.size - length:-FOOTER.size], length, digest
-    except FileNotFoundError as e: raise StoreError("there is no index", str(path), "Give the path that the index was saved to") from e
-    except OSError as e: raise StoreError(f"it cannot be read ({e.strerror})", str(path), "Look at the file and its rights") from e
+            length, digest, magic = (
+                FOOTER.unpack(end[-FOOTER.size :]) if len(end) >= FOOTER.size else (0, b"", b"")
+            )
+            if magic != MAGIC or length > size - FOOTER.size:
+                return b"", -1, b""
+            if length + FOOTER.size > len(end):
+                f.seek(size - FOOTER.size - length)
+                end = f.read()
+            return end[-FOOTER.size - length : -FOOTER.size], length, digest
+    except FileNotFoundError as e:
+        raise StoreError("there is no index", str(path), "Give the path that the index was saved to") from e
+    except OSError as e:
+        raise StoreError(
+            f"it cannot be read ({e.strerror})", str(path), "Look at the file and its rights"
+        ) from e
+
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    "The header of an index file, and its `length`; raises `StoreError` where there is none, or a damaged one."
+    """The header of an index file, and its `length`; raises `StoreError` where there is none, or a damaged
+    one."""
     text, length, digest = _end_of(path := file_path(path, "open"))
-    if length < 0: raise StoreError("there is no header at its end: it is cut short, or not saved by this version", str(path), AGAIN)
-    if hashlib.sha256(text).digest() != digest: raise StoreError("the header is damaged", str(path), AGAIN)
+    if length < 0:
+        raise StoreError(
+            "there is no header at its end: it is cut short, or not saved by this version", str(path), AGAIN
+        )
+    if hashlib.sha256(text).digest() != digest:
+        raise StoreError("the header is damaged", str(path), AGAIN)
     head = json.loads(text)
-    if head.get("format") != FORMAT: raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(path), AGAIN)
+    if head.get("format") != FORMAT:
+        raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(path), AGAIN)
     return head | {"length": length + FOOTER.size}
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #148199b6
 def damage(path: str | Path, check: str = "all", head: Mapping[str, Any] | None = None) -> list[str]:
-    "What is wrong with the files of a saved index: sizes, checksums of the `'structure'` or of `'all'`; empty when all is well."
-    if check not in CHECKS: raise ConfigError(f"check is {check!r}", "open", f"Choose from {', '.join(CHECKS)}")
+    """What is wrong with the files of a saved index: sizes, checksums of the `'structure'` or of `'all'`;
+    empty when all is well."""
+    if check not in CHECKS:
+        raise ConfigError(f"check is {check!r}", "open", f"Choose from {', '.join(CHECKS)}")
     path, bad, head = file_path(path, "open"), [], head or read_header(path)
     size, whole = path.stat().st_size, head["bytes"] + head["length"]
-    if size != whole: return [f"{path}: {size} bytes instead of {whole}"]
-    if check == "structure" and checksum(path, head["codes"], head["bytes"]) != head["structure"]: bad.append(f"{path}: the structure's checksum differs")
-    if check == "all" and checksum(path, None, head["bytes"]) != head["sha256"]: bad.append(f"{path}: checksum differs")
+    if size != whole:
+        return [f"{path}: {size} bytes instead of {whole}"]
+    if check == "structure" and checksum(path, head["codes"], head["bytes"]) != head["structure"]:
+        bad.append(f"{path}: the structure's checksum differs")
+    if check == "all" and checksum(path, None, head["bytes"]) != head["sha256"]:
+        bad.append(f"{path}: checksum differs")
     for name, f in head["files"].items():
         file = path.with_name(name)
-        if not file.is_file(): bad.append(f"{file}: missing")
-        elif file.stat().st_size != f["bytes"]: bad.append(f"{file}: {file.stat().st_size} bytes instead of {f['bytes']}")
-        elif check != "sizes" and checksum(file) != f["sha256"]: bad.append(f"{file}: checksum differs")
+        if not file.is_file():
+            bad.append(f"{file}: missing")
+        elif file.stat().st_size != f["bytes"]:
+            bad.append(f"{file}: {file.stat().st_size} bytes instead of {f['bytes']}")
+        elif check != "sizes" and checksum(file) != f["sha256"]:
+            bad.append(f"{file}: checksum differs")
     return bad
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #688e3ef0
 def verify_index(path: str | Path) -> list[str]:
     "Recompute every checksum of a saved index; returns what does not match, empty when all is well."
-    try: return damage(path, "all")
-    except StoreError as e: return [str(e)]
+    try:
+        return damage(path, "all")
+    except StoreError as e:
+        return [str(e)]
 
 # %% ../../nbs/05_index/01_faiss_files.ipynb #594f8966
-def read_index(path: str | Path, mapped: bool = True, check: str = "structure") -> tuple[Any, dict[str, Any], np.ndarray | None]:
-    "A saved FAISS index, memory-mapped unless told otherwise, with its header and row numbers; raises `StoreError` for a damaged one."
+def read_index(
+    path: str | Path, mapped: bool = True, check: str = "structure"
+) -> tuple[Any, dict[str, Any], np.ndarray | None]:
+    """A saved FAISS index, memory-mapped unless told otherwise, with its header and row numbers; raises
+    `StoreError` for a damaged one."""
     path = file_path(path, "open")
     while True:
         before = _identity(path)
-        try: return _read(path, mapped, check)
+        try:
+            return _read(path, mapped, check)
         except StoreError:
-            if _identity(path) == before: raise          # else another index was put in its place meanwhile
+            if _identity(path) == before:
+                raise  # else another index was put in its place meanwhile
+
 
 def _identity(path: Path) -> tuple[int, ...]:
-    try: s = path.stat()
-    except OSError: return ()
+    try:
+        s = path.stat()
+    except OSError:
+        return ()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns
+
 
 def _read(path: Path, mapped: bool, check: str) -> tuple[Any, dict[str, Any], np.ndarray | None]:
     import faiss
+
     before, head = _identity(path), read_header(path)
-    if bad := damage(path, check, head): raise StoreError("; ".join(bad), "", AGAIN)
+    if bad := damage(path, check, head):
+        raise StoreError("; ".join(bad), "", AGAIN)
     flags = faiss.IO_FLAG_MMAP_IFC if mapped else 0
-    if head.get("lists"): flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
-    try: index = faiss.read_index(str(path), flags)
-    except RuntimeError as e: raise StoreError(f"FAISS cannot read it ({str(e).splitlines()[0]})", str(path), AGAIN) from e
-    with open(path, "rb") as f: rows = None if head["rows"] is None else np.load(f, allow_pickle=False) if f.seek(head["rows"]) else None
-    if _identity(path) != before: raise StoreError("it was replaced while it was read", str(path), "Open it again")
+    if head.get("lists"):
+        flags = faiss.IO_FLAG_ONDISK_SAME_DIR | faiss.IO_FLAG_READ_ONLY
+    try:
+        index = faiss.read_index(str(path), flags)
+    except RuntimeError as e:
+        raise StoreError(f"FAISS cannot read it ({str(e).splitlines()[0]})", str(path), AGAIN) from e
+    with open(path, "rb") as f:
+        rows = (
+            None if head["rows"] is None else np.load(f, allow_pickle=False) if f.seek(head["rows"]) else None
+        )
+    if _identity(path) != before:
+        raise StoreError("it was replaced while it was read", str(path), "Open it again")
     if (index.d, index.ntotal, index.metric_type) != (head["dim"], head["size"], head["metric_type"]):
         raise StoreError("the header tells of another index", str(path), AGAIN)
     return index, head, rows

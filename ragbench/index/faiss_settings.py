@@ -18,67 +18,106 @@ __all__ = ['pinned', 'query_defaults', 'search_params', 'takes_selector', 'on_gp
 # %% ../../nbs/05_index/01a_faiss_settings.ipynb #a2c3517f
 @contextmanager
 def pinned(most: int | None = None) -> Iterator[int]:
-    "At most `most` FAISS threads in the block; by default `RAGBENCH_THREADS`, else the cores this process may use."
+    """At most `most` FAISS threads in the block; by default `RAGBENCH_THREADS`, else the cores this process
+    may use."""
     import faiss
+
     before, most = faiss.omp_get_max_threads(), threads() if most is None else most
-    if most < before: faiss.omp_set_num_threads(most)
-    try: yield min(before, most)
+    if most < before:
+        faiss.omp_set_num_threads(most)
+    try:
+        yield min(before, most)
     finally:
-        if most < before: faiss.omp_set_num_threads(before)
+        if most < before:
+            faiss.omp_set_num_threads(before)
 
 # %% ../../nbs/05_index/01a_faiss_settings.ipynb #49e65d4e
 def query_defaults(index: Any) -> dict[str, float]:
     "The query arguments of a FAISS index and their present values."
     import faiss
+
     found: dict[str, float] = {}
     for part in layers(index):
-        if isinstance(part, faiss.IndexRefine): found["k_factor"] = float(part.k_factor)
-        if isinstance(part, faiss.IndexIVFInterface) and not isinstance(part, faiss.IndexIVFAdditiveQuantizerFastScan):   # which takes no parameters
+        if isinstance(part, faiss.IndexRefine):
+            found["k_factor"] = float(part.k_factor)
+        if isinstance(part, faiss.IndexIVFInterface) and not isinstance(
+            part, faiss.IndexIVFAdditiveQuantizerFastScan
+        ):  # which takes no parameters
             found["nprobe"] = part.nprobe
-            for q in layers(part.quantizer): found |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
-        if isinstance(part, faiss.IndexHNSW): found["ef_search"] = part.hnsw.efSearch
+            for q in layers(part.quantizer):
+                found |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
+        if isinstance(part, faiss.IndexHNSW):
+            found["ef_search"] = part.hnsw.efSearch
     return found
 
 # %% ../../nbs/05_index/01a_faiss_settings.ipynb #9fc861ed
 def search_params(index: Any, query: Mapping[str, float], selector: Any = None) -> Any:
-    "FAISS search parameters of this index for these query arguments and this selector; `None` where there is nothing to say."
+    """FAISS search parameters of this index for these query arguments and this selector; `None` where there
+    is nothing to say."""
     import faiss
+
     index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexShards): return search_params(index.at(0), query)
+    if isinstance(index, faiss.IndexShards):
+        return search_params(index.at(0), query)
     if isinstance(index, faiss.IndexPreTransform):
         inner = search_params(index.index, query, selector)
         return faiss.SearchParametersPreTransform(index_params=inner) if inner else None
     if isinstance(index, faiss.IndexRefine):
         inner = search_params(index.base_index, query, selector)
         given = {"base_index_params": inner} if inner else {}
-        return faiss.IndexRefineSearchParameters(k_factor=float(query.get("k_factor", index.k_factor)), **given)
+        return faiss.IndexRefineSearchParameters(
+            k_factor=float(query.get("k_factor", index.k_factor)), **given
+        )
     sel = {"sel": selector} if selector is not None else {}
-    if isinstance(index, faiss.IndexHNSW): return faiss.SearchParametersHNSW(efSearch=int(query.get("ef_search", index.hnsw.efSearch)), **sel)
-    if isinstance(index, faiss.IndexIVFInterface): return _ivf_params(index, query, sel)   # on a GPU too
+    if isinstance(index, faiss.IndexHNSW):
+        return faiss.SearchParametersHNSW(efSearch=int(query.get("ef_search", index.hnsw.efSearch)), **sel)
+    if isinstance(index, faiss.IndexIVFInterface):
+        return _ivf_params(index, query, sel)  # on a GPU too
     return faiss.SearchParameters(**sel) if sel else None
+
 
 def _ivf_params(index: Any, query: Mapping[str, float], sel: dict[str, Any]) -> Any:
     "Search parameters of an inverted file; RaBitQ has its own kind."
     import faiss
+
     given = {"nprobe": int(query.get("nprobe", index.nprobe)), **sel}
-    if "coarse_ef" in query: given["quantizer_params"] = faiss.SearchParametersHNSW(efSearch=int(query["coarse_ef"]))
-    if isinstance(index, faiss.IndexIVFRaBitQ): return faiss.IVFRaBitQSearchParameters(qb=index.qb, **given)
+    if "coarse_ef" in query:
+        given["quantizer_params"] = faiss.SearchParametersHNSW(efSearch=int(query["coarse_ef"]))
+    if isinstance(index, faiss.IndexIVFRaBitQ):
+        return faiss.IVFRaBitQSearchParameters(qb=index.qb, **given)
     return faiss.SearchParametersIVF(**given)
 
 # %% ../../nbs/05_index/01a_faiss_settings.ipynb #06a412d6
 def takes_selector(index: Any) -> bool:
     "Can FAISS itself restrict this index to some rows?"
     import faiss
+
     last = [p for p in layers(index) if not isinstance(p, (faiss.IndexPreTransform, faiss.IndexRefine))][0]
-    codes = (faiss.IndexPQ, faiss.IndexLSH, faiss.IndexAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizer, faiss.IndexIVFAdditiveQuantizerFastScan, faiss.IndexIVFPQR)
-    refused = (*codes, faiss.IndexFastScan, faiss.IndexNSG, faiss.IndexShards)   # shards number their rows apart
+    codes = (
+        faiss.IndexPQ,
+        faiss.IndexLSH,
+        faiss.IndexAdditiveQuantizer,
+        faiss.IndexIVFAdditiveQuantizer,
+        faiss.IndexIVFAdditiveQuantizerFastScan,
+        faiss.IndexIVFPQR,
+    )
+    refused = (
+        *codes,
+        faiss.IndexFastScan,
+        faiss.IndexNSG,
+        faiss.IndexShards,
+    )  # shards number their rows apart
     return not isinstance(last, refused) and not on_gpu(index)
+
 
 def on_gpu(index: Any) -> bool:
     "Is this index, or a part of it, on a GPU?"
     return any(type(p).__name__.startswith("Gpu") for p in layers(index))
 
+
 def keeps_ids(index: Any) -> bool:
-    "Do the remaining vectors keep their FAISS ids when others are removed? Inverted lists do, plain arrays close up."
+    """Do the remaining vectors keep their FAISS ids when others are removed? Inverted lists do, plain arrays
+    close up."""
     import faiss
+
     return any(isinstance(p, faiss.IndexIVF) for p in layers(index))

@@ -32,38 +32,73 @@ __all__ = ['SHARDS', 'GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shard
 def _joined(parts: list[Any]) -> Any:
     "FAISS's `IndexShards` over parts whose rows follow one another."
     import faiss
-    shards = faiss.IndexShards(parts[0].d, False, True)   # no thread a shard: FAISS's own threads share the queries
-    for part in parts: shards.add_shard(part)
+
+    shards = faiss.IndexShards(
+        parts[0].d, False, True
+    )  # no thread a shard: FAISS's own threads share the queries
+    for part in parts:
+        shards.add_shard(part)
     return shards
 
+
 def _built_by_faiss(searcher: Any, owner: str) -> FaissSearcher:
-    if isinstance(searcher, FaissSearcher): return searcher
-    raise ConfigError(f"the searcher is {searcher!r:.60}", owner, "Give what the build of a FAISS configuration gave")
+    if isinstance(searcher, FaissSearcher):
+        return searcher
+    raise ConfigError(
+        f"the searcher is {searcher!r:.60}", owner, "Give what the build of a FAISS configuration gave"
+    )
+
 
 def build_shards(config: FaissFlat | FaissVariant, vectors: Vectors | np.ndarray, n: int) -> FaissSearcher:
     "An index of `n` shards of almost equal size, trained together and searched as one."
     import faiss
-    if not isinstance(config, FaissFlat | FaissVariant): raise ConfigError(f"the configuration is {config!r:.80}", "build_shards", "Give one of FAISS's, such as FaissFlat() or FaissIVF(256)")
+
+    if not isinstance(config, FaissFlat | FaissVariant):
+        raise ConfigError(
+            f"the configuration is {config!r:.80}",
+            "build_shards",
+            "Give one of FAISS's, such as FaissFlat() or FaissIVF(256)",
+        )
     v = as_vectors(vectors)
-    if (n := whole_number("n", n, 1, "build_shards")) > len(v): raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
+    if (n := whole_number("n", n, 1, "build_shards")) > len(v):
+        raise ConfigError(f"{n} shards for {len(v)} vectors", "build_shards", "Ask for fewer")
     empty, notes = config.trained(v)
-    if any(isinstance(p, faiss.IndexNSG) for p in layers(empty)): raise ConfigError("FAISS never ends an NSG search for more than a shard has", repr(config), "Use HNSW")
+    if any(isinstance(p, faiss.IndexNSG) for p in layers(empty)):
+        raise ConfigError(
+            "FAISS never ends an NSG search for more than a shard has", repr(config), "Use HNSW"
+        )
     image, array = faiss.serialize_index(empty), prepared(v, config.metric)
     parts = [faiss.deserialize_index(image) for _ in range(n)]
-    for part, rows in zip(parts, np.array_split(array, n)): feed(part, "add", rows, repr(config))
+    for part, rows in zip(parts, np.array_split(array, n)):
+        feed(part, "add", rows, repr(config))
     built = Built(_joined(parts), v.space, config.metric, repr(config), len(v), notes=notes, resources=parts)
     return FaissSearcher(built).tuned(**config.query)
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #6b2ca98f
-SHARDS = "shards.json"      # which shards belong together: a file name and the SHA-256 of its index, in the order of the rows
+SHARDS = (  # which shards belong together: a file name and the SHA-256 of its index, in the order of the rows
+    "shards.json"
+)
+
 
 def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
-    "Save every shard as an index of its own in `folder`, which then holds these and nothing else; it is replaced as a whole. Returns it."
+    """Save every shard as an index of its own in `folder`, which then holds these and nothing else; it is
+    replaced as a whole. Returns it."""
     import faiss
-    shards, folder = faiss.downcast_index(_built_by_faiss(searcher, "save_shards").index), file_path(folder, "save_shards")
-    if not isinstance(shards, faiss.IndexShards): raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
-    if others := [p.name for p in folder.iterdir() if p.name != SHARDS and not p.match("shard-*.faiss")] if folder.is_dir() else []:
-        raise ConfigError(f"the folder holds something else: {others[0]}", str(folder), "Give a folder for the shards alone")
+
+    shards, folder = (
+        faiss.downcast_index(_built_by_faiss(searcher, "save_shards").index),
+        file_path(folder, "save_shards"),
+    )
+    if not isinstance(shards, faiss.IndexShards):
+        raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
+    if others := (
+        [p.name for p in folder.iterdir() if p.name != SHARDS and not p.match("shard-*.faiss")]
+        if folder.is_dir()
+        else []
+    ):
+        raise ConfigError(
+            f"the folder holds something else: {others[0]}", str(folder), "Give a folder for the shards alone"
+        )
     with whole_folder(folder) as new:
         saved = {}
         for i in range(shards.count()):
@@ -73,54 +108,100 @@ def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
         write_atomic(new / SHARDS, json.dumps(saved))
     return folder
 
+
 def open_shards(folder: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
-    "The shards of `folder` as one searcher; raises `StoreError` when one is missing, damaged or of another set."
+    """The shards of `folder` as one searcher; raises `StoreError` when one is missing, damaged or of another
+    set."""
     folder = file_path(folder, "open_shards")
-    try: saved = json.loads((folder / SHARDS).read_text(encoding="utf-8")).items()
-    except OSError as e: raise StoreError("there are no shards", str(folder), "Give the folder that save_shards wrote") from e
-    except (ValueError, AttributeError) as e: raise StoreError("it is damaged", str(folder / SHARDS), AGAIN) from e
-    if other := [name for name, digest in saved if not (folder / name).is_file() or read_header(folder / name)["sha256"] != digest]:
+    try:
+        saved = json.loads((folder / SHARDS).read_text(encoding="utf-8")).items()
+    except OSError as e:
+        raise StoreError("there are no shards", str(folder), "Give the folder that save_shards wrote") from e
+    except (ValueError, AttributeError) as e:
+        raise StoreError("it is damaged", str(folder / SHARDS), AGAIN) from e
+    if other := [
+        name
+        for name, digest in saved
+        if not (folder / name).is_file() or read_header(folder / name)["sha256"] != digest
+    ]:
         raise StoreError(f"shards are missing or of different sets: {', '.join(other)}", str(folder), AGAIN)
     opened = [open_index(folder / name, mapped, check) for name, _ in saved]
     first, size = opened[0].built, sum(len(s) for s in opened)
-    built = replace(first, index=_joined([s.index for s in opened]), next_row=size, resources=[s.built for s in opened])
+    built = replace(
+        first, index=_joined([s.index for s in opened]), next_row=size, resources=[s.built for s in opened]
+    )
     return FaissSearcher(built).tuned(**opened[0].query)
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #9a95a603
 @dataclass(frozen=True)
 class ListsFile:
     "The file that inverted lists live in."
+
     file: Path
+
 
 def _reader_of(lists: Path) -> Path | None:
     "A saved index that reads its lists from this file."
     for path in sorted(lists.parent.iterdir()) if lists.exists() else ():
-        if path.is_file() and path.name != lists.name and lists.name in _lists_of(path): return path
+        if path.is_file() and path.name != lists.name and lists.name in _lists_of(path):
+            return path
     return None
 
+
 def _lists_of(path: Path) -> list[str]:
-    try: return read_header(path).get("lists", [])
-    except StoreError: return []        # no index of ours
+    try:
+        return read_header(path).get("lists", [])
+    except StoreError:
+        return []  # no index of ours
+
 
 def _one_lists(searcher: FaissSearcher) -> Any:
     "The inverted file inside an index; raises `ConfigError` where FAISS cannot keep its lists on disk."
     import faiss
+
     index = searcher.built.index
     found = [p for p in layers(index) if isinstance(p, faiss.IndexIVF)]
-    if len(found) == 1 and type(faiss.downcast_InvertedLists(found[0].invlists)) is faiss.ArrayInvertedLists and not isinstance(index, faiss.IndexShards): return found[0]
-    raise ConfigError("it has no inverted lists that FAISS can keep on disk", searcher.built.config, "Use an IVF variant that is not a fast-scan (fs) one")
+    if (
+        len(found) == 1
+        and type(faiss.downcast_InvertedLists(found[0].invlists)) is faiss.ArrayInvertedLists
+        and not isinstance(index, faiss.IndexShards)
+    ):
+        return found[0]
+    raise ConfigError(
+        "it has no inverted lists that FAISS can keep on disk",
+        searcher.built.config,
+        "Use an IVF variant that is not a fast-scan (fs) one",
+    )
 
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #0d5795cc
 def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
-    "Move the inverted lists of an index, for all its views, into the file `path`; save it in the same folder. Raises `ConfigError` where it has none to move, or a saved index reads that file."
+    """Move the inverted lists of an index, for all its views, into the file `path`; save it in the same
+    folder. Raises `ConfigError` where it has none to move, or a saved index reads that file."""
     import faiss
-    b, path, ivf = _built_by_faiss(searcher, "lists_to_disk").built, file_path(path, "lists_to_disk"), _one_lists(searcher)
+
+    b, path, ivf = (
+        _built_by_faiss(searcher, "lists_to_disk").built,
+        file_path(path, "lists_to_disk"),
+        _one_lists(searcher),
+    )
     b.refuse_if_mapped("move the lists of")
-    if reader := _reader_of(path): raise ConfigError(f"{reader.name} reads its lists from it", str(path), "Give another name, and delete both files when the new index is saved")
+    if reader := _reader_of(path):
+        raise ConfigError(
+            f"{reader.name} reads its lists from it",
+            str(path),
+            "Give another name, and delete both files when the new index is saved",
+        )
     with whole_file(path) as new:
-        room, need = shutil.disk_usage(new.parent).free, index_bytes(b.index)       # FAISS writes through a map: on a full disk the process would end
-        if room < need: raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        lists, many = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(new)), faiss.InvertedListsPtrVector()
+        room, need = (
+            shutil.disk_usage(new.parent).free,
+            index_bytes(b.index),
+        )  # FAISS writes through a map: on a full disk the process would end
+        if room < need:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        lists, many = (
+            faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(new)),
+            faiss.InvertedListsPtrVector(),
+        )
         many.push_back(ivf.invlists)
         lists.merge_from_multiple(many.data(), many.size())
         lists.filename = str(path)
@@ -132,18 +213,35 @@ def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
 # %% ../../nbs/05_index/04_faiss_shards.ipynb #d9336ddb
 GPU_TOLERANCE = 1e-4
 
+
 def gpu_count() -> int:
     "Devices that this build of FAISS can use."
     import faiss
+
     return faiss.get_num_gpus() if hasattr(faiss, "StandardGpuResources") else 0
+
 
 def to_gpu(searcher: FaissSearcher, device: int = 0) -> FaissSearcher:
     "A copy of a searcher on a GPU; raises `ConfigError` where there is none, or no such index for it."
     import faiss
+
     searcher = _built_by_faiss(searcher, "to_gpu")
-    if whole_number("device", device, 0, "to_gpu") >= gpu_count(): raise ConfigError(f"FAISS sees {gpu_count()} GPUs, device {device} is not among them", "to_gpu", "Install faiss-gpu, or search on the CPU")
+    if whole_number("device", device, 0, "to_gpu") >= gpu_count():
+        raise ConfigError(
+            f"FAISS sees {gpu_count()} GPUs, device {device} is not among them",
+            "to_gpu",
+            "Install faiss-gpu, or search on the CPU",
+        )
     resources = faiss.StandardGpuResources()
-    try: index = faiss.index_cpu_to_gpu(resources, device, searcher.index)
-    except RuntimeError as e: raise ConfigError(f"FAISS has no GPU version ({str(e).splitlines()[0][-100:]})", searcher.built.config, "Search it on the CPU") from e
+    try:
+        index = faiss.index_cpu_to_gpu(resources, device, searcher.index)
+    except RuntimeError as e:
+        raise ConfigError(
+            f"FAISS has no GPU version ({str(e).splitlines()[0][-100:]})",
+            searcher.built.config,
+            "Search it on the CPU",
+        ) from e
     params = search_params(searcher.index, searcher.query) if searcher.query else None
-    return FaissSearcher(replace(searcher.built, index=index, mapped=True, resources=resources), searcher.query, params)
+    return FaissSearcher(
+        replace(searcher.built, index=index, mapped=True, resources=resources), searcher.query, params
+    )

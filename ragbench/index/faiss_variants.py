@@ -20,7 +20,7 @@ from .faiss_base import METRICS, Built, FaissSearcher, one_of_few, prepared, sea
 from .faiss_files import layers
 from .faiss_settings import pinned
 
-PER_CENTROID = 39   # FAISS's own lower bound of training points for each centroid
+PER_CENTROID = 39  # FAISS's own lower bound of training points for each centroid
 
 # %% auto #0
 __all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'MOST', 'SCALARS', 'transforms', 'training_needs', 'seeded', 'train', 'feed',
@@ -31,119 +31,190 @@ __all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'MOST', 'SCALARS', 'transfo
 def transforms(index: Any) -> Iterator[Any]:
     "The vector transforms (rotations, projections) in front of an index, each as its own FAISS class."
     import faiss
+
     for part in layers(index):
-        if isinstance(part, faiss.IndexPreTransform): yield from (faiss.downcast_VectorTransform(part.chain.at(i)) for i in range(part.chain.size()))
+        if isinstance(part, faiss.IndexPreTransform):
+            yield from (faiss.downcast_VectorTransform(part.chain.at(i)) for i in range(part.chain.size()))
+
 
 def training_needs(index: Any) -> dict[str, int]:
-    "Centroids that each part of an index has to learn, by name; `nlist` lists, `2^nbits` codes of a quantiser."
+    """Centroids that each part of an index has to learn, by name; `nlist` lists, `2^nbits` codes of a
+    quantiser."""
     import faiss
+
     need: dict[str, int] = {}
     for part in layers(index):
-        if isinstance(part, faiss.IndexIVF): need["inverted lists"] = part.nlist
+        if isinstance(part, faiss.IndexIVF):
+            need["inverted lists"] = part.nlist
         pq = getattr(part, "pq", None)
-        if isinstance(pq, faiss.ProductQuantizer): need["quantiser codes"] = pq.ksub
-    if any(isinstance(t, faiss.OPQMatrix) for t in transforms(index)): need["codes of the rotation"] = 256
+        if isinstance(pq, faiss.ProductQuantizer):
+            need["quantiser codes"] = pq.ksub
+    if any(isinstance(t, faiss.OPQMatrix) for t in transforms(index)):
+        need["codes of the rotation"] = 256
     return need
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #b66e0f38
 FAISS_SEED = 1234
 UNSEEDED = ("NSG", "NNDescent", "LSH", "AdditiveQuantizer", "ResidualQuantizer", "LocalSearchQuantizer")
 
+
 def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
     "Our seed into a rotation; returns what has to live until it is trained."
     import faiss
+
     if isinstance(t, faiss.OPQMatrix):
-        t.pq = pq = faiss.ProductQuantizer(t.d_out, t.M, 8)     # what FAISS would make, but quiet
+        t.pq = pq = faiss.ProductQuantizer(t.d_out, t.M, 8)  # what FAISS would make, but quiet
         pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
         if seed != FAISS_SEED:
-            q = np.linalg.qr(np.random.default_rng(seed).normal(size=(max(t.d_in, t.d_out),) * 2))[0].astype(np.float32)
-            faiss.copy_array_to_vector(q.ravel()[:len(q) * t.d_out], A := faiss.Float32Vector())
-            t.A = A   # never read it: after pymupdf is imported, what faiss gives for it is a vector of pymupdf's
+            q = np.linalg.qr(np.random.default_rng(seed).normal(size=(max(t.d_in, t.d_out),) * 2))[0].astype(
+                np.float32
+            )
+            faiss.copy_array_to_vector(q.ravel()[: len(q) * t.d_out], A := faiss.Float32Vector())
+            # never read it: after pymupdf is imported, what faiss gives for it is a vector of pymupdf's
+            t.A = A
         return [pq]
-    if seed == FAISS_SEED: return []
-    if isinstance(t, faiss.RandomRotationMatrix): t.init(seed)
-    elif isinstance(t, faiss.ITQTransform): t.itq.seed = seed
-    elif isinstance(t, faiss.PCAMatrix) and t.random_rotation: raise ConfigError(f"seed is {seed}, but FAISS fixes that of a PCA with a random rotation", owner, "Use PCA, or leave out seed")
+    if seed == FAISS_SEED:
+        return []
+    if isinstance(t, faiss.RandomRotationMatrix):
+        t.init(seed)
+    elif isinstance(t, faiss.ITQTransform):
+        t.itq.seed = seed
+    elif isinstance(t, faiss.PCAMatrix) and t.random_rotation:
+        raise ConfigError(
+            f"seed is {seed}, but FAISS fixes that of a PCA with a random rotation",
+            owner,
+            "Use PCA, or leave out seed",
+        )
     return []
 
+
 def seeded(index: Any, seed: int, owner: str) -> list[Any]:
-    "Our seed into every random part; no printed warnings; no polysemous training, which nothing here uses. Keep what it returns until the index is trained."
+    """Our seed into every random part; no printed warnings; no polysemous training, which nothing here uses.
+    Keep what it returns until the index is trained."""
     import faiss
+
     for part in layers(index):
-        if isinstance(part, faiss.IndexIVF): part.cp.seed, part.cp.min_points_per_centroid = seed, 1
-        if isinstance(pq := getattr(part, "pq", None), faiss.ProductQuantizer): pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
-        if hasattr(part, "do_polysemous_training"): part.do_polysemous_training = False
-        if seed == FAISS_SEED: continue
-        if isinstance(part, faiss.IndexHNSW): part.hnsw.rng = faiss.RandomGenerator(seed)
-        if any(name in type(part).__name__ for name in UNSEEDED): raise ConfigError(f"seed is {seed}, but FAISS fixes that of {type(part).__name__}", owner, "Leave out seed")
+        if isinstance(part, faiss.IndexIVF):
+            part.cp.seed, part.cp.min_points_per_centroid = seed, 1
+        if isinstance(pq := getattr(part, "pq", None), faiss.ProductQuantizer):
+            pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
+        if hasattr(part, "do_polysemous_training"):
+            part.do_polysemous_training = False
+        if seed == FAISS_SEED:
+            continue
+        if isinstance(part, faiss.IndexHNSW):
+            part.hnsw.rng = faiss.RandomGenerator(seed)
+        if any(name in type(part).__name__ for name in UNSEEDED):
+            raise ConfigError(
+                f"seed is {seed}, but FAISS fixes that of {type(part).__name__}", owner, "Leave out seed"
+            )
     return [kept for t in transforms(index) for kept in _seed_transform(t, seed, owner)]
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #3dda683c
 def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str) -> tuple[str, ...]:
-    "Train on a seeded sample of `size` rows (`None`: on all; FAISS then takes at most 256 a centroid); returns notes, which are also warned of."
+    """Train on a seeded sample of `size` rows (`None`: on all; FAISS then takes at most 256 a centroid);
+    returns notes, which are also warned of."""
     kept = seeded(index, seed, owner)
-    if index.is_trained: return ()
-    sample = array if size is None or size >= len(array) else array[np.sort(np.random.default_rng(seed).choice(len(array), size, replace=False))]
+    if index.is_trained:
+        return ()
+    sample = (
+        array
+        if size is None or size >= len(array)
+        else array[np.sort(np.random.default_rng(seed).choice(len(array), size, replace=False))]
+    )
     notes = []
     for name, n in training_needs(index).items():
-        if len(sample) < n: raise DataError(f"{thousands(len(sample))} training vectors for {thousands(n)} {name}", owner, "Ask for fewer, or give more vectors")
-        if len(sample) < PER_CENTROID * n: notes.append(f"{thousands(len(sample))} training vectors for {thousands(n)} {name}: FAISS advises at least {thousands(PER_CENTROID * n)}")
-    for note in notes: warnings.warn(f"{owner}: {note}", stacklevel=4)   # the line that builds
+        if len(sample) < n:
+            raise DataError(
+                f"{thousands(len(sample))} training vectors for {thousands(n)} {name}",
+                owner,
+                "Ask for fewer, or give more vectors",
+            )
+        if len(sample) < PER_CENTROID * n:
+            notes.append(
+                f"{thousands(len(sample))} training vectors for {thousands(n)} {name}: FAISS advises at least"
+                f" {thousands(PER_CENTROID * n)}"
+            )
+    for note in notes:
+        warnings.warn(f"{owner}: {note}", stacklevel=4)  # the line that builds
     feed(index, "train", sample, owner)
-    if kept: _forget(index)
+    if kept:
+        _forget(index)
     return tuple(notes)
+
 
 def feed(index: Any, what: str, array: np.ndarray, owner: str) -> None:
     "FAISS's `train` or `add` on the threads of this process; what it refuses is a `ConfigError`."
     try:
-        with pinned(): getattr(index, what)(array)
-    except RuntimeError as e: raise ConfigError(f"FAISS refuses to {what} ({str(e).splitlines()[0][-120:]})", owner) from e
+        with pinned():
+            getattr(index, what)(array)
+    except RuntimeError as e:
+        raise ConfigError(f"FAISS refuses to {what} ({str(e).splitlines()[0][-120:]})", owner) from e
+
 
 def _forget(index: Any) -> None:
     "The quantisers that a rotation was trained with are gone: no pointer to them stays."
     import faiss
+
     for t in transforms(index):
-        if isinstance(t, faiss.OPQMatrix): t.pq = None
+        if isinstance(t, faiss.OPQMatrix):
+            t.pq = None
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #cab17abb
-MOST = 2**31 - 1    # what FAISS can hold in such a number
+MOST = 2**31 - 1  # what FAISS can hold in such a number
+
 
 @dataclass(frozen=True, kw_only=True)
 class VariantConfig(ABC):
-    "What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample and of k-means."
+    """What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample
+    and of k-means."""
+
     metric: str = "cosine"
     train_size: int | None = None
     seed: int = FAISS_SEED
     exact = False
-    query_args = ()                        # fields that need no new build
+    query_args = ()  # fields that need no new build
 
     def __post_init__(self):
         name = type(self).__name__
         one_of_few("metric", self.metric, METRICS, name)
         for f in fields(self):
-            low, high = self.limits.get(f.name, {"train_size": (1, MOST), "seed": (0, MOST)}.get(f.name, (None, MOST)))
-            if low is None or ((value := getattr(self, f.name)) is None and f.default is None): continue
+            low, high = self.limits.get(
+                f.name, {"train_size": (1, MOST), "seed": (0, MOST)}.get(f.name, (None, MOST))
+            )
+            if low is None or ((value := getattr(self, f.name)) is None and f.default is None):
+                continue
             values = at_least(f.name, value, low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high: raise ConfigError(f"{f.name} is {most}", name, f"Give at most {thousands(high)}")
+            if (most := max(values if isinstance(values, list) else [values], default=low)) > high:
+                raise ConfigError(f"{f.name} is {most}", name, f"Give at most {thousands(high)}")
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {}     # the least and the most of a field
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {}  # the least and the most of a field
+
     @property
     @abstractmethod
-    def spec(self) -> str: "The factory string."
+    def spec(self) -> str:
+        "The factory string."
+
     @property
-    def query(self) -> dict[str, float]: return {n: v for n in self.query_args if (v := getattr(self, n)) is not None}
+    def query(self) -> dict[str, float]:
+        return {n: v for n in self.query_args if (v := getattr(self, n)) is not None}
+
     @property
     def build_part(self) -> VariantConfig:
-        "This configuration with query arguments at their defaults: what two configurations share that need one build; its `fingerprint` names the build."
+        """This configuration with query arguments at their defaults: what two configurations share that need
+        one build; its `fingerprint` names the build."""
         return replace(self, **{f.name: f.default for f in fields(self) if f.name in self.query_args})
 
-    def with_query(self, **query: float) -> VariantConfig: return replace(self, **query)
+    def with_query(self, **query: float) -> VariantConfig:
+        return replace(self, **query)
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #7d1ed7cc
 @dataclass(frozen=True, kw_only=True)
 class FaissVariant(VariantConfig):
     "A variant that can be built."
+
     def prepare_index(self, index: Any) -> None:
         "Set what a factory string cannot say."
 
@@ -153,24 +224,35 @@ class FaissVariant(VariantConfig):
     def make(self, dim: int) -> Any:
         "The empty FAISS index for vectors of `dim` dimensions."
         import faiss
+
         self.check_dim(dim)
         kind = faiss.METRIC_L2 if self.metric == "l2" else faiss.METRIC_INNER_PRODUCT
-        try: index = faiss.index_factory(dim, self.spec, kind)
-        except RuntimeError as e: raise ConfigError(f"FAISS makes no {self.spec!r} for {dim} dimensions ({str(e).splitlines()[0].split('failed: ')[-1][-100:]})", repr(self)) from e
+        try:
+            index = faiss.index_factory(dim, self.spec, kind)
+        except RuntimeError as e:
+            raise ConfigError(
+                f"FAISS makes no {self.spec!r} for {dim} dimensions"
+                f" ({str(e).splitlines()[0].split('failed: ')[-1][-100:]})",
+                repr(self),
+            ) from e
         self.prepare_index(index)
         return index
 
     def trained(self, vectors: Vectors | np.ndarray) -> tuple[Any, tuple[str, ...]]:
         "The FAISS index, trained and empty, and notes on the training."
         if choices := [f.name for f in fields(self) if isinstance(getattr(self, f.name), list)]:
-            raise ConfigError(f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value")
+            raise ConfigError(
+                f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value"
+            )
         v = as_vectors(vectors)
-        if not len(v): raise DataError("there are no vectors to index", type(self).__name__)
+        if not len(v):
+            raise DataError("there are no vectors to index", type(self).__name__)
         index = self.make(v.array.shape[1])
         return index, train(index, prepared(v, self.metric), self.train_size, self.seed, type(self).__name__)
 
     def build(self, vectors: Vectors | np.ndarray) -> FaissSearcher:
-        "Train on a sample, add all vectors, set the query arguments. Raises `DataError` for no vectors or too few to train."
+        """Train on a sample, add all vectors, set the query arguments. Raises `DataError` for no vectors or
+        too few to train."""
         v = as_vectors(vectors)
         index, notes = self.trained(v)
         feed(index, "add", prepared(v, self.metric), repr(self))
@@ -180,36 +262,54 @@ class FaissVariant(VariantConfig):
 @dataclass(frozen=True)
 class FaissIVF(FaissVariant):
     "Inverted lists of plain vectors: `nlist` cells, of which a query probes `nprobe`."
+
     nlist: int = 100
     nprobe: int = 8
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {"nlist": (1, MOST), "nprobe": (1, MOST)}
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {"nlist": (1, MOST), "nprobe": (1, MOST)}
+
     @property
-    def spec(self) -> str: return f"IVF{self.nlist},Flat"
+    def spec(self) -> str:
+        return f"IVF{self.nlist},Flat"
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #5bf34e96
 def _whole_pieces(m: int, dim: int, owner: str) -> None:
     "Raise `ConfigError` where `m` pieces of equal width do not make up `dim` dimensions."
     fitting = [str(i) for i in range(1, dim + 1) if dim % i == 0]
-    if dim % m: raise ConfigError(f"m is {m}, which does not divide {dim} dimensions", owner, f"Choose m from {', '.join(fitting[-12:])}")
+    if dim % m:
+        raise ConfigError(
+            f"m is {m}, which does not divide {dim} dimensions",
+            owner,
+            f"Choose m from {', '.join(fitting[-12:])}",
+        )
+
 
 @dataclass(frozen=True)
 class FaissPQ(FaissVariant):
     "Product quantiser: `m` pieces (a divisor of the dimension) of `nbits` bits."
+
     m: int = 16
     nbits: int = 8
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {"m": (1, MOST), "nbits": (1, 24)}
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {"m": (1, MOST), "nbits": (1, 24)}
+
     @property
-    def spec(self) -> str: return f"PQ{self.m}x{self.nbits}"
-    def check_dim(self, dim: int) -> None: _whole_pieces(self.m, dim, "FaissPQ")
+    def spec(self) -> str:
+        return f"PQ{self.m}x{self.nbits}"
+
+    def check_dim(self, dim: int) -> None:
+        _whole_pieces(self.m, dim, "FaissPQ")
+
 
 @dataclass(frozen=True)
 class FaissIVFPQ(FaissVariant):
     "Inverted lists of product-quantised residuals."
+
     nlist: int = 100
     m: int = 16
     nbits: int = 8
@@ -217,32 +317,46 @@ class FaissIVFPQ(FaissVariant):
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {"nlist": (1, MOST), "m": (1, MOST), "nbits": (1, 24), "nprobe": (1, MOST)}
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {"nlist": (1, MOST), "m": (1, MOST), "nbits": (1, 24), "nprobe": (1, MOST)}
+
     @property
-    def spec(self) -> str: return f"IVF{self.nlist},PQ{self.m}x{self.nbits}"
-    def check_dim(self, dim: int) -> None: _whole_pieces(self.m, dim, "FaissIVFPQ")
+    def spec(self) -> str:
+        return f"IVF{self.nlist},PQ{self.m}x{self.nbits}"
+
+    def check_dim(self, dim: int) -> None:
+        _whole_pieces(self.m, dim, "FaissIVFPQ")
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #7a1a18e9
 @dataclass(frozen=True)
 class FaissHNSW(FaissVariant):
-    "Hierarchical graph: `m` links a vector, `ef_construction` candidates while building, `ef_search` while searching."
+    """Hierarchical graph: `m` links a vector, `ef_construction` candidates while building, `ef_search` while
+    searching."""
+
     m: int = 32
     ef_construction: int = 200
     ef_search: int = 64
     query_args = ("ef_search",)
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {"m": (2, 2**16), "ef_construction": (1, MOST), "ef_search": (1, MOST)}
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {"m": (2, 2**16), "ef_construction": (1, MOST), "ef_search": (1, MOST)}
+
     @property
-    def spec(self) -> str: return f"HNSW{self.m},Flat"
-    def prepare_index(self, index: Any) -> None: index.hnsw.efConstruction = self.ef_construction
+    def spec(self) -> str:
+        return f"HNSW{self.m},Flat"
+
+    def prepare_index(self, index: Any) -> None:
+        index.hnsw.efConstruction = self.ef_construction
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #54596093
 SCALARS = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16": "SQbf16"}
 
+
 @dataclass(frozen=True)
 class FaissSQ(FaissVariant):
     "Scalar quantiser; `kind` is `'8bit'`, `'6bit'`, `'4bit'`, `'fp16'` or `'bf16'`."
+
     kind: str = "8bit"
 
     def __post_init__(self):
@@ -250,44 +364,65 @@ class FaissSQ(FaissVariant):
         one_of_few("kind", self.kind, tuple(SCALARS), "FaissSQ")
 
     @property
-    def spec(self) -> str: return SCALARS[self.kind]
+    def spec(self) -> str:
+        return SCALARS[self.kind]
+
 
 @dataclass(frozen=True)
 class FaissRaBitQ(FaissVariant):
     "RaBitQ: `bits` a number (1 to 9); with `nlist`, in inverted lists of which a query probes `nprobe`."
+
     bits: int = 1
     nlist: int | None = None
     nprobe: int | None = None
     query_args = ("nprobe",)
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return {"bits": (1, 9), "nlist": (1, MOST), "nprobe": (1, MOST)}
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return {"bits": (1, 9), "nlist": (1, MOST), "nprobe": (1, MOST)}
+
     @property
-    def spec(self) -> str: return (f"IVF{self.nlist}," if self.nlist else "") + "RaBitQ" + (str(self.bits) if self.bits > 1 else "")
+    def spec(self) -> str:
+        return (
+            (f"IVF{self.nlist}," if self.nlist else "") + "RaBitQ" + (str(self.bits) if self.bits > 1 else "")
+        )
 
 # %% ../../nbs/05_index/03_faiss_variants.ipynb #3c25aece
 @dataclass(frozen=True)
 class FaissFactory(FaissVariant):
     "A FAISS factory string, such as `'OPQ64,IVF256,PQ64x4fs,RFlat'`, and query arguments for its parts."
+
     factory: str = "Flat"
     nprobe: int | None = None
     ef_search: int | None = None
     k_factor: int | None = None
-    coarse_ef: int | None = None           # of an HNSW coarse quantiser
-    ef_construction: int | None = None     # of an HNSW index
+    coarse_ef: int | None = None  # of an HNSW coarse quantiser
+    ef_construction: int | None = None  # of an HNSW index
     query_args = ("nprobe", "ef_search", "k_factor", "coarse_ef")
 
     def __post_init__(self):
         super().__post_init__()
         for f in self.factory if isinstance(self.factory, list) else [self.factory]:
-            if not isinstance(f, str) or not f: raise ConfigError(f"factory is {f!r:.60}", "FaissFactory", "Give one of FAISS's factory strings, such as 'IVF256,Flat'")
+            if not isinstance(f, str) or not f:
+                raise ConfigError(
+                    f"factory is {f!r:.60}",
+                    "FaissFactory",
+                    "Give one of FAISS's factory strings, such as 'IVF256,Flat'",
+                )
 
     @property
-    def limits(self) -> dict[str, tuple[int, int]]: return dict.fromkeys((*self.query_args, "ef_construction"), (1, MOST))
+    def limits(self) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys((*self.query_args, "ef_construction"), (1, MOST))
+
     @property
-    def spec(self) -> str: return self.factory
+    def spec(self) -> str:
+        return self.factory
+
     def prepare_index(self, index: Any) -> None:
         import faiss
+
         graphs = [p for p in layers(index) if isinstance(p, faiss.IndexHNSW)]
-        if self.ef_construction and not graphs: raise ConfigError("ef_construction is given, but there is no graph", repr(self))
-        if self.ef_construction: graphs[0].hnsw.efConstruction = self.ef_construction
+        if self.ef_construction and not graphs:
+            raise ConfigError("ef_construction is given, but there is no graph", repr(self))
+        if self.ef_construction:
+            graphs[0].hnsw.efConstruction = self.ef_construction

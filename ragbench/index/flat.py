@@ -22,6 +22,7 @@ __all__ = ['TOLERANCE', 'FaissFlat', 'border', 'found_share']
 @dataclass(frozen=True)
 class FaissFlat:
     "Exact search by `metric`: `'cosine'`, `'ip'` (inner product) or `'l2'`."
+
     metric: str = "cosine"
     exact = True
 
@@ -29,36 +30,51 @@ class FaissFlat:
         one_of_few("metric", self.metric, METRICS, "FaissFlat")
 
     @property
-    def query(self) -> dict[str, float]: return {}
+    def query(self) -> dict[str, float]:
+        return {}
 
     def trained(self, vectors: Vectors | np.ndarray) -> tuple[Any, tuple[str, ...]]:
         "The empty FAISS index for these vectors, and no notes: nothing is trained."
         import faiss
+
         v = as_vectors(vectors)
-        if isinstance(self.metric, list): raise ConfigError("metric is a list of choices", repr(self), "Expand it with grid, or give one value")
-        if not len(v): raise DataError("there are no vectors to index", "FaissFlat")
+        if isinstance(self.metric, list):
+            raise ConfigError(
+                "metric is a list of choices", repr(self), "Expand it with grid, or give one value"
+            )
+        if not len(v):
+            raise DataError("there are no vectors to index", "FaissFlat")
         return (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1]), ()
 
     def build(self, vectors: Vectors | np.ndarray) -> FlatSearcher:
         "Index `vectors`; raises `DataError` for none."
         v = as_vectors(vectors)
         index, _ = self.trained(v)
-        with pinned(): index.add(prepared(v, self.metric))
+        with pinned():
+            index.add(prepared(v, self.metric))
         return FlatSearcher(Built(index, v.space, self.metric, repr(self), len(v)))
 
 # %% ../../nbs/05_index/00_flat.ipynb #82552661
-TOLERANCE = 1e-6    # of the scale of a score: what another exact engine may lose in float32
+TOLERANCE = 1e-6  # of the scale of a score: what another exact engine may lose in float32
+
 
 def border(exact: FlatSearcher, query: np.ndarray, best: np.ndarray) -> float:
     "What a row must score to count as one of `best`, the exact top k of one prepared query; −inf for none."
-    if not len(best): return -np.inf
+    if not len(best):
+        return -np.inf
     scores = exact.exact_scores(query, best)
     scale = 1.0 if exact.metric == "cosine" else abs(scores.min())
-    if exact.metric == "ip": scale = float(np.linalg.norm(query) * np.linalg.norm(exact.vectors_of(best), axis=1).max())
+    if exact.metric == "ip":
+        scale = float(np.linalg.norm(query) * np.linalg.norm(exact.vectors_of(best), axis=1).max())
     return float(scores.min() - TOLERANCE * scale)
 
-def found_share(exact: FlatSearcher, query: np.ndarray, found: np.ndarray, wanted: int, least: float) -> float:
-    "The share of `wanted` rows among the rows `found` for one prepared query, by their exact scores of at least `least`; 1 where nothing is wanted."
-    if not wanted: return 1.0
+
+def found_share(
+    exact: FlatSearcher, query: np.ndarray, found: np.ndarray, wanted: int, least: float
+) -> float:
+    """The share of `wanted` rows among the rows `found` for one prepared query, by their exact scores of at
+    least `least`; 1 where nothing is wanted."""
+    if not wanted:
+        return 1.0
     rows = np.unique(found[found >= 0])
     return min(wanted, int((exact.exact_scores(query, rows) >= least).sum())) / wanted

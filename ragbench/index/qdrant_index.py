@@ -35,37 +35,71 @@ __all__ = ['KILLED_AFTER', 'ClientWords', 'Gone', 'answering', 'qdrant_client', 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #3167b840
 class ClientWords:
     "Qdrant's filters as the client writes them."
-    def __init__(self, m: Any): self.m = m
-    def text(self, field: str, values: list[str]) -> Any: return self.m.FieldCondition(key=field, match=self.m.MatchAny(any=values))
-    def truth(self, field: str, value: bool) -> Any: return self.m.FieldCondition(key=field, match=self.m.MatchValue(value=value))
-    def limits(self, field: str, **limits: float) -> Any: return self.m.FieldCondition(key=field, range=self.m.Range(**limits))
-    def ids(self, rows: list[int]) -> Any: return self.m.HasIdCondition(has_id=rows)
-    def every(self, parts: list) -> Any: return self.m.Filter(must=parts)
-    def some(self, parts: list) -> Any: return self.m.Filter(should=parts)
+
+    def __init__(self, m: Any):
+        self.m = m
+
+    def text(self, field: str, values: list[str]) -> Any:
+        return self.m.FieldCondition(key=field, match=self.m.MatchAny(any=values))
+
+    def truth(self, field: str, value: bool) -> Any:
+        return self.m.FieldCondition(key=field, match=self.m.MatchValue(value=value))
+
+    def limits(self, field: str, **limits: float) -> Any:
+        return self.m.FieldCondition(key=field, range=self.m.Range(**limits))
+
+    def ids(self, rows: list[int]) -> Any:
+        return self.m.HasIdCondition(has_id=rows)
+
+    def every(self, parts: list) -> Any:
+        return self.m.Filter(must=parts)
+
+    def some(self, parts: list) -> Any:
+        return self.m.Filter(should=parts)
+
 
 class Gone(StoreError):
     "The server has no such collection, or has it no more."
+
 
 @contextmanager
 def answering(location: str | None) -> Iterator[None]:
     "In the block, what a server refuses or fails to answer is a `StoreError` with its words."
     from qdrant_client.http.exceptions import ApiException
-    try: yield
+
+    try:
+        yield
     except ApiException as e:
         said = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
-        raise (Gone if getattr(e, "status_code", None) == 404 else StoreError)(f"the Qdrant server does not answer as it should ({said})", str(location), "Check the address and the API key, and look at the server's log") from e
+        raise (Gone if getattr(e, "status_code", None) == 404 else StoreError)(
+            f"the Qdrant server does not answer as it should ({said})",
+            str(location),
+            "Check the address and the API key, and look at the server's log",
+        ) from e
+
 
 def qdrant_client(location: str, api_key: str | None = None, timeout: int = 60) -> Any:
-    "A client for a server or for memory; raises `MissingExtra` without the package, `StoreError` where no server answers or the key is refused."
-    try: import qdrant_client
-    except ImportError as e: raise MissingExtra("qdrant-client", "qdrant") from e
-    if location == ":memory:": return qdrant_client.QdrantClient(":memory:")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")      # said in this chapter
-        client = qdrant_client.QdrantClient(url=location, api_key=api_key, timeout=timeout, check_compatibility=False)
+    """A client for a server or for memory; raises `MissingExtra` without the package, `StoreError` where no
+    server answers or the key is refused."""
     try:
-        with answering(location): client.get_collections()
-    except StoreError: client.close(); raise
+        import qdrant_client
+    except ImportError as e:
+        raise MissingExtra("qdrant-client", "qdrant") from e
+    if location == ":memory:":
+        return qdrant_client.QdrantClient(":memory:")
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="Api key is used with an insecure connection"
+        )  # said in this chapter
+        client = qdrant_client.QdrantClient(
+            url=location, api_key=api_key, timeout=timeout, check_compatibility=False
+        )
+    try:
+        with answering(location):
+            client.get_collections()
+    except StoreError:
+        client.close()
+        raise
     return client
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #6e48da65
@@ -73,201 +107,363 @@ def behind(client: Any, alias: str) -> str | None:
     "The collection that an alias points at; None where there is no such alias."
     return {a.alias_name: a.collection_name for a in client.get_aliases().aliases}.get(alias)
 
+
 def target(client: Any, index: QdrantIndex) -> str:
     "The collection that the index's name means; raises `Gone` where it means none."
     with answering(index.location):
-        name = behind(client, index.collection) or (index.collection if client.collection_exists(index.collection) else None)
-    if name is None: raise Gone(f"there is no collection {index.collection!r}", index.location, "Build it first")
+        name = behind(client, index.collection) or (
+            index.collection if client.collection_exists(index.collection) else None
+        )
+    if name is None:
+        raise Gone(f"there is no collection {index.collection!r}", index.location, "Build it first")
     return name
+
 
 def _leave(client: Any, own: str | None) -> None:
     "Delete what was one's own; a server that is gone keeps it."
     from qdrant_client.http.exceptions import ApiException
+
     try:
-        if own is not None: client.delete_collection(own)
-    except ApiException: return
-    finally: client.close()
+        if own is not None:
+            client.delete_collection(own)
+    except ApiException:
+        return
+    finally:
+        client.close()
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #27996a8a
 class ClientBackend:
-    "A collection of a server or in memory, which an alias points at unless it is its `own`, deleted at the end."
+    """A collection of a server or in memory, which an alias points at unless it is its `own`, deleted at the
+    end."""
+
     def __init__(self, client: Any, name: str, head: Mapping[str, Any], index: QdrantIndex, own: bool):
         from qdrant_client import models
+
         self.m, self._client, self.name, self.index, self.opened = models, client, name, index, dict(head)
-        self.words, self.local, self.alias = ClientWords(models), index.location == ":memory:", None if own else index.collection
+        self.words, self.local, self.alias = (
+            ClientWords(models),
+            index.location == ":memory:",
+            None if own else index.collection,
+        )
         self.finalizer = weakref.finalize(self, _leave, client, name if own else None)
 
     @property
     def client(self) -> Any:
-        if not self.finalizer.alive: raise ConfigError("the index is closed", self.name, "Build or open it again")
+        if not self.finalizer.alive:
+            raise ConfigError("the index is closed", self.name, "Build or open it again")
         return self._client
+
     def call(self, call: str, *args: Any, **more: Any) -> Any:
         "One call of the client."
-        with answering(self.index.location): return getattr(self.client, call)(*args, **more)
+        with answering(self.index.location):
+            return getattr(self.client, call)(*args, **more)
+
     def now(self, looking: bool = False) -> str:
         "The collection that is asked; `looking`: that the alias points at."
         return self.name if not looking or self.alias is None else target(self.client, self.index)
+
     def at(self, name: str) -> str:
-        "That collection from here on; raises `VectorSpaceError` where its vectors are of another space than this searcher was opened on."
-        if name != self.name: same_space(self.index, self.opened, self.head(name), self.alias); self.name = name
+        """That collection from here on; raises `VectorSpaceError` where its vectors are of another space than
+        this searcher was opened on."""
+        if name != self.name:
+            same_space(self.index, self.opened, self.head(name), self.alias)
+            self.name = name
         return name
-    def ask(self, question: Callable[[str], Any]) -> Any: return steady(self.now, lambda name: question(self.at(name)), (Gone,))
+
+    def ask(self, question: Callable[[str], Any]) -> Any:
+        return steady(self.now, lambda name: question(self.at(name)), (Gone,))
+
     def head(self, name: str) -> dict[str, Any]:
         "What a collection says about itself at this moment."
         return head_of(self.client, name, self.index)
 
     @property
-    def next_row(self) -> int: return self.ask(self.head)["next_row"]
-    @property
-    def disk_bytes(self) -> int: return self.count() * (4 * self.opened["space"]["dim"] + (0 if self.local else 8 * self.index.m))
-    def count(self) -> int: return self.ask(lambda name: self.call("count", name, exact=True)).count
-    def close(self) -> None: self.finalizer()
+    def next_row(self) -> int:
+        return self.ask(self.head)["next_row"]
 
-    def put(self, rows, array, metadata) -> None: client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
-    def remove(self, rows) -> int: return client_remove(self, self.at(self.now(looking=True)), rows)
-    def find(self, array, k, clauses: Sequence[Clause], rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
+    @property
+    def disk_bytes(self) -> int:
+        return self.count() * (4 * self.opened["space"]["dim"] + (0 if self.local else 8 * self.index.m))
+
+    def count(self) -> int:
+        return self.ask(lambda name: self.call("count", name, exact=True)).count
+
+    def close(self) -> None:
+        self.finalizer()
+
+    def put(self, rows, array, metadata) -> None:
+        client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
+
+    def remove(self, rows) -> int:
+        return client_remove(self, self.at(self.now(looking=True)), rows)
+
+    def find(
+        self, array, k, clauses: Sequence[Clause], rows, settings
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         filter = qdrant_filter(self.words, clauses, rows)
         return self.ask(lambda name: client_find(self, name, array, k, filter, settings))
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #38a62b14
 def head_of(client: Any, name: str, index: QdrantIndex) -> dict[str, Any]:
     "What a collection says about itself; raises `ConfigError` for someone else's."
-    with answering(index.location): head = (client.get_collection(name).config.metadata or {}).get("ragbench")
-    if head is None: raise ConfigError("the collection was not made by ragbench", name, "Choose another name")
+    with answering(index.location):
+        head = (client.get_collection(name).config.metadata or {}).get("ragbench")
+    if head is None:
+        raise ConfigError("the collection was not made by ragbench", name, "Choose another name")
     return head
 
-def client_put(backend: ClientBackend, name: str, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]], step: int = 500) -> None:
+
+def client_put(
+    backend: ClientBackend,
+    name: str,
+    rows: np.ndarray,
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+    step: int = 500,
+) -> None:
     "Insert points of the collection `name`, or replace those that are there."
     for i in range(0, len(rows), step):
         part = slice(i, i + step)
-        backend.call("upsert", name, backend.m.Batch(ids=rows[part].tolist(), vectors=array[part].tolist(), payloads=[dict(m) for m in metadata[part]]), wait=True)
+        backend.call(
+            "upsert",
+            name,
+            backend.m.Batch(
+                ids=rows[part].tolist(),
+                vectors=array[part].tolist(),
+                payloads=[dict(m) for m in metadata[part]],
+            ),
+            wait=True,
+        )
     head = backend.head(name)
-    if int(rows.max()) >= head["next_row"]: backend.call("update_collection", name, metadata={"ragbench": {**head, "next_row": int(rows.max()) + 1}})
+    if int(rows.max()) >= head["next_row"]:
+        backend.call(
+            "update_collection", name, metadata={"ragbench": {**head, "next_row": int(rows.max()) + 1}}
+        )
+
 
 def client_remove(backend: ClientBackend, name: str, rows: np.ndarray) -> int:
     "Delete points of the collection `name`; returns how many were there."
     held = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
-    if held: backend.call("delete", name, backend.m.PointIdsList(points=held), wait=True)
+    if held:
+        backend.call("delete", name, backend.m.PointIdsList(points=held), wait=True)
     return len(held)
 
-def client_find(backend: ClientBackend, name: str, array: np.ndarray, k: int, filter: Any, settings: QdrantIndex) -> list[tuple[np.ndarray, np.ndarray]]:
+
+def client_find(
+    backend: ClientBackend, name: str, array: np.ndarray, k: int, filter: Any, settings: QdrantIndex
+) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query in the collection `name`."
     m = backend.m
+
     def nearest(queries: np.ndarray, exact: bool) -> list:
         params = None if backend.local else m.SearchParams(hnsw_ef=settings.ef_search, exact=exact)
         asked = [m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
         return [g.points for g in backend.call("query_batch_points", name, asked)]
+
     return qdrant_answers(nearest, array, k, settings.metric)
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #65b489e7
-def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = .2) -> None:
+def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = 0.2) -> None:
     "Wait for the optimiser; raises `StoreError` when it does not finish."
     end = time.monotonic() + seconds
     while (status := client.get_collection(name).status.value) != "green":
-        if status == "red" or time.monotonic() > end: raise StoreError(f"the collection is {status}", name, "Look at the server's log")
+        if status == "red" or time.monotonic() > end:
+            raise StoreError(f"the collection is {status}", name, "Look at the server's log")
         time.sleep(pause)
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #cc303316
-def client_build(index: QdrantIndex, client: Any, head: Mapping[str, Any], array: np.ndarray, metadata: Sequence[Mapping[str, Any]]) -> ClientBackend:
+def client_build(
+    index: QdrantIndex,
+    client: Any,
+    head: Mapping[str, Any],
+    array: np.ndarray,
+    metadata: Sequence[Mapping[str, Any]],
+) -> ClientBackend:
     "A new collection of these vectors, indexed; one behind the same alias is replaced by it."
     from qdrant_client import models as m
-    name, head = f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}", {**head, "next_row": len(array), "began": int(time.time())}
-    client.create_collection(name, vectors_config=m.VectorParams(size=array.shape[1], distance=m.Distance.EUCLID if index.metric == "l2" else m.Distance.DOT),
-                             hnsw_config=m.HnswConfigDiff(m=index.m, ef_construct=index.ef_construct, full_scan_threshold=max(10, index.full_scan_threshold)),
-                             optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)), metadata={"ragbench": head})
+
+    name, head = (
+        f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}",
+        {
+            **head,
+            "next_row": len(array),
+            "began": int(time.time()),
+        },
+    )
+    client.create_collection(
+        name,
+        vectors_config=m.VectorParams(
+            size=array.shape[1], distance=m.Distance.EUCLID if index.metric == "l2" else m.Distance.DOT
+        ),
+        hnsw_config=m.HnswConfigDiff(
+            m=index.m, ef_construct=index.ef_construct, full_scan_threshold=max(10, index.full_scan_threshold)
+        ),
+        optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)),
+        metadata={"ragbench": head},
+    )
     backend = ClientBackend(client, name, head, index, own=True)
     try:
         with answering(index.location):
-            kinds = {"text": m.PayloadSchemaType.KEYWORD, "number": m.PayloadSchemaType.FLOAT, "bool": m.PayloadSchemaType.BOOL}
-            for f, what in field_kinds(metadata).items() if not backend.local else (): client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
+            kinds = {
+                "text": m.PayloadSchemaType.KEYWORD,
+                "number": m.PayloadSchemaType.FLOAT,
+                "bool": m.PayloadSchemaType.BOOL,
+            }
+            for f, what in field_kinds(metadata).items() if not backend.local else ():
+                client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
             client_put(backend, name, np.arange(len(array)), array, metadata)
             wait_until_indexed(client, name)
-            if index.collection is None: return backend
+            if index.collection is None:
+                return backend
             switch_alias(client, index.collection, name)
             sweep(client, index)
-    except BaseException: backend.close(); raise         # nothing half made stays on the server
+    except BaseException:
+        backend.close()
+        raise  # nothing half made stays on the server
     backend.finalizer.detach()
     return ClientBackend(client, name, head, index, own=False)
 
-KILLED_AFTER = 86_400     # seconds after which a collection that no alias points at is taken for the work of a builder that died
+
+# seconds after which a collection that no alias points at is taken for the work of a builder that died
+KILLED_AFTER = 86_400
+
 
 def sweep(client: Any, index: QdrantIndex) -> None:
     "Remove what killed builders of the index's name left on the server."
-    ours, shown = re.compile(re.escape(index.collection) + "-[0-9a-f]{32}"), {a.collection_name for a in client.get_aliases().aliases}
+    ours, shown = (
+        re.compile(re.escape(index.collection) + "-[0-9a-f]{32}"),
+        {a.collection_name for a in client.get_aliases().aliases},
+    )
     for c in client.get_collections().collections:
-        if c.name in shown or not ours.fullmatch(c.name): continue
+        if c.name in shown or not ours.fullmatch(c.name):
+            continue
         try:
-            if head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER: client.delete_collection(c.name)
-        except Gone: continue       # another builder was quicker
+            if head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER:
+                client.delete_collection(c.name)
+        except Gone:
+            continue  # another builder was quicker
+
 
 def switch_alias(client: Any, alias: str, name: str) -> None:
-    "Point `alias` at the collection `name` and delete the one that it pointed at; raises `ConfigError` where a collection has that name."
+    """Point `alias` at the collection `name` and delete the one that it pointed at; raises `ConfigError`
+    where a collection has that name."""
     from qdrant_client import models as m
+
     before = behind(client, alias)
-    if before is None and client.collection_exists(alias): raise ConfigError(f"{alias!r} is a collection, not an alias", "Qdrant", "Choose another name")
+    if before is None and client.collection_exists(alias):
+        raise ConfigError(f"{alias!r} is a collection, not an alias", "Qdrant", "Choose another name")
     steps = [m.DeleteAliasOperation(delete_alias=m.DeleteAlias(alias_name=alias))] if before else []
-    client.update_collection_aliases([*steps, m.CreateAliasOperation(create_alias=m.CreateAlias(collection_name=name, alias_name=alias))])
-    if before: client.delete_collection(before)
+    client.update_collection_aliases(
+        [*steps, m.CreateAliasOperation(create_alias=m.CreateAlias(collection_name=name, alias_name=alias))]
+    )
+    if before:
+        client.delete_collection(before)
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #303703cf
 def client_open(index: QdrantIndex) -> ClientBackend:
     "The collection behind an alias of a server."
     client = qdrant_client(index.location, index.api_key)
     try:
-        name, head = steady(lambda failed: target(client, index), lambda name: (name, head_of(client, name, index)), (Gone,))
+        name, head = steady(
+            lambda failed: target(client, index), lambda name: (name, head_of(client, name, index)), (Gone,)
+        )
         return ClientBackend(client, name, head, index, own=False)
-    except BaseException: client.close(); raise
+    except BaseException:
+        client.close()
+        raise
 
 # %% ../../nbs/05_index/34_qdrant_index.ipynb #cb03aac3
 def _check_address(url: str) -> None:
-    "Refuse an address that cannot work, or that carries a secret, which Qdrant's client would leave out; the message does not repeat it."
-    try: parts, _ = (p := urlsplit(url)), p.port
-    except ValueError: parts = None                        # its words repeat the address
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname: raise ConfigError("location is no http address", "QdrantIndex", "Begin with http:// or https://, or give a folder")
+    """Refuse an address that cannot work, or that carries a secret, which Qdrant's client would leave out;
+    the message does not repeat it."""
+    try:
+        parts, _ = (p := urlsplit(url)), p.port
+    except ValueError:
+        parts = None  # its words repeat the address
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(
+            "location is no http address", "QdrantIndex", "Begin with http:// or https://, or give a folder"
+        )
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ConfigError("location carries a user, a password or a query, which Qdrant's client leaves out", "QdrantIndex", "Give the key as api_key, which is never shown")
+        raise ConfigError(
+            "location carries a user, a password or a query, which Qdrant's client leaves out",
+            "QdrantIndex",
+            "Give the key as api_key, which is never shown",
+        )
+
 
 @dataclass(frozen=True)
 class QdrantIndex(DatabaseIndex):
-    "Qdrant at `location`: a URL, a folder, `':memory:'` (exact, in Python), or none for a private folder that is gone at close."
+    """Qdrant at `location`: a URL, a folder, `':memory:'` (exact, in Python), or none for a private folder
+    that is gone at close."""
+
     location: str | None = None
-    collection: str | None = None           # None: one of its own, deleted at close
+    collection: str | None = None  # None: one of its own, deleted at close
     m: int = 16
     ef_construct: int = 100
-    ef_search: int | None = None            # None: as ef_construct
-    full_scan_threshold: int = 10_000       # kilobytes of vectors below which there is no graph
+    ef_search: int | None = None  # None: as ef_construct
+    full_scan_threshold: int = 10_000  # kilobytes of vectors below which there is no graph
     metric: str = "cosine"
-    threshold: float | None = None          # leave out what scores less
+    threshold: float | None = None  # leave out what scores less
     api_key: str | None = field(default=None, repr=False, compare=False)
     query_args = ("ef_search", "threshold")
     libraries = ("qdrant-client", "qdrant-edge-py")
 
     def __post_init__(self):
         self.check_names("collection", "api_key", paths=("location",))
-        if self.location is not None: object.__setattr__(self, "location", str(self.location))
-        if self.by_client and self.location != ":memory:": _check_address(self.location)
-        if self.collection is not None and self.location in (None, ":memory:"): raise ConfigError("a collection with a name needs a place to be kept in", "QdrantIndex", "Give a URL or a folder, or leave collection out")
-        self.check_fields({"m": (2, 1000), "ef_construct": (4, 100_000), "ef_search": (1, 100_000), "full_scan_threshold": (0, 2**40)})
+        if self.location is not None:
+            object.__setattr__(self, "location", str(self.location))
+        if self.by_client and self.location != ":memory:":
+            _check_address(self.location)
+        if self.collection is not None and self.location in (None, ":memory:"):
+            raise ConfigError(
+                "a collection with a name needs a place to be kept in",
+                "QdrantIndex",
+                "Give a URL or a folder, or leave collection out",
+            )
+        self.check_fields(
+            {
+                "m": (2, 1000),
+                "ef_construct": (4, 100_000),
+                "ef_search": (1, 100_000),
+                "full_scan_threshold": (0, 2**40),
+            }
+        )
 
     @property
-    def exact(self) -> bool: return self.location == ":memory:"
-    @property
-    def by_client(self) -> bool: return self.location is not None and (self.location == ":memory:" or "://" in self.location)
+    def exact(self) -> bool:
+        return self.location == ":memory:"
 
-    def build(self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None) -> DatabaseSearcher:
-        "Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when the new one is complete."
+    @property
+    def by_client(self) -> bool:
+        return self.location is not None and (self.location == ":memory:" or "://" in self.location)
+
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
+        the new one is complete."""
         v, array, records = self.checked(vectors, metadata)
         head = about(self, v.space)
-        if self.by_client: backend = client_build(self, qdrant_client(self.location, self.api_key), head, array, records)
+        if self.by_client:
+            backend = client_build(self, qdrant_client(self.location, self.api_key), head, array, records)
         else:
             own = self.collection is None
-            if self.location is not None: make_folder(Path(self.location))
-            folder = temporary_folder("ragbench-qdrant-", self.location) if own else Path(self.location) / self.collection
+            if self.location is not None:
+                make_folder(Path(self.location))
+            folder = (
+                temporary_folder("ragbench-qdrant-", self.location)
+                if own
+                else Path(self.location) / self.collection
+            )
             backend = edge_build(self, folder, head, array, records, own)
         return DatabaseSearcher(backend, self, v.space)
 
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
-        if self.collection is None: raise ConfigError("only a collection with a name can be opened again", repr(self))
-        backend = client_open(self) if self.by_client else edge_open(self, Path(self.location) / self.collection)
+        if self.collection is None:
+            raise ConfigError("only a collection with a name can be opened again", repr(self))
+        backend = (
+            client_open(self) if self.by_client else edge_open(self, Path(self.location) / self.collection)
+        )
         return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))

@@ -12,38 +12,67 @@ from typing import Any
 __all__ = ['says_less', 'mentions_actual_text', 'hides_text']
 
 # %% ../../nbs/02_ingest/02a_actual_text.ipynb #c318c66e
-_SAID = re.compile(rb"/ActualText\s*(\((?:\\.|[^\\)]){0,4000}\)|<[0-9A-Fa-f\s]{0,8000}>)[^>]{0,200}>>\s*BDC", re.S)
+_SAID = re.compile(
+    rb"/ActualText\s*(\((?:\\.|[^\\)]){0,4000}\)|<[0-9A-Fa-f\s]{0,8000}>)[^>]{0,200}>>\s*BDC", re.S
+)
 _DRAWN = re.compile(rb"\((?:\\.|[^\\)])*\)|<[0-9A-Fa-f\s]*>", re.S)
+
 
 def _length(string: bytes) -> int:
     "The bytes of a PDF string as written: `(…)` with escapes, or `<…>` in hexadecimal."
-    if string[:1] == b"<": return sum(c not in b" \t\r\n" for c in string[1:-1]) // 2
+    if string[:1] == b"<":
+        return sum(c not in b" \t\r\n" for c in string[1:-1]) // 2
     return len(re.sub(rb"\\(?:[0-7]{1,3}|.)", b"x", string[1:-1], flags=re.S))
 
+
 def says_less(contents: bytes, within: int = 4_000) -> bool:
-    "Whether some marked content of a page draws clearly more bytes of text than its `ActualText` has (glyphs take one or two bytes, as characters do), or is longer than `within` bytes."
+    """Whether some marked content of a page draws clearly more bytes of text than its `ActualText` has
+    (glyphs take one or two bytes, as characters do), or is longer than `within` bytes."""
     for said in _SAID.finditer(contents):
         end = contents.find(b"EMC", said.end(), said.end() + within)
-        if end < 0 or sum(_length(s[0]) for s in _DRAWN.finditer(contents, said.end(), end)) > 2 * _length(said[1]) + 4: return True
+        if (
+            end < 0
+            or sum(_length(s[0]) for s in _DRAWN.finditer(contents, said.end(), end))
+            > 2 * _length(said[1]) + 4
+        ):
+            return True
     return False
 
 # %% ../../nbs/02_ingest/02a_actual_text.ipynb #cda763ab
 _PACKED = re.compile(rb"/(?:ObjStm|Form)\b")
 
+
 def mentions_actual_text(pdf: Any, data: bytes) -> bool:
-    "Whether an object of the file mentions `ActualText`, or a form says less than it draws; pages are not looked at. `data` are the bytes of the file."
-    if b"ActualText" in data: return True
-    if not _PACKED.search(data): return False
+    """Whether an object of the file mentions `ActualText`, or a form says less than it draws; pages are not
+    looked at. `data` are the bytes of the file."""
+    if b"ActualText" in data:
+        return True
+    if not _PACKED.search(data):
+        return False
     for xref in range(1, pdf.xref_length()):
-        if not pdf.xref_is_stream(xref): continue
+        if not pdf.xref_is_stream(xref):
+            continue
         kind = _PACKED.search(pdf.xref_object(xref, compressed=True).encode())
-        if kind and (says_less(pdf.xref_stream(xref)) if kind[0] == b"/Form" else b"ActualText" in pdf.xref_stream(xref)): return True
+        if kind and (
+            says_less(pdf.xref_stream(xref))
+            if kind[0] == b"/Form"
+            else b"ActualText" in pdf.xref_stream(xref)
+        ):
+            return True
     return False
 
 # %% ../../nbs/02_ingest/02a_actual_text.ipynb #fae81fb4
 def _letters(page: dict) -> int:
     "Letters and digits of a page as `extractDICT` gives it."
-    return sum(c.isalnum() for b in page["blocks"] if b["type"] == 0 for line in b["lines"] for s in line["spans"] for c in s["text"])
+    return sum(
+        c.isalnum()
+        for b in page["blocks"]
+        if b["type"] == 0
+        for line in b["lines"]
+        for s in line["spans"]
+        for c in s["text"]
+    )
+
 
 def hides_text(said: dict, drawn: dict) -> bool:
     "Whether a page with its `ActualText` has fewer letters and digits than what is drawn on it."

@@ -17,60 +17,109 @@ from .base import Refused
 __all__ = ['embedded', 'is_public', 'checked_addresses']
 
 # %% ../../nbs/02_ingest/11a_addresses.ipynb #c01f5a21
-_NOT_PUBLIC = tuple(map(ipaddress.ip_network, """
-0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.31.196.0/24 192.52.193.0/24
-192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 168.63.129.16/32
-2001::/23 2001:db8::/32 2620:4f:8000::/48 3fff::/20""".split()))           # 168.63.129.16 is Azure's service for its own machines
+_NOT_PUBLIC = tuple(
+    map(
+        ipaddress.ip_network,
+        """
+0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24
+192.31.196.0/24 192.52.193.0/24
+192.88.99.0/24 192.168.0.0/16 192.175.48.0/24 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4
+240.0.0.0/4 168.63.129.16/32
+2001::/23 2001:db8::/32 2620:4f:8000::/48 3fff::/20""".split(),
+    )
+)  # 168.63.129.16 is Azure's service for its own machines
 _GIVEN_OUT = ipaddress.ip_network("2000::/3")
 
 # %% ../../nbs/02_ingest/11a_addresses.ipynb #475cc723
-_LAST = {"::/96": 0, "::ffff:0:0/96": 0, "::ffff:0:0:0/96": 0, "64:ff9b::/96": 0}    # compatible, mapped, translated, NAT64: the last 32 bits
+_LAST = {
+    "::/96": 0,
+    "::ffff:0:0/96": 0,
+    "::ffff:0:0:0/96": 0,
+    "64:ff9b::/96": 0,
+}  # compatible, mapped, translated, NAT64: the last 32 bits
 _WRAPPED = tuple(ipaddress.ip_network(n) for n in _LAST)
 _NAT64 = _WRAPPED[3]
+
 
 def embedded(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
     "The IPv4 addresses inside an IPv6 address."
     number, found = int(address), []
-    if any(address in n for n in _WRAPPED): found.append(number)
-    if address.sixtofour is not None: found.append(number >> 80)
-    if address.teredo is not None: found += [int(a) for a in address.teredo]
-    if (number >> 32) & 0xfdffffff == 0x00005efe: found.append(number)         # ISATAP
-    return [ipaddress.IPv4Address(n & 0xffffffff) for n in found]
+    if any(address in n for n in _WRAPPED):
+        found.append(number)
+    if address.sixtofour is not None:
+        found.append(number >> 80)
+    if address.teredo is not None:
+        found += [int(a) for a in address.teredo]
+    if (number >> 32) & 0xFDFFFFFF == 0x00005EFE:
+        found.append(number)  # ISATAP
+    return [ipaddress.IPv4Address(n & 0xFFFFFFFF) for n in found]
+
 
 def is_public(address: str) -> bool:
-    "Whether an IP address, and each that is inside it, belongs to the public internet; one with a zone never does."
-    try: found = ipaddress.ip_address(address)
-    except ValueError: return False
-    if getattr(found, "scope_id", None): return False
+    """Whether an IP address, and each that is inside it, belongs to the public internet; one with a zone
+    never does."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if getattr(found, "scope_id", None):
+        return False
     if isinstance(found, ipaddress.IPv6Address):
         inside = embedded(found)
-        if not all(is_public(str(a)) for a in inside): return False
-        if found in _NAT64: return True
-        if found not in _GIVEN_OUT: return False
+        if not all(is_public(str(a)) for a in inside):
+            return False
+        if found in _NAT64:
+            return True
+        if found not in _GIVEN_OUT:
+            return False
     return found.is_global and not any(found in n for n in _NOT_PUBLIC if n.version == found.version)
 
 # %% ../../nbs/02_ingest/11a_addresses.ipynb #4f9be981
 def _addresses(host: str) -> list[str]:
     "The addresses of a host, in the system's order."
-    try: return list(dict.fromkeys(str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)))
-    except (OSError, UnicodeError) as e: raise Refused("there is no such host", host) from e
+    try:
+        return list(
+            dict.fromkeys(
+                str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            )
+        )
+    except (OSError, UnicodeError) as e:
+        raise Refused("there is no such host", host) from e
+
 
 def _in_time(function: Callable[[], Any], seconds: float) -> Any:
     "The result of a call that nobody can interrupt; raises `TimeoutError` if it takes longer."
     outcome: list[tuple[bool, Any]] = []
+
     def run():
-        try: outcome.append((True, function()))
-        except BaseException as e: outcome.append((False, e))
+        try:
+            outcome.append((True, function()))
+        except BaseException as e:
+            outcome.append((False, e))
+
     thread = threading.Thread(target=run, daemon=True)
-    thread.start(); thread.join(seconds)
-    if not outcome: raise TimeoutError
+    thread.start()
+    thread.join(seconds)
+    if not outcome:
+        raise TimeoutError
     good, value = outcome[0]
-    if good: return value
+    if good:
+        return value
     raise value
 
-def checked_addresses(host: str, allow_private: bool = False, seconds: float = 20, resolve: Callable[[str], list[str]] | None = None) -> list[str]:
-    "The addresses of a host to connect to; raises `Refused` if there is none, or one that is not public, `TimeoutError` if the answer takes longer."
+
+def checked_addresses(
+    host: str,
+    allow_private: bool = False,
+    seconds: float = 20,
+    resolve: Callable[[str], list[str]] | None = None,
+) -> list[str]:
+    """The addresses of a host to connect to; raises `Refused` if there is none, or one that is not public,
+    `TimeoutError` if the answer takes longer."""
     addresses = _in_time(lambda: (resolve or _addresses)(host), seconds)
     private = [] if allow_private else [a for a in addresses if not is_public(a)]
-    if private: raise Refused(f"{host} is not on the public internet ({private[0]})", "", "allow_private=True if that is meant")
+    if private:
+        raise Refused(
+            f"{host} is not on the public internet ({private[0]})", "", "allow_private=True if that is meant"
+        )
     return addresses

@@ -29,53 +29,87 @@ __all__ = ['LIMITS', 'Refused', 'whole_number', 'Limits', 'Loader', 'as_path', '
 class Refused(DataError):
     "A file that cannot become a document; `what` is the reason, short enough for one line of a report."
 
+
 def whole_number(name: str, value: Any, low: int, owner: str) -> int:
     "`value` if it is a whole number of at least `low`; raises `ConfigError` for anything else, a list too."
-    if isinstance(value, list): raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
+    if isinstance(value, list):
+        raise ConfigError(f"{name} is {value!r}", owner, f"Give a whole number of at least {low}")
     return at_least(name, value, low, owner)
+
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one file may cost: `bytes` on disk, and of each part that is unpacked from it, `pages`, and, in the worker process that
-    reads it, `seconds` and bytes of `memory` (address space, beyond what the worker itself takes; Linux). Raises `ConfigError` for what is no whole number from 1."""
+    """How much one file may cost: `bytes` on disk, and of each part that is unpacked from it, `pages`, and,
+    in the worker process that
+    reads it, `seconds` and bytes of `memory` (address space, beyond what the worker itself takes; Linux).
+    Raises `ConfigError` for what is no whole number from 1.
+    """
+
     bytes: int = 200_000_000
     pages: int = 5_000
     seconds: int = 120
     memory: int = 4_000_000_000
 
     def __post_init__(self):
-        for name in ("bytes", "pages", "seconds", "memory"): whole_number(name, getattr(self, name), 1, "Limits")
+        for name in ("bytes", "pages", "seconds", "memory"):
+            whole_number(name, getattr(self, name), 1, "Limits")
+
 
 LIMITS = Limits()
 
+
 class Loader(Protocol):
     "What `load_corpus` asks of a loader; raises `Refused` for a file that cannot become a document."
+
     def __call__(self, path: Path, *, doc_id: str, limits: Limits = ..., **options: Any) -> Document: ...
 
 # %% ../../nbs/02_ingest/00_base.ipynb #c41d98f7
 def as_path(path: Any, owner: str) -> Path:
     "A path; raises `ConfigError` for what is none."
-    if isinstance(path, str | os.PathLike) and isinstance(os.fspath(path), str) and "\0" not in os.fspath(path): return Path(path)
+    if (
+        isinstance(path, str | os.PathLike)
+        and isinstance(os.fspath(path), str)
+        and "\0" not in os.fspath(path)
+    ):
+        return Path(path)
     raise ConfigError(f"the path is {path!r}", owner, "Give a str or a Path")
+
 
 def check_texts(owner: str, **options: Any) -> None:
     "Raise `ConfigError` for an option that is neither None nor a string."
     for name, value in options.items():
-        if value is not None and not isinstance(value, str): raise ConfigError(f"{name} is {value!r}", owner, "Give a string, or leave it out")
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"{name} is {value!r}", owner, "Give a string, or leave it out")
+
 
 def check_lists(owner: str, **options: Any) -> None:
     "Raise `ConfigError` for an option that is neither None nor a list of strings."
     for name, value in options.items():
-        if value is None: continue
-        if isinstance(value, str): raise ConfigError(f"{name} is the string {value!r}", owner, f"Give a list, such as [{value!r}]")
-        if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(v, str) for v in value): raise ConfigError(f"{name} is {value!r}", owner, "Give a list of strings")
+        if value is None:
+            continue
+        if isinstance(value, str):
+            raise ConfigError(f"{name} is the string {value!r}", owner, f"Give a list, such as [{value!r}]")
+        if not isinstance(value, list | tuple | set | frozenset) or not all(
+            isinstance(v, str) for v in value
+        ):
+            raise ConfigError(f"{name} is {value!r}", owner, "Give a list of strings")
+
 
 def check_limits(limits: Any, owner: str) -> Limits:
     "The limits; raises `ConfigError` for anything else."
-    if isinstance(limits, Limits): return limits
+    if isinstance(limits, Limits):
+        return limits
     raise ConfigError(f"limits is {limits!r}", owner, "Give Limits(bytes=…, pages=…, seconds=…, memory=…)")
 
-_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFDIR: "a folder"}
+
+_SPECIAL = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+
 
 def no_file(mode: int) -> str:
     "What a thing on disk is that is no regular file; empty for a regular file."
@@ -84,20 +118,36 @@ def no_file(mode: int) -> str:
 # %% ../../nbs/02_ingest/00_base.ipynb #0f08c099
 @contextmanager
 def open_file(path: Path, limits: Limits) -> Iterator[BinaryIO]:
-    "A regular file, open for its bytes; raises `Refused` for one that is missing, special, empty, unreadable or beyond the limit."
+    """A regular file, open for its bytes; raises `Refused` for one that is missing, special, empty,
+    unreadable or beyond the limit."""
     path, limits = as_path(path, "read_bytes"), check_limits(limits, "read_bytes")
-    try: fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-    except FileNotFoundError as e: raise Refused("there is no such file", path.name) from e
-    except OSError as e:                                                   # a socket cannot even be opened
-        try: kind = no_file(path.stat().st_mode)
-        except OSError: kind = ""
-        raise Refused(f"it is {kind}, not a file" if kind else f"the file cannot be read: {e.strerror}", path.name) from e
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError as e:
+        raise Refused("there is no such file", path.name) from e
+    except OSError as e:  # a socket cannot even be opened
+        try:
+            kind = no_file(path.stat().st_mode)
+        except OSError:
+            kind = ""
+        raise Refused(
+            f"it is {kind}, not a file" if kind else f"the file cannot be read: {e.strerror}", path.name
+        ) from e
     with os.fdopen(fd, "rb") if stat.S_ISREG(os.fstat(fd).st_mode) else _closed(fd, path) as f:
         size = os.fstat(f.fileno()).st_size
-        if size > limits.bytes: raise Refused(f"the file has {thousands(size)} bytes, the limit is {thousands(limits.bytes)}", path.name, "Raise Limits(bytes=…)")
-        if not size: raise Refused("the file is empty", path.name)
-        try: yield f
-        except OSError as e: raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
+        if size > limits.bytes:
+            raise Refused(
+                f"the file has {thousands(size)} bytes, the limit is {thousands(limits.bytes)}",
+                path.name,
+                "Raise Limits(bytes=…)",
+            )
+        if not size:
+            raise Refused("the file is empty", path.name)
+        try:
+            yield f
+        except OSError as e:
+            raise Refused(f"the file cannot be read: {e.strerror}", path.name) from e
+
 
 def _closed(fd: int, path: Path) -> BinaryIO:
     "Close what is no regular file, and refuse it."
@@ -105,19 +155,37 @@ def _closed(fd: int, path: Path) -> BinaryIO:
     os.close(fd)
     raise Refused(f"it is {kind}, not a file", path.name)
 
+
 def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
     "The bytes of a regular file, or `Refused` as `open_file` says, and for one that grows while it is read."
     with open_file(path, limits) as f:
         data = f.read(os.fstat(f.fileno()).st_size + 1)
-        if len(data) > os.fstat(f.fileno()).st_size or len(data) > limits.bytes: raise Refused("it changed while it was read", Path(path).name)
-    if not data: raise Refused("the file is empty", Path(path).name)
+        if len(data) > os.fstat(f.fileno()).st_size or len(data) > limits.bytes:
+            raise Refused("it changed while it was read", Path(path).name)
+    if not data:
+        raise Refused("the file is empty", Path(path).name)
     return data
 
 # %% ../../nbs/02_ingest/00_base.ipynb #567c5bff
-_SIGNATURES = {b"%PDF-": "a PDF", b"PK\x03\x04": "a ZIP archive", b"PK\x05\x06": "an empty ZIP archive", b"\x89PNG": "a PNG image",
-               b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"\xd0\xcf\x11\xe0": "an OLE container (an encrypted or an old Office file)",
-               b"{\\rtf": "an RTF file", b"II*\0": "a TIFF image", b"MM\0*": "a TIFF image", b"\x1f\x8b": "a gzip archive", b"7z\xbc\xaf": "a 7z archive",
-               b"RIFF": "a RIFF file (sound, video or WebP)", b"ID3": "an MP3 file", b"\x7fELF": "a program", b"SQLite format 3": "an SQLite database"}
+_SIGNATURES = {
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "a ZIP archive",
+    b"PK\x05\x06": "an empty ZIP archive",
+    b"\x89PNG": "a PNG image",
+    b"\xff\xd8\xff": "a JPEG image",
+    b"GIF8": "a GIF image",
+    b"\xd0\xcf\x11\xe0": "an OLE container (an encrypted or an old Office file)",
+    b"{\\rtf": "an RTF file",
+    b"II*\0": "a TIFF image",
+    b"MM\0*": "a TIFF image",
+    b"\x1f\x8b": "a gzip archive",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"RIFF": "a RIFF file (sound, video or WebP)",
+    b"ID3": "an MP3 file",
+    b"\x7fELF": "a program",
+    b"SQLite format 3": "an SQLite database",
+}
+
 
 def kind_of(head: bytes) -> str:
     "What the first bytes of a file say it is, in words; an empty string if they say nothing."
@@ -125,40 +193,57 @@ def kind_of(head: bytes) -> str:
 
 # %% ../../nbs/02_ingest/00_base.ipynb #5a9ce9c0
 _UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_NEWLINE, _CONTROL, _HALF = re.compile("\r\n|[\r\x0b\x0c]"), re.compile("[\x00-\x08\x0e-\x1f\x7f]"), re.compile("[\ud800-\udfff]")
+_NEWLINE, _CONTROL, _HALF = (
+    re.compile("\r\n|[\r\x0b\x0c]"),
+    re.compile("[\x00-\x08\x0e-\x1f\x7f]"),
+    re.compile("[\ud800-\udfff]"),
+)
+
 
 def clean(text: str) -> str:
-    "`text` with line ends as LF, without control characters but tab, and with U+FFFD for each lone surrogate."
-    if not _UNCLEAN.search(text): return text
+    """`text` with line ends as LF, without control characters but tab, and with U+FFFD for each lone
+    surrogate."""
+    if not _UNCLEAN.search(text):
+        return text
     return _HALF.sub("\ufffd", _CONTROL.sub("", _NEWLINE.sub("\n", text)))
 
 # %% ../../nbs/02_ingest/00_base.ipynb #ac9e2701
 def plain(value: Any, most: int = 10_000) -> Any:
-    "`value` made of dict, list, str, int, float, bool and None only; raises `ValueError` beyond `most` nodes."
+    """`value` made of dict, list, str, int, float, bool and None only; raises `ValueError` beyond `most`
+    nodes."""
     left = [most]
+
     def walk(v, depth):
         left[0] -= 1
-        if left[0] < 0 or depth > 30: raise ValueError(f"more than {most} nodes, or nested too deep")
-        if isinstance(v, Mapping): return {clean(str(k)): walk(x, depth + 1) for k, x in v.items()}
-        if isinstance(v, (list, tuple, set, frozenset)): return [walk(x, depth + 1) for x in v]
-        if v is None or isinstance(v, (bool, int, float)): return v
+        if left[0] < 0 or depth > 30:
+            raise ValueError(f"more than {most} nodes, or nested too deep")
+        if isinstance(v, Mapping):
+            return {clean(str(k)): walk(x, depth + 1) for k, x in v.items()}
+        if isinstance(v, (list, tuple, set, frozenset)):
+            return [walk(x, depth + 1) for x in v]
+        if v is None or isinstance(v, (bool, int, float)):
+            return v
         return v.isoformat() if hasattr(v, "isoformat") else clean(str(v))
+
     return walk(value, 0)
 
 # %% ../../nbs/02_ingest/00_base.ipynb #e2484732
 @dataclass
 class TextBuilder:
     "Canonical text in the making; every `add` returns the span `(start, end)` of what it appended."
+
     pieces: list[str] = field(default_factory=list)
     length: int = 0
-    pages: list[tuple[int, int]] = field(default_factory=list)      # (number, start)
+    pages: list[tuple[int, int]] = field(default_factory=list)  # (number, start)
     headings: list[Heading] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)                # pages that begin with the next piece
+    waiting: list[int] = field(default_factory=list)  # pages that begin with the next piece
 
     def add(self, text: str, sep: str = "\n\n") -> tuple[int, int]:
         text, sep = clean(text), sep if self.length else ""
         start = self.length + len(sep)
-        if self.waiting: self.pages += [(number, start) for number in self.waiting]; self.waiting.clear()
+        if self.waiting:
+            self.pages += [(number, start) for number in self.waiting]
+            self.waiting.clear()
         self.pieces += (sep, text)
         self.length = start + len(text)
         return start, self.length
@@ -174,24 +259,33 @@ class TextBuilder:
 
     def document(self, doc_id: str, **fields: Any) -> Document:
         "The document so far; raises `Refused` if it holds no text."
-        self.pages += [(number, self.length) for number in self.waiting]; self.waiting.clear()
+        self.pages += [(number, self.length) for number in self.waiting]
+        self.waiting.clear()
         text = "".join(self.pieces)
-        if not text.strip(): raise Refused("there is no text in it", doc_id)
+        if not text.strip():
+            raise Refused("there is no text in it", doc_id)
         ends = [start for _, start in self.pages[1:]] + [len(text)]
         pages = tuple(Page(n, start, end) for (n, start), end in zip(self.pages, ends))
         return Document(doc_id, text, pages=pages, headings=tuple(self.headings), **fields)
 
 # %% ../../nbs/02_ingest/00_base.ipynb #c7e3bfb0
-_PDF_DATE = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(?:(\d\d)(\d\d)?(\d\d)?)?(?:(Z)[\d']*|([+-]\d\d)'?(\d\d)?'?)?")
+_PDF_DATE = re.compile(
+    r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(?:(\d\d)(\d\d)?(\d\d)?)?(?:(Z)[\d']*|([+-]\d\d)'?(\d\d)?'?)?"
+)
+
 
 def iso_date(text: str) -> str:
     "A PDF date as ISO 8601; any other text unchanged."
     m = _PDF_DATE.fullmatch(text.strip())
-    if not m: return text.strip()
+    if not m:
+        return text.strip()
     year, month, day, hour, minute, second, utc, off_h, off_m = m.groups()
     date = "-".join(x for x in (year, month, day) if x)
-    if hour is None: return date
-    return f"{date}T{hour}:{minute or '00'}:{second or '00'}" + ("+00:00" if utc else f"{off_h}:{off_m or '00'}" if off_h else "")
+    if hour is None:
+        return date
+    return f"{date}T{hour}:{minute or '00'}:{second or '00'}" + (
+        "+00:00" if utc else f"{off_h}:{off_m or '00'}" if off_h else ""
+    )
 
 # %% ../../nbs/02_ingest/00_base.ipynb #c4cb76c0
 def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
@@ -200,20 +294,31 @@ def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     return {name: value for name, value in found if value}
 
 # %% ../../nbs/02_ingest/00_base.ipynb #0bf8f63c
-_RESTING, _COUNT = threading.Lock(), [0, False]                            # how many ask for rest, and whether the collector was on before them
+_RESTING, _COUNT = (
+    threading.Lock(),
+    [
+        0,
+        False,
+    ],
+)  # how many ask for rest, and whether the collector was on before them
+
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    "The cyclic garbage collector off inside, and after the last of those who asked as it was before the first."
+    """The cyclic garbage collector off inside, and after the last of those who asked as it was before the
+    first."""
     with _RESTING:
-        if not _COUNT[0]: _COUNT[1] = gc.isenabled()
+        if not _COUNT[0]:
+            _COUNT[1] = gc.isenabled()
         _COUNT[0] += 1
         gc.disable()
-    try: yield
+    try:
+        yield
     finally:
         with _RESTING:
             _COUNT[0] -= 1
-            if not _COUNT[0] and _COUNT[1]: gc.enable()
+            if not _COUNT[0] and _COUNT[1]:
+                gc.enable()
 
 # %% ../../nbs/02_ingest/00_base.ipynb #fd3c90fa
 def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
@@ -221,14 +326,22 @@ def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
     kept: dict[str, Document] = {}
     errors: list[Refusal] = []
     for one in found:
-        if isinstance(one, Refusal): errors.append(one)
-        elif one.id in kept: errors.append(Refusal(one.id, f"its id was already used, by {kept[one.id].source}"))
-        else: kept[one.id] = one
+        if isinstance(one, Refusal):
+            errors.append(one)
+        elif one.id in kept:
+            errors.append(Refusal(one.id, f"its id was already used, by {kept[one.id].source}"))
+        else:
+            kept[one.id] = one
     return Corpus(kept.values(), errors)
 
+
 def interrupted(e: KeyboardInterrupt, found: Iterable[Document | Refusal], done: str) -> None:
-    "Give an interrupt what was read before it, as `.corpus`, and one line that says so, which stands in a notebook in place of the traceback."
+    """Give an interrupt what was read before it, as `.corpus`, and one line that says so, which stands in a
+    notebook in place of the traceback."""
     e.corpus = corpus_of(found)
-    line = f"stopped: {done}; {count(len(e.corpus), 'document')} and {count(len(e.corpus.errors), 'refusal')} are in sys.last_value.corpus, or in `.corpus` of the KeyboardInterrupt where you catch it"
-    e._render_traceback_ = lambda: [line]                                  # what IPython asks an exception for
+    line = (
+        f"stopped: {done}; {count(len(e.corpus), 'document')} and {count(len(e.corpus.errors), 'refusal')}"
+        " are in sys.last_value.corpus, or in `.corpus` of the KeyboardInterrupt where you catch it"
+    )
+    e._render_traceback_ = lambda: [line]  # what IPython asks an exception for
     e.__notes__ = [line]

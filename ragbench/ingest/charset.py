@@ -14,45 +14,68 @@ from typing import NamedTuple
 __all__ = ['CODE_PAGES', 'misplaced', 'Guess', 'guess_encoding']
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #52e319e8
-_JOINS = "’‘·\u00ad\u200c\u200d-–—/…"       # signs that may stand between two letters
+_JOINS = "’‘·\u00ad\u200c\u200d-–—/…"  # signs that may stand between two letters
+
 
 @functools.lru_cache(10_000)
 def _kind(c: str) -> str:
-    "What a character is to its neighbours: an upper-case letter, another letter, a mark, a control character, a sign that joins, another sign."
-    if c.isalpha(): return "upper" if c.isupper() else "letter"
+    """What a character is to its neighbours: an upper-case letter, another letter, a mark, a control
+    character, a sign that joins, another sign."""
+    if c.isalpha():
+        return "upper" if c.isupper() else "letter"
     category = unicodedata.category(c)
-    if category[0] == "M": return "mark"
-    if category in ("Cc", "Co", "Cn", "Cs"): return "control"
+    if category[0] == "M":
+        return "mark"
+    if category in ("Cc", "Co", "Cn", "Cs"):
+        return "control"
     return "join" if c in _JOINS else "sign"
+
 
 @functools.lru_cache(10_000)
 def _script(c: str) -> str:
-    "The script of a letter, as the first word of its Unicode name; one word for the scripts that East Asian text mixes."
+    """The script of a letter, as the first word of its Unicode name; one word for the scripts that East Asian
+    text mixes."""
     name = unicodedata.name(c, "").split(" ")[0].split("-")[0]
-    return "CJK" if name in ("HIRAGANA", "KATAKANA", "HANGUL", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO") else name
+    return (
+        "CJK"
+        if name in ("HIRAGANA", "KATAKANA", "HANGUL", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC", "BOPOMOFO")
+        else name
+    )
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #ed7eb0fa
 _LETTERS = ("upper", "letter")
 _WORD_BEFORE, _WORD_AFTER = re.compile(r"[^\W\d_]*$"), re.compile(r"[^\W\d_]*")
 
+
 def _elision(text: str, i: int) -> bool:
     "Whether an apostrophe at `i`, between two letters, stands where a language elides: `it’s`, `l’eau`."
-    before, after = _WORD_BEFORE.search(text[max(0, i - 20):i])[0], _WORD_AFTER.match(text[i + 1:i + 20])[0]
+    before, after = (
+        _WORD_BEFORE.search(text[max(0, i - 20) : i])[0],
+        _WORD_AFTER.match(text[i + 1 : i + 20])[0],
+    )
     return len(after) <= 2 or (len(before) <= 2 and after[0].lower() in "aeiouhyàâéèêîô")
+
 
 def _letter_misplaced(before: str, c: str, after: str) -> bool:
     "Whether a letter cannot stand between these two characters."
-    if _kind(before) in _LETTERS and _script(before) != _script(c): return True
-    if _kind(c) == "upper" and before.islower(): return True
+    if _kind(before) in _LETTERS and _script(before) != _script(c):
+        return True
+    if _kind(c) == "upper" and before.islower():
+        return True
     return after < "\x80" and _kind(after) in _LETTERS and _script(after) != _script(c)
+
 
 def _sign_misplaced(text: str, i: int) -> bool:
     "Whether the sign at `i` cannot stand between its neighbours."
     c, before, after = text[i], *(_kind(x) in (*_LETTERS, "mark") for x in (text[i - 1], text[i + 1]))
-    if "\u3000" <= c <= "\u303f" or c >= "\uff00": return False     # East Asian punctuation needs no space
-    if before and unicodedata.category(c) == "Sc": return True      # a currency sign at the end of a word
-    if before and after: return _kind(c) == "sign" or (c == "’" and not _elision(text, i))
-    if c in "–—": return before != after                    # a dash has space on both sides or on none
+    if "\u3000" <= c <= "\u303f" or c >= "\uff00":
+        return False  # East Asian punctuation needs no space
+    if before and unicodedata.category(c) == "Sc":
+        return True  # a currency sign at the end of a word
+    if before and after:
+        return _kind(c) == "sign" or (c == "’" and not _elision(text, i))
+    if c in "–—":
+        return before != after  # a dash has space on both sides or on none
     return before if c in "“„‘«" else after if c in "”»" else False
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #1490ab2b
@@ -60,76 +83,133 @@ def misplaced(text: str) -> float:
     "The share of the characters beyond ASCII that stand where no writing system puts them, from 0 to 1."
     text, seen, odd, run = f" {text} ", 0, 0, 0
     for i, c in enumerate(text):
-        if c < "\x80": run = 0; continue
+        if c < "\x80":
+            run = 0
+            continue
         seen, kind = seen + 1, _kind(c)
-        if kind == "mark": continue
+        if kind == "mark":
+            continue
         letter = kind in _LETTERS
         run = run + 1 if letter and _script(c) == "LATIN" else 0
-        if run >= 4: odd += 4 if run == 4 else 1             # all of a word of accents only
-        elif kind == "control" or (_letter_misplaced(text[i - 1], c, text[i + 1]) if letter else _sign_misplaced(text, i)): odd += 1
+        if run >= 4:
+            odd += 4 if run == 4 else 1  # all of a word of accents only
+        elif kind == "control" or (
+            _letter_misplaced(text[i - 1], c, text[i + 1]) if letter else _sign_misplaced(text, i)
+        ):
+            odd += 1
     return min(1.0, odd / seen) if seen else 0.0
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #025e643b
 # code pages in which text files are met; each with what it adds to an older one of the same bytes
-CODE_PAGES = ("cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp874 iso8859-1 iso8859-2 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-13 iso8859-15 iso8859-16 "
-              "koi8-r koi8-u cp437 cp720 cp737 cp850 cp852 cp855 cp857 cp862 cp866 mac-roman mac-cyrillic mac-greek mac-latin2 cp500 cp1026 cp932 shift_jis_2004 euc_jis_2004 iso2022_jp_2 "
-              "iso2022_kr gb18030 hz big5hkscs euc_kr cp949 tis-620").split()
+CODE_PAGES = (
+    "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp874 iso8859-1 iso8859-2 iso8859-5"
+    " iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-13 iso8859-15 iso8859-16 koi8-r koi8-u cp437 cp720"
+    " cp737 cp850 cp852 cp855 cp857 cp862 cp866 mac-roman mac-cyrillic mac-greek mac-latin2 cp500 cp1026"
+    " cp932 shift_jis_2004 euc_jis_2004 iso2022_jp_2 iso2022_kr gb18030 hz big5hkscs euc_kr cp949 tis-620"
+).split()
 _TYPOGRAPHY = frozenset("“”«»„…–—’‘©®°§€")
+
 
 class Guess(NamedTuple):
     "An encoding, and the others that fit as well, best first; none where it is certain."
+
     encoding: str
     alternatives: tuple[str, ...] = ()
-
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #610ddd98
 class _Candidate(NamedTuple):
     "A code page, the detector's confidence in it, and what it makes of the bytes."
+
     encoding: str
     confidence: float
     text: str
 
+
 def _candidates(data: bytes) -> list[_Candidate]:
     "Every code page that can be the one, best first; of several that read the same, the first."
     import chardet
-    ranked = chardet.detect_all(data, ignore_threshold=True, compat_names=False, include_encodings=CODE_PAGES, max_bytes=65_536)
+
+    ranked = chardet.detect_all(
+        data, ignore_threshold=True, compat_names=False, include_encodings=CODE_PAGES, max_bytes=65_536
+    )
     out: dict[str, _Candidate] = {}
-    for name, confidence in [*((r["encoding"], r["confidence"]) for r in ranked if r["encoding"]), ("cp1252", 0.0)]:
-        try: text = data.decode(name)
-        except (UnicodeDecodeError, LookupError): continue
+    for name, confidence in [
+        *((r["encoding"], r["confidence"]) for r in ranked if r["encoding"]),
+        ("cp1252", 0.0),
+    ]:
+        try:
+            text = data.decode(name)
+        except (UnicodeDecodeError, LookupError):
+            continue
         out.setdefault(text, _Candidate(name, confidence, text))
     return list(out.values())
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #ba817891
-_SAMPLE = 65_536                            # bytes that are looked at
+_SAMPLE = 65_536  # bytes that are looked at
+
 
 def _telling(data: bytes) -> bytes:
     "The lines that hold more than ASCII, as many as are looked at; all of a text whose lines cannot be told."
     lines = [line for line in data.splitlines() if not line.isascii() or b"\x1b" in line or b"~{" in line]
     joined = b"\n".join(lines) or data
-    return joined if len(joined) <= _SAMPLE else joined[:joined.rfind(b"\n", 0, _SAMPLE)] if b"\n" in joined[:_SAMPLE] else joined[:_SAMPLE].rsplit(b" ", 1)[0]
-
+    return (
+        joined
+        if len(joined) <= _SAMPLE
+        else (
+            joined[: joined.rfind(b"\n", 0, _SAMPLE)]
+            if b"\n" in joined[:_SAMPLE]
+            else joined[:_SAMPLE].rsplit(b" ", 1)[0]
+        )
+    )
 
 # %% ../../nbs/02_ingest/04a_charset.ipynb #fdb12954
 def guess_encoding(data: bytes) -> Guess:
-    "The most likely encoding of text that is neither marked nor UTF-8, and what else fits as well; cp1252 where nothing does."
+    """The most likely encoding of text that is neither marked nor UTF-8, and what else fits as well; cp1252
+    where nothing does."""
     telling = _telling(data)
     found = _candidates(telling)
-    if not found: return Guess("cp1252", ("latin-1",))
-    try: western = telling.decode("cp1252")
-    except UnicodeDecodeError: western = None
+    if not found:
+        return Guess("cp1252", ("latin-1",))
+    try:
+        western = telling.decode("cp1252")
+    except UnicodeDecodeError:
+        western = None
     top = found[0].confidence
     near = [c for c in found if c.confidence >= 0.7 * top or (c.text == western and top < 0.2)][:12]
-    odd = [max(0.0, round(misplaced(c.text[:20_000]) - 0.02, 4)) for c in near]     # one in fifty is forgiven: `m×n`
-    plain = western is not None and {c for c in western if c > "\x7f"} <= _TYPOGRAPHY           # quotation marks and dashes only
+    odd = [
+        max(0.0, round(misplaced(c.text[:20_000]) - 0.02, 4)) for c in near
+    ]  # one in fifty is forgiven: `m×n`
+    plain = (
+        western is not None and {c for c in western if c > "\x7f"} <= _TYPOGRAPHY
+    )  # quotation marks and dashes only
     looks = [0.0 if plain and c.text == western else o for c, o in zip(near, odd)]
-    order = sorted(range(len(near)), key=lambda i: (looks[i], not (near[i].text == western and (top < 0.1 or near[i].confidence >= 0.7 * top)), i))
+    order = sorted(
+        range(len(near)),
+        key=lambda i: (
+            looks[i],
+            not (near[i].text == western and (top < 0.1 or near[i].confidence >= 0.7 * top)),
+            i,
+        ),
+    )
     best = near[order[0]]
-    margin = min(0.1, 3 / max(1, sum(c > "\x7f" for c in best.text[:20_000])))       # three characters, or a tenth of them
-    nonsense = max((c.confidence for c, o in zip(near, odd) if o >= 0.3), default=0.0)  # how high the detector rates what is no text
+    margin = min(
+        0.1, 3 / max(1, sum(c > "\x7f" for c in best.text[:20_000]))
+    )  # three characters, or a tenth of them
+    nonsense = max(
+        (c.confidence for c, o in zip(near, odd) if o >= 0.3), default=0.0
+    )  # how high the detector rates what is no text
     low = max(0.7 * best.confidence, nonsense if best.confidence > nonsense else 0.0)
-    others = [near[i].encoding for i in order[1:] if odd[i] < odd[order[0]] + margin and (near[i].confidence > low or (near[i].text == western and top < 0.2))]
-    if plain and best.text == western and odd[order[0]] <= 0.05: others = []                   # and all in their places
-    doubtful = odd[order[0]] > 0.05 or (len({c for c in best.text if c > "\x7f"}) < 3 and best.text != western)
-    if doubtful: others += [c.encoding for c in found if c is not best and c.encoding not in others]
+    others = [
+        near[i].encoding
+        for i in order[1:]
+        if odd[i] < odd[order[0]] + margin
+        and (near[i].confidence > low or (near[i].text == western and top < 0.2))
+    ]
+    if plain and best.text == western and odd[order[0]] <= 0.05:
+        others = []  # and all in their places
+    doubtful = odd[order[0]] > 0.05 or (
+        len({c for c in best.text if c > "\x7f"}) < 3 and best.text != western
+    )
+    if doubtful:
+        others += [c.encoding for c in found if c is not best and c.encoding not in others]
     return Guess("cp1252" if best.text == western else best.encoding, tuple(others[:3]))

@@ -16,53 +16,89 @@ __all__ = ['PIECE', 'content_codings', 'unpacked']
 
 # %% ../../nbs/02_ingest/11b_codings.ipynb #03f2f293
 _GZIP, _DEFLATE = {"gzip", "x-gzip"}, {"deflate"}
-_STRANGE = {"br", "zstd", "compress", "x-compress", "dcb", "dcz", "exi", "pack200-gzip", "bzip2", "x-bzip2", "lzma", "xz", "sdch"}
+_STRANGE = {
+    "br",
+    "zstd",
+    "compress",
+    "x-compress",
+    "dcb",
+    "dcz",
+    "exi",
+    "pack200-gzip",
+    "bzip2",
+    "x-bzip2",
+    "lzma",
+    "xz",
+    "sdch",
+}
+
 
 def content_codings(header: str, most: int = 4) -> list[str]:
-    "The codings to undo, in the order in which they were applied; raises `Refused` for an unknown one, and for more than `most`."
+    """The codings to undo, in the order in which they were applied; raises `Refused` for an unknown one, and
+    for more than `most`."""
     names = [name.strip().lower() for name in header.split(",")]
     strange = [name for name in names if name in _STRANGE]
-    if strange: raise Refused(f"its compression {strange[0]!r} was not asked for and is not known")
+    if strange:
+        raise Refused(f"its compression {strange[0]!r} was not asked for and is not known")
     known = ["gzip" if name in _GZIP else "deflate" for name in names if name in _GZIP | _DEFLATE]
-    if len(known) > most: raise Refused(f"it is compressed {len(known)} times over")
+    if len(known) > most:
+        raise Refused(f"it is compressed {len(known)} times over")
     return known
 
 # %% ../../nbs/02_ingest/11b_codings.ipynb #6f1013d9
-PIECE = 65_536   # bytes
+PIECE = 65_536  # bytes
+
 
 def _bits(coding: str, head: bytes) -> int:
     "What zlib is to expect: gzip, zlib's own header, or a bare stream."
-    if coding == "gzip": return zlib.MAX_WBITS | 16
-    return zlib.MAX_WBITS if len(head) > 1 and head[0] & 15 == 8 and (head[0] * 256 + head[1]) % 31 == 0 else -zlib.MAX_WBITS
+    if coding == "gzip":
+        return zlib.MAX_WBITS | 16
+    return (
+        zlib.MAX_WBITS
+        if len(head) > 1 and head[0] & 15 == 8 and (head[0] * 256 + head[1]) % 31 == 0
+        else -zlib.MAX_WBITS
+    )
+
 
 def _inflated(parts: Iterable[bytes], coding: str) -> Iterator[bytes]:
     "What one coding holds, in pieces of at most `PIECE` bytes."
-    stream, begun, held = None, False, b""                 # held: a first byte that does not yet tell what begins with it
+    stream, begun, held = None, False, b""  # held: a first byte that does not yet tell what begins with it
     for part in parts:
         data, held = held + part, b""
         while data:
             if stream is None:
-                if len(data) < 2: held = data; break
-                if begun and (coding == "deflate" or data[:2] != b"\x1f\x8b"): return     # padding behind the last member
+                if len(data) < 2:
+                    held = data
+                    break
+                if begun and (coding == "deflate" or data[:2] != b"\x1f\x8b"):
+                    return  # padding behind the last member
                 stream, begun = zlib.decompressobj(_bits(coding, data)), True
             piece = stream.decompress(data, PIECE)
             while piece:
                 yield piece
                 piece = b"" if stream.eof else stream.decompress(stream.unconsumed_tail, PIECE)
             data = stream.unused_data if stream.eof else stream.unconsumed_tail
-            if stream.eof: stream = None
-    if stream is not None or (held and not begun): raise zlib.error("it ends too early")
+            if stream.eof:
+                stream = None
+    if stream is not None or (held and not begun):
+        raise zlib.error("it ends too early")
 
 # %% ../../nbs/02_ingest/11b_codings.ipynb #7d410c36
 def unpacked(parts: Iterable[bytes], codings: Iterable[str], most: int) -> Iterator[bytes]:
-    "The content behind some codings, in small pieces; raises `Refused` where a layer gives more than `most` bytes, or is broken."
-    for coding in reversed(list(codings)): parts = _counted(_inflated(_counted(parts, most), coding), most)
-    try: yield from _counted(parts, most)
-    except zlib.error as e: raise Refused(f"its compression is broken: {e}") from e
+    """The content behind some codings, in small pieces; raises `Refused` where a layer gives more than `most`
+    bytes, or is broken."""
+    for coding in reversed(list(codings)):
+        parts = _counted(_inflated(_counted(parts, most), coding), most)
+    try:
+        yield from _counted(parts, most)
+    except zlib.error as e:
+        raise Refused(f"its compression is broken: {e}") from e
+
 
 def _counted(parts: Iterable[bytes], most: int) -> Iterator[bytes]:
     size = 0
     for part in parts:
         size += len(part)
-        if size > most: raise Refused(f"it is larger than {thousands(most)} bytes", "", "Raise Limits(bytes=…)")
+        if size > most:
+            raise Refused(f"it is larger than {thousands(most)} bytes", "", "Raise Limits(bytes=…)")
         yield part

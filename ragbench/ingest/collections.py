@@ -25,30 +25,53 @@ __all__ = ['titled_document', 'beir_corpus', 'load_beir', 'beir_queries', 'folde
 
 # %% ../../nbs/02_ingest/14_collections.ipynb #e26ef348
 def titled_document(doc_id: str, title: str, text: str, **about: Any) -> Document:
-    "A title and a text, joined by a blank line, as heading and fields; nothing is cleaned, so offsets into `text` move by a constant."
+    """A title and a text, joined by a blank line, as heading and fields; nothing is cleaned, so offsets into
+    `text` move by a constant."""
     title, start = title or "", len(title) + 2 if title else 0
     whole = f"{title}\n\n{text}" if title else text
     fields = ((Field("title", 0, len(title)),) if title else ()) + (Field("text", start, len(whole)),)
-    return Document(doc_id, whole, headings=(Heading(1, title, 0, len(title)),) if title else (), fields=fields, **about)
+    return Document(
+        doc_id, whole, headings=(Heading(1, title, 0, len(title)),) if title else (), fields=fields, **about
+    )
+
 
 def _row_problem(row: Mapping[str, Any], known: Mapping[str, Document]) -> str:
     "What is wrong with a row of a BEIR corpus; empty for nothing."
     own, title, text, about = (row.get(k) for k in ("_id", "title", "text", "metadata"))
-    if own is None or own == "": return "it has no _id"
-    if not isinstance(own, str | int) or isinstance(own, bool): return f"its _id is {own!r:.60}, not a string"
-    if str(own) in known: return f"its id {str(own)!r} was used before"
-    if wrong := [(k, v) for k, v in (("title", title), ("text", text)) if not isinstance(v, str | None)]: return f"its {wrong[0][0]} is {wrong[0][1]!r:.60}, not a string"
-    if not isinstance(about, Mapping | None): return f"its metadata is {about!r:.60}, not an object"
+    if own is None or own == "":
+        return "it has no _id"
+    if not isinstance(own, str | int) or isinstance(own, bool):
+        return f"its _id is {own!r:.60}, not a string"
+    if str(own) in known:
+        return f"its id {str(own)!r} was used before"
+    if wrong := [(k, v) for k, v in (("title", title), ("text", text)) if not isinstance(v, str | None)]:
+        return f"its {wrong[0][0]} is {wrong[0][1]!r:.60}, not a string"
+    if not isinstance(about, Mapping | None):
+        return f"its metadata is {about!r:.60}, not an object"
     return "" if f"{title or ''}{text or ''}".strip() else "there is no text in it"
 
+
 def beir_corpus(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refusal]) -> Corpus:
-    "Documents from BEIR's rows, given as (where, row); a row without id or text, with a field of another type, or with an id that was used, becomes an error."
+    """Documents from BEIR's rows, given as (where, row); a row without id or text, with a field of another
+    type, or with an id that was used, becomes an error."""
     documents: dict[str, Document] = {}
     for where, row in rows:
         problem, own = _row_problem(row, documents), row.get("_id")
-        if problem: errors.append(Refusal(where if problem.startswith(("it has no _id", "its _id")) else str(own), problem)); continue
-        try: documents[str(own)] = titled_document(str(own), row.get("title") or "", row.get("text") or "", metadata=dict(row.get("metadata") or {}), format="beir")
-        except DataError as e: errors.append(Refusal(str(own), e.what))
+        if problem:
+            errors.append(
+                Refusal(where if problem.startswith(("it has no _id", "its _id")) else str(own), problem)
+            )
+            continue
+        try:
+            documents[str(own)] = titled_document(
+                str(own),
+                row.get("title") or "",
+                row.get("text") or "",
+                metadata=dict(row.get("metadata") or {}),
+                format="beir",
+            )
+        except DataError as e:
+            errors.append(Refusal(str(own), e.what))
     return Corpus(documents.values(), errors)
 
 # %% ../../nbs/02_ingest/14_collections.ipynb #9e83bea2
@@ -56,44 +79,86 @@ def load_beir(
     folder: str | Path,
     split: str = "test",
     *,
-    spans: str | None = None,     # a file of evidence spans in the folder; gold is then of spans, and of the queries that have them
+    spans: (
+        str | None
+    ) = None,  # a file of evidence spans in the folder; gold is then of spans, and of the queries that have them  # noqa: E501
 ) -> tuple[Corpus, Gold]:
-    "A collection in BEIR's layout; what was refused, and judged ids that are not there, are in `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none."
+    """A collection in BEIR's layout; what was refused, and judged ids that are not there, are in
+    `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none."""
     folder, errors = folder_of(folder, "load_beir"), []
     for name, value in (("split", split), ("spans", spans)):
-        if not isinstance(value, str) and not (name == "spans" and value is None): raise ConfigError(f"{name} is {value!r:.60}", "load_beir", "Give a name, such as 'test'")
+        if not isinstance(value, str) and not (name == "spans" and value is None):
+            raise ConfigError(f"{name} is {value!r:.60}", "load_beir", "Give a name, such as 'test'")
     for name in ("corpus.jsonl", "queries.jsonl", spans or f"qrels/{split}.tsv"):
-        if not (folder / name).is_file(): raise DataError("there is no such file", str(folder / name), "A BEIR folder has corpus.jsonl, queries.jsonl and qrels/<split>.tsv")
+        if not (folder / name).is_file():
+            raise DataError(
+                "there is no such file",
+                str(folder / name),
+                "A BEIR folder has corpus.jsonl, queries.jsonl and qrels/<split>.tsv",
+            )
     corpus = beir_corpus(_rows(folder / "corpus.jsonl", errors), errors)
     queries = beir_queries(_rows(folder / "queries.jsonl", errors), errors)
-    if spans: gold, reports = _span_gold(_rows(folder / spans, errors), queries, corpus, str(folder))
-    else: gold, reports = gold_from_qrels(queries, read_qrels(folder / "qrels" / f"{split}.tsv"), corpus)
+    if spans:
+        gold, reports = _span_gold(_rows(folder / spans, errors), queries, corpus, str(folder))
+    else:
+        gold, reports = gold_from_qrels(queries, read_qrels(folder / "qrels" / f"{split}.tsv"), corpus)
     return _checked(corpus, gold, [*errors, *reports])
+
 
 def beir_queries(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refusal]) -> dict[str, str]:
     "Texts of queries by id, from BEIR's rows, given as (where, row); a row that is none becomes an error."
     out: dict[str, str] = {}
     for where, row in rows:
         own, text = row.get("_id"), row.get("text")
-        if not isinstance(own, str | int) or isinstance(own, bool) or own == "": errors.append(Refusal(where, "it has no _id" if own in (None, "") else f"its _id is {own!r:.60}, not a string"))
-        elif not isinstance(text, str) or not text.strip(): errors.append(Refusal(f"query {own}", "it has no text" if isinstance(text, str | None) else f"its text is {text!r:.60}, not a string"))
-        elif str(own) in out: errors.append(Refusal(f"query {own}", "its id was used before"))
-        else: out[str(own)] = text
+        if not isinstance(own, str | int) or isinstance(own, bool) or own == "":
+            errors.append(
+                Refusal(
+                    where, "it has no _id" if own in (None, "") else f"its _id is {own!r:.60}, not a string"
+                )
+            )
+        elif not isinstance(text, str) or not text.strip():
+            errors.append(
+                Refusal(
+                    f"query {own}",
+                    (
+                        "it has no text"
+                        if isinstance(text, str | None)
+                        else f"its text is {text!r:.60}, not a string"
+                    ),
+                )
+            )
+        elif str(own) in out:
+            errors.append(Refusal(f"query {own}", "its id was used before"))
+        else:
+            out[str(own)] = text
     return out
+
 
 def folder_of(folder: Any, owner: str) -> Path:
     "The folder as a path; raises `ConfigError` or `DataError`."
-    if not isinstance(folder, str | Path): raise ConfigError(f"folder is a {type(folder).__name__}", owner, "Name a folder")
-    if not Path(folder).is_dir(): raise DataError("there is no such folder", str(folder), "Name the folder of the collection")
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"folder is a {type(folder).__name__}", owner, "Name a folder")
+    if not Path(folder).is_dir():
+        raise DataError("there is no such folder", str(folder), "Name the folder of the collection")
     return Path(folder)
 
+
 def needed(row: Any, field: str, kind: Any, where: str) -> Any:
-    "What a field holds; raises `DataError` that names the place and the field where it is missing or of another type."
-    if not isinstance(row, Mapping): raise DataError(f"it is {row!r:.60}, not an object", where)
-    if field not in row: raise DataError(f"there is no {field!r}", where, f"It has {', '.join(map(repr, list(row)[:8]))}" if row else "")
+    """What a field holds; raises `DataError` that names the place and the field where it is missing or of
+    another type."""
+    if not isinstance(row, Mapping):
+        raise DataError(f"it is {row!r:.60}, not an object", where)
+    if field not in row:
+        raise DataError(
+            f"there is no {field!r}", where, f"It has {', '.join(map(repr, list(row)[:8]))}" if row else ""
+        )
     value, kinds = row[field], kind if isinstance(kind, tuple) else (kind,)
-    if not isinstance(value, kinds) or isinstance(value, bool): raise DataError(f"{field!r} is {value!r:.60}", where, f"It must be {' or '.join(k.__name__ for k in kinds)}")
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise DataError(
+            f"{field!r} is {value!r:.60}", where, f"It must be {' or '.join(k.__name__ for k in kinds)}"
+        )
     return value
+
 
 def _rows(path: Path, errors: list[Refusal]) -> Iterable[tuple[str, dict]]:
     "(where, object) for each line; other lines become errors."
@@ -101,9 +166,13 @@ def _rows(path: Path, errors: list[Refusal]) -> Iterable[tuple[str, dict]]:
         with open(path, encoding="utf-8-sig") as f:
             for item in json_lines(f):
                 where = f"{path.name}, {item.where}"
-                if isinstance(item.value, dict): yield where, item.value
-                else: errors.append(Refusal(where, item.problem or "it is not an object"))
-    except (OSError, UnicodeError) as e: raise DataError(f"it cannot be read: {e}", str(path), "Give JSON lines in UTF-8") from e
+                if isinstance(item.value, dict):
+                    yield where, item.value
+                else:
+                    errors.append(Refusal(where, item.problem or "it is not an object"))
+    except (OSError, UnicodeError) as e:
+        raise DataError(f"it cannot be read: {e}", str(path), "Give JSON lines in UTF-8") from e
+
 
 def _checked(corpus: Corpus, gold: Gold, errors: Iterable[Refusal]) -> tuple[Corpus, Gold]:
     "The pair, with its reports, once every piece of evidence was found to lie in its document."
@@ -113,118 +182,248 @@ def _checked(corpus: Corpus, gold: Gold, errors: Iterable[Refusal]) -> tuple[Cor
 # %% ../../nbs/02_ingest/14_collections.ipynb #95046050
 class Quote(NamedTuple):
     "Evidence as a collection gives it: where, and what should stand there."
+
     query_id: str
     doc_id: str
     start: int
     content: str
 
-def quoted(quotes: Iterable[Quote], corpus: Corpus) -> tuple[tuple[Evidence, ...], tuple[Lost, ...], list[Refusal]]:
-    "Evidence whose text stands where it says, evidence that is lost, and reports on that; offsets are code points."
+
+def quoted(
+    quotes: Iterable[Quote], corpus: Corpus
+) -> tuple[tuple[Evidence, ...], tuple[Lost, ...], list[Refusal]]:
+    """Evidence whose text stands where it says, evidence that is lost, and reports on that; offsets are code
+    points."""
     good, lost, reports = {}, {}, []
     for q in quotes:
         where, end = f"query {q.query_id}", q.start + len(q.content)
-        if q.doc_id in corpus.rows and q.content.strip() and q.start >= 0 and corpus[q.doc_id].text[q.start:end] == q.content: good[Evidence(q.query_id, q.doc_id, q.start, end)] = None; continue
+        if (
+            q.doc_id in corpus.rows
+            and q.content.strip()
+            and q.start >= 0
+            and corpus[q.doc_id].text[q.start : end] == q.content
+        ):
+            good[Evidence(q.query_id, q.doc_id, q.start, end)] = None
+            continue
         why = NO_DOCUMENT if q.doc_id not in corpus.rows else f"it does not stand at {q.start}"
-        reports.append(Refusal(where, f"its document {q.doc_id!r} is not in the corpus" if why == NO_DOCUMENT else f"at {q.start} of {q.doc_id!r} does not stand {q.content[:60]!r}"))
+        reports.append(
+            Refusal(
+                where,
+                (
+                    f"its document {q.doc_id!r} is not in the corpus"
+                    if why == NO_DOCUMENT
+                    else f"at {q.start} of {q.doc_id!r} does not stand {q.content[:60]!r}"
+                ),
+            )
+        )
         lost[Lost(q.query_id, q.doc_id, q.content, 1, why)] = None
-    there = {(e.query_id, corpus[e.doc_id].text[e.start:e.end]) for e in good}                      # the same words at another place are not lost
+    there = {
+        (e.query_id, corpus[e.doc_id].text[e.start : e.end]) for e in good
+    }  # the same words at another place are not lost
     return tuple(good), tuple(x for x in lost if (x.query_id, x.quote) not in there), reports
 
-def _span_gold(rows: Iterable[tuple[str, Mapping]], queries: Mapping[str, str], corpus: Corpus, folder: str) -> tuple[Gold, list[Refusal]]:
+
+def _span_gold(
+    rows: Iterable[tuple[str, Mapping]], queries: Mapping[str, str], corpus: Corpus, folder: str
+) -> tuple[Gold, list[Refusal]]:
     "Gold from lines of evidence spans; the label of the evidence becomes a tag of its query."
     quotes, tags = [], {}
     for where, row in rows:
         q, d = (str(needed(row, k, (str, int), f"{folder}, {where}")) for k in ("query_id", "doc_id"))
         tags.setdefault(q, {})[str(row.get("label") or "").lower()] = None
         shift = next((f.start for f in corpus[d].fields if f.name == "text"), 0) if d in corpus.rows else 0
-        spans = [(needed(s, "start", int, f"{folder}, {where}, span {n}"), needed(s, "content", str, f"{folder}, {where}, span {n}")) for n, s in enumerate(needed(row, "spans", list, f"{folder}, {where}"))]
+        spans = [
+            (
+                needed(s, "start", int, f"{folder}, {where}, span {n}"),
+                needed(s, "content", str, f"{folder}, {where}, span {n}"),
+            )
+            for n, s in enumerate(needed(row, "spans", list, f"{folder}, {where}"))
+        ]
         quotes += [Quote(q, d, start + shift, content) for start, content in spans if q in queries]
-    unknown = [Refusal(f"query {q}", "it has evidence, but there is no such query") for q in tags if q not in queries]
-    gold, reports = _with_tags(((q, queries[q], tuple(filter(None, t)), None) for q, t in tags.items() if q in queries), quotes, corpus)
+    unknown = [
+        Refusal(f"query {q}", "it has evidence, but there is no such query") for q in tags if q not in queries
+    ]
+    gold, reports = _with_tags(
+        ((q, queries[q], tuple(filter(None, t)), None) for q, t in tags.items() if q in queries),
+        quotes,
+        corpus,
+    )
     return gold, reports + unknown
 
-def _with_tags(queries: Iterable[tuple], quotes: Iterable[Quote], corpus: Corpus) -> tuple[Gold, list[Refusal]]:
+
+def _with_tags(
+    queries: Iterable[tuple], quotes: Iterable[Quote], corpus: Corpus
+) -> tuple[Gold, list[Refusal]]:
     "Gold of spans, and reports; queries that lost evidence are tagged."
     evidence, lost, reports = quoted(quotes, corpus)
-    short, anchors = {x.query_id for x in lost}, dict.fromkeys(anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start:e.end]) for e in evidence)
-    rows = tuple(Query(q, text, (*tags, MISSING) if q in short else tuple(tags), answer) for q, text, tags, answer in queries)
+    short, anchors = (
+        {x.query_id for x in lost},
+        dict.fromkeys(anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in evidence),
+    )
+    rows = tuple(
+        Query(q, text, (*tags, MISSING) if q in short else tuple(tags), answer)
+        for q, text, tags, answer in queries
+    )
     return Gold(rows, evidence, lost=lost, anchors=tuple(anchors)), reports
 
 # %% ../../nbs/02_ingest/14_collections.ipynb #ff485739
 def load_squad(
     path: str | Path,
     *,
-    evidence: str = "answer",     # or "paragraph"
-    prefix: str = "",             # in front of every document and query id, to pool languages: "es:"
+    evidence: str = "answer",  # or "paragraph"
+    prefix: str = "",  # in front of every document and query id, to pool languages: "es:"
 ) -> tuple[Corpus, Gold]:
-    "A file in SQuAD's nesting (SQuAD 1 and 2, XQuAD, MLQA): an article a document, with a gold of spans. Raises `DataError` that names file, place and field."
-    if not isinstance(path, str | Path): raise ConfigError(f"path is a {type(path).__name__}", "load_squad", "Name a file")
-    try: data = json.loads(Path(path).read_text(encoding="utf-8-sig"))["data"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e: raise DataError(f"it cannot be read as SQuAD: {type(e).__name__}: {e}", str(path), 'A JSON object with "data"') from e
+    """A file in SQuAD's nesting (SQuAD 1 and 2, XQuAD, MLQA): an article a document, with a gold of spans.
+    Raises `DataError` that names file, place and field."""
+    if not isinstance(path, str | Path):
+        raise ConfigError(f"path is a {type(path).__name__}", "load_squad", "Name a file")
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))["data"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as e:
+        raise DataError(
+            f"it cannot be read as SQuAD: {type(e).__name__}: {e}", str(path), 'A JSON object with "data"'
+        ) from e
     return squad(data, evidence, prefix, str(path))
+
 
 class _Found(NamedTuple):
     "What one paragraph brings."
+
     queries: list[tuple]
     quotes: list[Quote]
+
 
 def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, prefix: str) -> _Found:
     "The questions of a paragraph that begins at `at`."
     text, found = paragraph["context"], _Found([], [])
     for n, qa in enumerate(needed(paragraph, "qas", list, where)):
         spot = f"{where}.qas[{n}]"
-        own, question, answers = f"{prefix}{needed(qa, 'id', (str, int), spot)}", needed(qa, "question", str, spot), qa.get("answers") or ()
-        if not isinstance(answers, list | tuple): raise DataError(f"'answers' is {answers!r:.60}", spot, "Give a list of objects with text and answer_start")
-        words, start = (needed(answers[0], "text", str, f"{spot}.answers[0]"), needed(answers[0], "answer_start", int, f"{spot}.answers[0]")) if answers else (None, 0)
+        own, question, answers = (
+            f"{prefix}{needed(qa, 'id', (str, int), spot)}",
+            needed(qa, "question", str, spot),
+            qa.get("answers") or (),
+        )
+        if not isinstance(answers, list | tuple):
+            raise DataError(
+                f"'answers' is {answers!r:.60}", spot, "Give a list of objects with text and answer_start"
+            )
+        words, start = (
+            (
+                needed(answers[0], "text", str, f"{spot}.answers[0]"),
+                needed(answers[0], "answer_start", int, f"{spot}.answers[0]"),
+            )
+            if answers
+            else (None, 0)
+        )
         found.queries.append((own, question, (), words))
-        if answers: found.quotes.append(Quote(own, doc_id, at + start, words) if evidence == "answer" else Quote(own, doc_id, at, text))
+        if answers:
+            found.quotes.append(
+                Quote(own, doc_id, at + start, words)
+                if evidence == "answer"
+                else Quote(own, doc_id, at, text)
+            )
     return found
 
-def squad(articles: Iterable[Mapping[str, Any]], evidence: str = "answer", prefix: str = "", where: str = "load_squad") -> tuple[Corpus, Gold]:
+
+def squad(
+    articles: Iterable[Mapping[str, Any]],
+    evidence: str = "answer",
+    prefix: str = "",
+    where: str = "load_squad",
+) -> tuple[Corpus, Gold]:
     "Corpus and gold from SQuAD's articles; raises `DataError` that names the place and the field."
-    if evidence not in ("answer", "paragraph"): raise ConfigError(f"evidence is {evidence!r}", "load_squad", "'answer' or 'paragraph'")
-    if not isinstance(prefix, str): raise ConfigError(f"prefix is {prefix!r:.60}", "load_squad", "Give a string")
-    if not isinstance(articles, list | tuple): raise DataError(f"'data' is a {type(articles).__name__}", where, "Give a list of articles")
+    if evidence not in ("answer", "paragraph"):
+        raise ConfigError(f"evidence is {evidence!r}", "load_squad", "'answer' or 'paragraph'")
+    if not isinstance(prefix, str):
+        raise ConfigError(f"prefix is {prefix!r:.60}", "load_squad", "Give a string")
+    if not isinstance(articles, list | tuple):
+        raise DataError(f"'data' is a {type(articles).__name__}", where, "Give a list of articles")
     documents, queries, quotes = {}, [], []
     for a, article in enumerate(articles):
-        paragraphs, title, at = needed(article, "paragraphs", list, f"{where}, data[{a}]"), article.get("title") or "untitled", 0
-        doc_id = next(name for n in range(1, len(documents) + 2) if (name := f"{prefix}{title}" + (f" ({n})" if n > 1 else "")) not in documents)
-        texts = [needed(p, "context", str, f"{where}, data[{a}].paragraphs[{n}]") for n, p in enumerate(paragraphs)]
+        paragraphs, title, at = (
+            needed(article, "paragraphs", list, f"{where}, data[{a}]"),
+            article.get("title") or "untitled",
+            0,
+        )
+        doc_id = next(
+            name
+            for n in range(1, len(documents) + 2)
+            if (name := f"{prefix}{title}" + (f" ({n})" if n > 1 else "")) not in documents
+        )
+        texts = [
+            needed(p, "context", str, f"{where}, data[{a}].paragraphs[{n}]") for n, p in enumerate(paragraphs)
+        ]
         documents[doc_id] = Document(doc_id, "\n\n".join(texts), metadata={"title": title}, format="squad")
         for n, (paragraph, text) in enumerate(zip(paragraphs, texts)):
             found = _paragraph(paragraph, f"{where}, data[{a}].paragraphs[{n}]", doc_id, at, evidence, prefix)
-            queries += found.queries; quotes += found.quotes
+            queries += found.queries
+            quotes += found.quotes
             at += len(text) + 2
     corpus = Corpus(documents.values())
     return _checked(corpus, *_with_tags(queries, quotes, corpus))
 
 # %% ../../nbs/02_ingest/14_collections.ipynb #facd6857
 def load_chunking_eval(folder: str | Path) -> tuple[Corpus, Gold]:
-    "The folder with `questions_df.csv` and `corpora/*.md`; documents are named after their corpus, questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field."
+    """The folder with `questions_df.csv` and `corpora/*.md`; documents are named after their corpus,
+    questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field."""
     folder = folder_of(folder, "load_chunking_eval")
     files, table = sorted((folder / "corpora").glob("*.md")), folder / "questions_df.csv"
-    if not files or not table.is_file(): raise DataError("there is no chunking evaluation in it", str(folder), "Give the folder with questions_df.csv and corpora/*.md")
+    if not files or not table.is_file():
+        raise DataError(
+            "there is no chunking evaluation in it",
+            str(folder),
+            "Give the folder with questions_df.csv and corpora/*.md",
+        )
     texts = {}
     for file in files:
-        try: texts[file.stem] = file.read_bytes().decode("utf-8")
-        except (OSError, UnicodeError) as e: raise DataError(f"it cannot be read: {e}", str(file), "Offsets count the characters of the file in UTF-8") from e
-    corpus = Corpus(Document(name, text, headings=structure(text)[0], format="markdown", source=str(f)) for (name, text), f in zip(texts.items(), files))
+        try:
+            texts[file.stem] = file.read_bytes().decode("utf-8")
+        except (OSError, UnicodeError) as e:
+            raise DataError(
+                f"it cannot be read: {e}", str(file), "Offsets count the characters of the file in UTF-8"
+            ) from e
+    corpus = Corpus(
+        Document(name, text, headings=structure(text)[0], format="markdown", source=str(f))
+        for (name, text), f in zip(texts.items(), files)
+    )
     queries, quotes, reports = [], [], []
     for n, row in enumerate(_csv_rows(table), 1):
         where = f"{table}, row {n}"
-        queries.append((f"q{n}", needed(row, "question", str, where), (needed(row, "corpus_id", str, where),), None))
-        try: references = json.loads(needed(row, "references", str, where))
-        except (ValueError, RecursionError) as e: raise DataError(f"'references' is not JSON: {e}", where, "A list of objects with content, start_index and end_index") from e
-        if not isinstance(references, list): raise DataError(f"'references' is {references!r:.60}", where, "A list of objects with content, start_index and end_index")
+        queries.append(
+            (f"q{n}", needed(row, "question", str, where), (needed(row, "corpus_id", str, where),), None)
+        )
+        try:
+            references = json.loads(needed(row, "references", str, where))
+        except (ValueError, RecursionError) as e:
+            raise DataError(
+                f"'references' is not JSON: {e}",
+                where,
+                "A list of objects with content, start_index and end_index",
+            ) from e
+        if not isinstance(references, list):
+            raise DataError(
+                f"'references' is {references!r:.60}",
+                where,
+                "A list of objects with content, start_index and end_index",
+            )
         for i, r in enumerate(references):
-            content, start, end = (needed(r, k, kind, f"{where}, reference {i}") for k, kind in (("content", str), ("start_index", int), ("end_index", int)))
+            content, start, end = (
+                needed(r, k, kind, f"{where}, reference {i}")
+                for k, kind in (("content", str), ("start_index", int), ("end_index", int))
+            )
             quotes.append(Quote(f"q{n}", row["corpus_id"], start, content))
-            if end != start + len(content): reports.append(Refusal(f"query q{n}", f"its excerpt at {start} does not end at {end}"))
+            if end != start + len(content):
+                reports.append(Refusal(f"query q{n}", f"its excerpt at {start} does not end at {end}"))
     gold, wrong = _with_tags(queries, quotes, corpus)
     return _checked(corpus, gold, reports + wrong)
+
 
 def _csv_rows(path: Path) -> list[dict[str, str]]:
     "The rows of a CSV file with a header; raises `DataError`."
     try:
-        with open(path, encoding="utf-8-sig", newline="") as f: return with_cells_of(2**31 - 1, lambda: list(csv.DictReader(f)))
-    except (OSError, UnicodeError, csv.Error) as e: raise DataError(f"it cannot be read: {e}", str(path), "Give a table with question, references and corpus_id") from e
+        with open(path, encoding="utf-8-sig", newline="") as f:
+            return with_cells_of(2**31 - 1, lambda: list(csv.DictReader(f)))
+    except (OSError, UnicodeError, csv.Error) as e:
+        raise DataError(
+            f"it cannot be read: {e}", str(path), "Give a table with question, references and corpus_id"
+        ) from e

@@ -18,7 +18,17 @@ from typing import Any
 
 from ..core.documents import Document
 from ..core.numbers import thousands
-from .base import LIMITS, Limits, Refused, TextBuilder, as_path, kind_of, no_collection, read_bytes, tidy
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    TextBuilder,
+    as_path,
+    kind_of,
+    no_collection,
+    read_bytes,
+    tidy,
+)
 from .word_styles import Numbering, Styles, properties, read_numbering
 
 # %% auto #0
@@ -27,9 +37,12 @@ __all__ = ['paragraph_styles', 'load_docx']
 # %% ../../nbs/02_ingest/04_docx.ipynb #43045a97
 def _open(data: bytes, where: str) -> zipfile.ZipFile:
     "The archive, or `Refused` saying what the file is instead."
-    if data.startswith(b"\xd0\xcf\x11\xe0"): raise Refused("it is encrypted, or an old .doc", where, "Save it as DOCX without a password")
-    if not data.startswith(b"PK"): raise Refused(f"it is not a DOCX but {kind_of(data[:16]) or 'something else'}", where)
-    try: return zipfile.ZipFile(io.BytesIO(data))
+    if data.startswith(b"\xd0\xcf\x11\xe0"):
+        raise Refused("it is encrypted, or an old .doc", where, "Save it as DOCX without a password")
+    if not data.startswith(b"PK"):
+        raise Refused(f"it is not a DOCX but {kind_of(data[:16]) or 'something else'}", where)
+    try:
+        return zipfile.ZipFile(io.BytesIO(data))
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError) as e:
         raise Refused("the file is damaged: the directory of its ZIP archive cannot be read", where) from e
 
@@ -38,29 +51,54 @@ def _open(data: bytes, where: str) -> zipfile.ZipFile:
 def _parser() -> Any:
     "An XML parser that resolves no entities, loads nothing and goes nowhere."
     from lxml import etree
-    return etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True, collect_ids=False)
 
-def _xml(package: zipfile.ZipFile, name: str, where: str, limits: Limits, cut: Callable[[bytes], bytes] = bytes) -> Any:
-    "The root element of one part, or None if there is no such part; entities are not resolved. `cut` takes out what nobody reads."
+    return etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=True,
+        remove_pis=True,
+        collect_ids=False,
+    )
+
+
+def _xml(
+    package: zipfile.ZipFile, name: str, where: str, limits: Limits, cut: Callable[[bytes], bytes] = bytes
+) -> Any:
+    """The root element of one part, or None if there is no such part; entities are not resolved. `cut` takes
+    out what nobody reads."""
     from lxml import etree
+
     try:
-        with package.open(name) as part: data = part.read(limits.bytes + 1)
-    except KeyError: return None
+        with package.open(name) as part:
+            data = part.read(limits.bytes + 1)
+    except KeyError:
+        return None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, ValueError) as e:
         raise Refused(f"the file is damaged: {name} cannot be unpacked", where) from e
-    if len(data) > limits.bytes: raise Refused(f"{name} unpacks to more than {thousands(limits.bytes)} bytes", where, "Raise Limits(bytes=…)")
-    try: root = etree.fromstring(cut(data), _parser())
-    except (etree.XMLSyntaxError, ValueError) as e: raise Refused(f"the file is damaged: {name} is not well-formed XML", where) from e
-    if root.getroottree().docinfo.doctype: raise Refused(f"{name} declares a document type, which no Word file does", where)
+    if len(data) > limits.bytes:
+        raise Refused(
+            f"{name} unpacks to more than {thousands(limits.bytes)} bytes", where, "Raise Limits(bytes=…)"
+        )
+    try:
+        root = etree.fromstring(cut(data), _parser())
+    except (etree.XMLSyntaxError, ValueError) as e:
+        raise Refused(f"the file is damaged: {name} is not well-formed XML", where) from e
+    if root.getroottree().docinfo.doctype:
+        raise Refused(f"{name} declares a document type, which no Word file does", where)
     return root
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #38c4f0f9
 _OTHER_STYLE = re.compile(rb"""\btype=["'](?:table|character|numbering)["']""")
 
+
 def paragraph_styles(data: bytes) -> bytes:
-    "A style part without its table, character and list styles; as it is where that cannot be seen from the bytes."
+    """A style part without its table, character and list styles; as it is where that cannot be seen from the
+    bytes."""
     last = re.search(rb"</((?:[\w.-]+:)?style)s\s*>\s*\Z", data)
-    if last is None: return data
+    if last is None:
+        return data
     opening, closing, out = b"<" + last[1] + b" ", b"</" + last[1] + b">", []
     *styles, rest = data.split(closing)
     for style in styles:
@@ -78,30 +116,46 @@ def _targets(package: zipfile.ZipFile, part: str, where: str, limits: Limits) ->
     for r in rels if rels is not None else ():
         kind = r.get("Type", "").rpartition("/")[2]
         if r.get("TargetMode") != "External" and kind:
-            out.setdefault(kind, posixpath.normpath(posixpath.join("/", folder, r.get("Target", ""))).lstrip("/"))
+            out.setdefault(
+                kind, posixpath.normpath(posixpath.join("/", folder, r.get("Target", ""))).lstrip("/")
+            )
     return out
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #17a33439
 def _prune(root: Any, w: str) -> None:
     "Take what is not to be read out of the tree, and text boxes out of their paragraphs."
-    for e in list(root.iter(w + "moveFrom", w + "rt", w + "vanish", "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback")):
+    for e in list(
+        root.iter(
+            w + "moveFrom",
+            w + "rt",
+            w + "vanish",
+            "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",
+        )
+    ):
         if e.tag == w + "vanish":
-            if e.get(w + "val", "1") in ("0", "false", "off"): continue
-            e = next(e.iterancestors(w + "r"), None)                       # a paragraph mark may be hidden too: that hides no text
-        if e is not None and e.getparent() is not None: e.getparent().remove(e)
+            if e.get(w + "val", "1") in ("0", "false", "off"):
+                continue
+            e = next(e.iterancestors(w + "r"), None)  # a paragraph mark may be hidden too: that hides no text
+        if e is not None and e.getparent() is not None:
+            e.getparent().remove(e)
     for box in list(root.iter(w + "txbxContent")):
         holder = next(box.iterancestors(w + "p"), None)
         if holder is not None:
-            for child in reversed(list(box)): holder.addnext(child)
+            for child in reversed(list(box)):
+                holder.addnext(child)
+
 
 def _inside(element: Any, w: str, *tags: str) -> Iterator[Any]:
     "Children with one of these tags, looked for through content controls, tracked insertions and the like."
     for e in element:
-        if e.tag in tags: yield e
-        elif e.tag in (w + "sdt", w + "sdtContent", w + "customXml", w + "ins", w + "moveTo", w + "smartTag"): yield from _inside(e, w, *tags)
+        if e.tag in tags:
+            yield e
+        elif e.tag in (w + "sdt", w + "sdtContent", w + "customXml", w + "ins", w + "moveTo", w + "smartTag"):
+            yield from _inside(e, w, *tags)
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #37ee812e
 _EXPLICIT, _RENDERED, _BREAK = "\f", "\v", re.compile("([\f\v])")
+
 
 def _tags(w: str) -> dict[str, str]:
     "What the elements of a run that stand for text are, by tag; '' for those to be left alone."
@@ -112,19 +166,29 @@ def _tags(w: str) -> dict[str, str]:
 def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
     "The text of a paragraph, with page breaks as `\\f` and `\\v`."
     out: list[str] = []
+
     def walk(element):
         for e in element:
             tag = e.tag
             name = tags.get(tag)
-            if name == "t": out.append(e.text or "")
-            elif name == "r": walk(e)
+            if name == "t":
+                out.append(e.text or "")
+            elif name == "r":
+                walk(e)
             elif name is None:
-                if tag.endswith("}t"): out.append(e.text or "")            # of a formula
-                elif len(e): walk(e)                                       # a link, an insertion
-            elif name == "br": out.append(_EXPLICIT if e.get(w + "type") == "page" else "\n")
-            elif name == "lastRenderedPageBreak": out.append(_RENDERED)
-            elif name == "sym": out.append("•" if e.get(w + "char", "").upper() == "F0B7" else "")
-            elif name: out.append({"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}[name])
+                if tag.endswith("}t"):
+                    out.append(e.text or "")  # of a formula
+                elif len(e):
+                    walk(e)  # a link, an insertion
+            elif name == "br":
+                out.append(_EXPLICIT if e.get(w + "type") == "page" else "\n")
+            elif name == "lastRenderedPageBreak":
+                out.append(_RENDERED)
+            elif name == "sym":
+                out.append("•" if e.get(w + "char", "").upper() == "F0B7" else "")
+            elif name:
+                out.append({"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}[name])
+
     walk(p)
     return "".join(out)
 
@@ -132,33 +196,43 @@ def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
 @dataclass
 class _Reader:
     "Appends paragraphs and tables to a `TextBuilder`, keeping count of lists and pages."
+
     w: str
     styles: Styles
-    lists: Callable[[], Numbering]                                         # read when the first list is met
+    lists: Callable[[], Numbering]  # read when the first list is met
     notes: dict[tuple[str, str], str]
     out: TextBuilder = field(default_factory=TextBuilder)
     number: int = 1
-    fresh: bool = True                                                     # nothing on this page yet
+    fresh: bool = True  # nothing on this page yet
     rendered: bool = False
-    last: str = ""                                                         # the kind of the piece before
+    last: str = ""  # the kind of the piece before
 
-    def __post_init__(self): self.tags = _tags(self.w); self.out.page(1)
+    def __post_init__(self):
+        self.tags = _tags(self.w)
+        self.out.page(1)
 
     def turn(self, kind: str) -> None:
         self.rendered |= kind == _RENDERED
-        if kind != _EXPLICIT and self.fresh: return
-        self.number += 1; self.fresh = True
+        if kind != _EXPLICIT and self.fresh:
+            return
+        self.number += 1
+        self.fresh = True
         self.out.page(self.number)
 
     def add(self, text: str, kind: str, level: int = 0) -> None:
         "Append one paragraph or row; the breaks inside it turn the page where they stand."
         begun, text = False, text.strip(" \t\n")
         for piece in _BREAK.split(text) if _BREAK.search(text) else (text,):
-            if piece in (_EXPLICIT, _RENDERED): self.turn(piece); continue
-            if not piece.strip(): continue
+            if piece in (_EXPLICIT, _RENDERED):
+                self.turn(piece)
+                continue
+            if not piece.strip():
+                continue
             sep = "" if begun else "\n" if kind == self.last and kind in ("item", "row") else "\n\n"
-            if level and not begun: self.out.heading(piece.strip(), level, sep)
-            else: self.out.add(piece, sep)
+            if level and not begun:
+                self.out.heading(piece.strip(), level, sep)
+            else:
+                self.out.add(piece, sep)
             self.fresh, begun, self.last = False, True, kind
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #a43557f8
@@ -168,87 +242,132 @@ def _read_paragraph(reader: _Reader, p: Any) -> tuple[str, int, str]:
     ppr = next(p.iterchildren(w + "pPr"), None)
     named = next(ppr.iterchildren(w + "pStyle"), None) if ppr is not None else None
     style = reader.styles[named.get(w + "val", "") if named is not None else reader.styles.default]
-    if ppr is not None and len(ppr) > (named is not None): style = properties(ppr, w).over(style)
+    if ppr is not None and len(ppr) > (named is not None):
+        style = properties(ppr, w).over(style)
     text = _paragraph(p, w, reader.tags)
     words = text.strip(" \t\n\f\v")
-    marker = reader.lists().marker(style.num, style.depth or 0) if words and style.num and style.num != "0" else ""
-    if style.breaks: reader.turn("")
+    marker = (
+        reader.lists().marker(style.num, style.depth or 0) if words and style.num and style.num != "0" else ""
+    )
+    if style.breaks:
+        reader.turn("")
     if marker or style.level:
-        lead = text[:len(text) - len(text.lstrip(" \t\n\f\v"))]
-        text = re.sub("[^\f\v]", "", lead) + marker + text[len(lead):].replace("\n", " ")
+        lead = text[: len(text) - len(text.lstrip(" \t\n\f\v"))]
+        text = re.sub("[^\f\v]", "", lead) + marker + text[len(lead) :].replace("\n", " ")
     return text, style.level or 0, "item" if marker and not style.level else "paragraph"
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #9abc31cd
 def _read_table(reader: _Reader, table: Any) -> None:
-    "One line a row, cells joined by ` | `; a cell that spans columns stands once, tables inside a cell are its text."
+    """One line a row, cells joined by ` | `; a cell that spans columns stands once, tables inside a cell are
+    its text."""
     w = reader.w
     reader.last = ""
     for row in _inside(table, w, w + "tr"):
-        cells = [" ".join(t for p in cell.iter(w + "p") if (t := _read_paragraph(reader, p)[0].strip())) for cell in _inside(row, w, w + "tc")]
+        cells = [
+            " ".join(t for p in cell.iter(w + "p") if (t := _read_paragraph(reader, p)[0].strip()))
+            for cell in _inside(row, w, w + "tc")
+        ]
         turns = any(_RENDERED in c or _EXPLICIT in c for c in cells)
         cells = [" ".join(c.split()) for c in cells]
-        if turns: reader.turn("")
-        if any(cells): reader.add(" | ".join(cells).rstrip(" |"), "row")
+        if turns:
+            reader.turn("")
+        if any(cells):
+            reader.add(" | ".join(cells).rstrip(" |"), "row")
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #f77c2148
 def _read_body(reader: _Reader, body: Any) -> None:
     "Append the body's paragraphs and tables in their order, with the notes that each paragraph refers to."
     w = reader.w
-    kinds = [(kind.get(w + "val") if (kind := s.find(w + "type")) is not None else "nextPage") for s in body.iter(w + "sectPr")]
+    kinds = [
+        (kind.get(w + "val") if (kind := s.find(w + "type")) is not None else "nextPage")
+        for s in body.iter(w + "sectPr")
+    ]
     section = 0
     for e in _inside(body, w, w + "p", w + "tbl"):
-        if e.tag == w + "tbl": _read_table(reader, e)
+        if e.tag == w + "tbl":
+            _read_table(reader, e)
         else:
             text, level, kind = _read_paragraph(reader, e)
             reader.add(text, kind, level)
         if reader.notes:
             for ref in e.iter(w + "footnoteReference", w + "endnoteReference"):
                 note = reader.notes.get((ref.tag, ref.get(w + "id", "")), "")
-                if note: reader.add(note, "note")
-        for _ in e.iter(w + "sectPr") if len(kinds) > 1 else ():                                   # it ends a section; how the next one begins is said at *its* end
+                if note:
+                    reader.add(note, "note")
+        for _ in (
+            e.iter(w + "sectPr") if len(kinds) > 1 else ()
+        ):  # it ends a section; how the next one begins is said at *its* end
             section += 1
-            if section < len(kinds) and kinds[section] not in ("continuous", "nextColumn"): reader.turn("")
+            if section < len(kinds) and kinds[section] not in ("continuous", "nextColumn"):
+                reader.turn("")
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #630b49ff
 def _read_notes(roots: list[Any]) -> dict[tuple[str, str], str]:
     "The texts of footnotes and endnotes, by (tag of the reference, id)."
     notes = {}
     for root in roots:
-        if root is None: continue
+        if root is None:
+            continue
         w = root.tag.rpartition("}")[0] + "}"
         for note in root.iter(w + "footnote", w + "endnote"):
             text = " ".join(" ".join(_paragraph(p, w, _tags(w)).split()) for p in note.iter(w + "p")).strip()
-            if note.get(w + "type", "normal") == "normal" and text: notes[note.tag + "Reference", note.get(w + "id", "")] = text
+            if note.get(w + "type", "normal") == "normal" and text:
+                notes[note.tag + "Reference", note.get(w + "id", "")] = text
     return notes
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #18d9509d
-_CORE = {"title": "title", "creator": "author", "subject": "subject", "keywords": "keywords", "category": "category", "version": "version",
-         "language": "language", "created": "created", "modified": "modified", "lastModifiedBy": "modified_by"}
+_CORE = {
+    "title": "title",
+    "creator": "author",
+    "subject": "subject",
+    "keywords": "keywords",
+    "category": "category",
+    "version": "version",
+    "language": "language",
+    "created": "created",
+    "modified": "modified",
+    "lastModifiedBy": "modified_by",
+}
 
 # %% ../../nbs/02_ingest/04_docx.ipynb #d54dbf4b
 @no_collection()
 def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Document:
-    "A Word file: paragraphs, headings, lists and tables in the order of the body; pages where it says where they end."
+    """A Word file: paragraphs, headings, lists and tables in the order of the body; pages where it says where
+    they end."""
     path = as_path(path, "load_docx")
     where = path.name
     with _open(read_bytes(path, limits), where) as package:
-        part = lambda name, cut=bytes: _xml(package, name, where, limits, cut) if name else None
+
+        def part(name, cut=bytes):
+            return _xml(package, name, where, limits, cut) if name else None
+
         top = _targets(package, "", where, limits)
         root = part(top.get("officeDocument"))
-        if root is None: raise Refused("it is a ZIP archive without a Word document in it", where)
+        if root is None:
+            raise Refused("it is a ZIP archive without a Word document in it", where)
         name = root.tag.rpartition("}")
-        if name[2] != "document": raise Refused(f"it is an Office file, but no Word document: its main part is a {name[2]}", where)
+        if name[2] != "document":
+            raise Refused(f"it is an Office file, but no Word document: its main part is a {name[2]}", where)
         w, near = name[0] + "}", _targets(package, top["officeDocument"], where, limits)
         body = root.find(w + "body")
-        if body is None: raise Refused("the file is damaged: the document has no body", where)
+        if body is None:
+            raise Refused("the file is damaged: the document has no body", where)
         _prune(root, w)
         styles = Styles(part(near.get("styles"), paragraph_styles))
         notes = _read_notes([part(near.get("footnotes")), part(near.get("endnotes"))])
         reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
         _read_body(reader, body)
         core = part(top.get("core-properties"))
-    if reader.number > limits.pages: raise Refused(f"it has more than {thousands(limits.pages)} pages", where, "Raise Limits(pages=…)")
-    metadata = tidy((_CORE[n], e.text) for e in (core if core is not None else ()) if (n := e.tag.rpartition("}")[2]) in _CORE)
-    if reader.number > 1: metadata["page_breaks"] = "rendered" if reader.rendered else "explicit"
-    else: reader.out.pages.clear(); reader.out.waiting.clear()
+    if reader.number > limits.pages:
+        raise Refused(f"it has more than {thousands(limits.pages)} pages", where, "Raise Limits(pages=…)")
+    metadata = tidy(
+        (_CORE[n], e.text)
+        for e in (core if core is not None else ())
+        if (n := e.tag.rpartition("}")[2]) in _CORE
+    )
+    if reader.number > 1:
+        metadata["page_breaks"] = "rendered" if reader.rendered else "explicit"
+    else:
+        reader.out.pages.clear()
+        reader.out.waiting.clear()
     return reader.out.document(doc_id, metadata=metadata, format="docx", source=str(path))

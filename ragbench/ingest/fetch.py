@@ -22,8 +22,10 @@ __all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'Clock', 'An
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #97d214e7
 def httpx_module() -> Any:
     "The module httpx, or the extra that brings it."
-    try: import httpx
-    except ImportError as e: raise MissingExtra("httpx", "web") from e
+    try:
+        import httpx
+    except ImportError as e:
+        raise MissingExtra("httpx", "web") from e
     return httpx
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #5ee4467e
@@ -32,57 +34,93 @@ def normal_url(url: str, base: str = "") -> str:
     httpx = httpx_module()
     try:
         found = httpx.URL(base).join(url.strip()) if base else httpx.URL(url.strip())
-        host = found.host                                                  # a name such as xn-- is only decoded here
-    except (httpx.InvalidURL, ValueError, UnicodeError) as e: raise Refused(f"it is not a URL: {e}", url[:200]) from e
-    if found.scheme not in ("http", "https") or not host: raise Refused("only http and https are fetched", url[:200])
-    if found.userinfo: raise Refused("a URL with a password in it would end up in every report", str(found.copy_with(userinfo=b"", query=None, fragment=None)))
-    if len(str(found)) > 2_000: raise Refused("the URL is longer than 2,000 characters", str(found)[:200])
+        host = found.host  # a name such as xn-- is only decoded here
+    except (httpx.InvalidURL, ValueError, UnicodeError) as e:
+        raise Refused(f"it is not a URL: {e}", url[:200]) from e
+    if found.scheme not in ("http", "https") or not host:
+        raise Refused("only http and https are fetched", url[:200])
+    if found.userinfo:
+        raise Refused(
+            "a URL with a password in it would end up in every report",
+            str(found.copy_with(userinfo=b"", query=None, fragment=None)),
+        )
+    if len(str(found)) > 2_000:
+        raise Refused("the URL is longer than 2,000 characters", str(found)[:200])
     return unescaped(str(found.copy_with(fragment=None, raw_path=found.raw_path or b"/")))
+
 
 def unescaped(url: str) -> str:
     "A URL with each percent escape as the letter, digit or -._~ that needs none, else in capitals."
+
     def plain(m: re.Match) -> str:
         char = chr(int(m[0][1:], 16))
         return char if re.fullmatch(r"[A-Za-z0-9._~-]", char) else m[0].upper()
+
     return re.sub("%[0-9a-fA-F]{2}", plain, url)
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #fa7001c2
 class Clock:
     "When the visit in progress has to be over, in seconds of `time.monotonic`."
+
     late: float = float("inf")
 
     def left(self, timeout: float | None) -> float:
         "The time-out for one wait; raises `httpx.ReadTimeout` when none is left."
         left = self.late - time.monotonic()
-        if left <= 0: raise httpx_module().ReadTimeout("no time is left")
+        if left <= 0:
+            raise httpx_module().ReadTimeout("no time is left")
         return left if timeout is None else min(timeout, left)
 
+
 def _transport(clock: Clock, allow_private: bool) -> Any:
-    "What httpx sends its requests through: connections to addresses that were checked, with streams that keep to the clock."
+    """What httpx sends its requests through: connections to addresses that were checked, with streams that
+    keep to the clock."""
     httpx = httpx_module()
     import httpcore
 
     class Stream(httpcore.NetworkStream):
-        def __init__(self, inner): self.inner = inner
-        def read(self, max_bytes, timeout=None): return self.inner.read(max_bytes, clock.left(timeout))
-        def write(self, buffer, timeout=None): self.inner.write(buffer, clock.left(timeout))
-        def close(self): self.inner.close()
-        def get_extra_info(self, info): return self.inner.get_extra_info(info)
+        def __init__(self, inner):
+            self.inner = inner
+
+        def read(self, max_bytes, timeout=None):
+            return self.inner.read(max_bytes, clock.left(timeout))
+
+        def write(self, buffer, timeout=None):
+            self.inner.write(buffer, clock.left(timeout))
+
+        def close(self):
+            self.inner.close()
+
+        def get_extra_info(self, info):
+            return self.inner.get_extra_info(info)
+
         def start_tls(self, ssl_context, server_hostname=None, timeout=None):
             return Stream(self.inner.start_tls(ssl_context, server_hostname, clock.left(timeout)))
 
     class Backend(httpcore.SyncBackend):
         def connect_tcp(self, host, port, timeout=None, **options):
-            try: addresses = checked_addresses(host, allow_private, clock.left(timeout), _addresses)
-            except TimeoutError as e: raise httpcore.ConnectTimeout("the name server took too long") from e
+            try:
+                addresses = checked_addresses(host, allow_private, clock.left(timeout), _addresses)
+            except TimeoutError as e:
+                raise httpcore.ConnectTimeout("the name server took too long") from e
             for n, address in enumerate(addresses, 1):
-                wait = clock.left(timeout) / (len(addresses) - n + 1)      # one that is silent leaves the others their share
-                try: return Stream(super().connect_tcp(address, port, wait, **options))
+                wait = clock.left(timeout) / (
+                    len(addresses) - n + 1
+                )  # one that is silent leaves the others their share
+                try:
+                    return Stream(super().connect_tcp(address, port, wait, **options))
                 except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                    if n == len(addresses): raise
-        def connect_unix_socket(self, path, timeout=None, **options): raise Refused("only http and https are fetched", str(path))
+                    if n == len(addresses):
+                        raise
 
-    return _through(httpcore.ConnectionPool(ssl_context=httpx.create_ssl_context(trust_env=False), network_backend=Backend()))
+        def connect_unix_socket(self, path, timeout=None, **options):
+            raise Refused("only http and https are fetched", str(path))
+
+    return _through(
+        httpcore.ConnectionPool(
+            ssl_context=httpx.create_ssl_context(trust_env=False), network_backend=Backend()
+        )
+    )
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #20eddea7
 def _through(pool: Any) -> Any:
@@ -91,26 +129,42 @@ def _through(pool: Any) -> Any:
     import httpcore
 
     class Body(httpx.SyncByteStream):
-        def __init__(self, stream): self.stream = stream
-        def __iter__(self): yield from self.stream
-        def close(self): self.stream.close()
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __iter__(self):
+            yield from self.stream
+
+        def close(self):
+            self.stream.close()
 
     class Transport(httpx.BaseTransport):
         def handle_request(self, request):
             u = request.url
-            down = httpcore.Request(request.method, httpcore.URL(scheme=u.raw_scheme, host=u.raw_host, port=u.port, target=u.raw_path),
-                                    headers=request.headers.raw, content=request.stream, extensions=request.extensions)
+            down = httpcore.Request(
+                request.method,
+                httpcore.URL(scheme=u.raw_scheme, host=u.raw_host, port=u.port, target=u.raw_path),
+                headers=request.headers.raw,
+                content=request.stream,
+                extensions=request.extensions,
+            )
             up = pool.handle_request(down)
-            return httpx.Response(up.status, headers=up.headers, stream=Body(up.stream), extensions=up.extensions)
-        def close(self): pool.close()
+            return httpx.Response(
+                up.status, headers=up.headers, stream=Body(up.stream), extensions=up.extensions
+            )
+
+        def close(self):
+            pool.close()
 
     return Transport()
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #38f6fc3d
 WEB_LIMITS = Limits(bytes=5_000_000, pages=100, seconds=20, memory=2_000_000_000)
 
+
 class Answer(NamedTuple):
     "What came back: the URL in the end, the status, type and charset from the header, the body."
+
     url: str
     status: int
     type: str
@@ -119,40 +173,82 @@ class Answer(NamedTuple):
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #6805dda8
 class Web:
-    "A client with the limits of one visit; `check(url)` is asked before every station and may raise `Refused`."
-    def __init__(self, limits: Limits = WEB_LIMITS, max_redirects: int = 5, allow_private: bool = False, user_agent: str = "ragbench"):
-        if not isinstance(user_agent, str) or not re.fullmatch(r"[!-~]([ -~]*[!-~])?", user_agent): raise ConfigError(f"user_agent is {user_agent!r}", "load_url", "Give a line of ASCII characters")
-        self.limits, self.redirects, self.allow_private = check_limits(limits, "load_url"), whole_number("max_redirects", max_redirects, 0, "load_url"), allow_private
+    """A client with the limits of one visit; `check(url)` is asked before every station and may raise
+    `Refused`."""
+
+    def __init__(
+        self,
+        limits: Limits = WEB_LIMITS,
+        max_redirects: int = 5,
+        allow_private: bool = False,
+        user_agent: str = "ragbench",
+    ):
+        if not isinstance(user_agent, str) or not re.fullmatch(r"[!-~]([ -~]*[!-~])?", user_agent):
+            raise ConfigError(f"user_agent is {user_agent!r}", "load_url", "Give a line of ASCII characters")
+        self.limits, self.redirects, self.allow_private = (
+            check_limits(limits, "load_url"),
+            whole_number("max_redirects", max_redirects, 0, "load_url"),
+            allow_private,
+        )
         self.clock = Clock()
-        self.http = httpx_module().Client(transport=_transport(self.clock, allow_private), trust_env=False, follow_redirects=False, timeout=limits.seconds, headers={"User-Agent": user_agent, "Accept": "text/html,application/xhtml+xml,*/*;q=0.5", "Accept-Encoding": "gzip, deflate"})
+        self.http = httpx_module().Client(
+            transport=_transport(self.clock, allow_private),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=limits.seconds,
+            headers={
+                "User-Agent": user_agent,
+                "Accept": "text/html,application/xhtml+xml,*/*;q=0.5",
+                "Accept-Encoding": "gzip, deflate",
+            },
+        )
 
     def get(self, url: str, check: Callable[[str], None] = lambda url: None) -> Answer:
         "The answer at the end of all redirects; raises `Refused` for whatever stands in the way."
         been, left = [], float(self.limits.seconds)
         while True:
-            if url in been: raise Refused(f"it redirects in a circle, back to {url}")
-            if len(been) > self.redirects: raise Refused(f"it redirects more than {self.redirects} times")
+            if url in been:
+                raise Refused(f"it redirects in a circle, back to {url}")
+            if len(been) > self.redirects:
+                raise Refused(f"it redirects more than {self.redirects} times")
             been.append(url)
-            check(url)                                                     # it may pause, and fetch robots.txt in a time of its own
+            check(url)  # it may pause, and fetch robots.txt in a time of its own
             self.clock.late = time.monotonic() + left
             with _reasons(self.limits.seconds), self.http.stream("GET", url) as response:
                 self._peer(response)
-                if not response.has_redirect_location: return self._read(url, response)
+                if not response.has_redirect_location:
+                    return self._read(url, response)
                 url, left = normal_url(response.headers["location"], url), self.clock.late - time.monotonic()
 
     def _peer(self, response: Any) -> None:
         "Refuse an answer from an address that is not public; the connection would not have been made."
         stream = response.extensions.get("network_stream")
         peer = stream.get_extra_info("server_addr") if stream is not None else None
-        if not self.allow_private and (peer is None or not is_public(str(peer[0]))): raise Refused("the answer came from an address that is not public", "", "allow_private=True if that is meant")
+        if not self.allow_private and (peer is None or not is_public(str(peer[0]))):
+            raise Refused(
+                "the answer came from an address that is not public",
+                "",
+                "allow_private=True if that is meant",
+            )
 
     def _read(self, url: str, response: Any) -> Answer:
         "The body, within the limits."
         parts = []
-        for part in unpacked(response.iter_raw(), content_codings(response.headers.get("content-encoding", "")), self.limits.bytes):
+        for part in unpacked(
+            response.iter_raw(),
+            content_codings(response.headers.get("content-encoding", "")),
+            self.limits.bytes,
+        ):
             parts.append(part)
-            if time.monotonic() > self.clock.late: raise Refused(f"it took longer than {self.limits.seconds} seconds")
-        return Answer(url, response.status_code, response.headers.get("content-type", "").partition(";")[0].strip().lower(), response.charset_encoding, b"".join(parts))
+            if time.monotonic() > self.clock.late:
+                raise Refused(f"it took longer than {self.limits.seconds} seconds")
+        return Answer(
+            url,
+            response.status_code,
+            response.headers.get("content-type", "").partition(";")[0].strip().lower(),
+            response.charset_encoding,
+            b"".join(parts),
+        )
 
 # %% ../../nbs/02_ingest/12a_fetch.ipynb #dab25e4c
 @contextmanager
@@ -160,8 +256,19 @@ def _reasons(seconds: float) -> Iterator[None]:
     "Turn what httpx, and httpcore below it, raise into `Refused`."
     httpx = httpx_module()
     import httpcore
-    try: yield
-    except (httpx.TimeoutException, httpcore.TimeoutException) as e: raise Refused(f"it took longer than {seconds} seconds") from e
-    except UnicodeError as e: raise Refused(f"it could not be fetched: {e}") from e      # a redirect to a name that is none
-    except (httpx.TransportError, httpx.InvalidURL, httpx.StreamError, httpcore.NetworkError, httpcore.ProtocolError, httpcore.UnsupportedProtocol) as e:
+
+    try:
+        yield
+    except (httpx.TimeoutException, httpcore.TimeoutException) as e:
+        raise Refused(f"it took longer than {seconds} seconds") from e
+    except UnicodeError as e:
+        raise Refused(f"it could not be fetched: {e}") from e  # a redirect to a name that is none
+    except (
+        httpx.TransportError,
+        httpx.InvalidURL,
+        httpx.StreamError,
+        httpcore.NetworkError,
+        httpcore.ProtocolError,
+        httpcore.UnsupportedProtocol,
+    ) as e:
         raise Refused(f"it could not be fetched: {str(e) or type(e).__name__}") from e

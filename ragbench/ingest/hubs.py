@@ -20,36 +20,71 @@ __all__ = ['optional', 'load_ir_dataset', 'load_hf_beir', 'load_hf_squad']
 
 # %% ../../nbs/02_ingest/17_hubs.ipynb #b51c1fd1
 def optional(module: str, function: str) -> Any:
-    "A function of an optional package; raises `MissingExtra` if the package, or what goes by its name, does not have it."
-    try: found = importlib.import_module(module)
-    except ImportError as e: raise MissingExtra(module, "collections") from e
-    if not hasattr(found, function): raise MissingExtra(module, "collections")
+    """A function of an optional package; raises `MissingExtra` if the package, or what goes by its name, does
+    not have it."""
+    try:
+        found = importlib.import_module(module)
+    except ImportError as e:
+        raise MissingExtra(module, "collections") from e
+    if not hasattr(found, function):
+        raise MissingExtra(module, "collections")
     return getattr(found, function)
 
 # %% ../../nbs/02_ingest/17_hubs.ipynb #d3980a20
 def load_ir_dataset(
-    dataset: str | Any,     # an id such as "beir/scifact/test", or the package's own object
+    dataset: str | Any,  # an id such as "beir/scifact/test", or the package's own object
 ) -> tuple[Corpus, Gold]:
-    "A collection of the `ir_datasets` catalogue; raises `DataError` if it has no documents, queries or qrels."
-    name = dataset if isinstance(dataset, str) else dataset.dataset_id() if hasattr(dataset, "dataset_id") else type(dataset).__name__
-    if isinstance(dataset, str): dataset = optional("ir_datasets", "load")(dataset)
+    """A collection of the `ir_datasets` catalogue; raises `DataError` if it has no documents, queries or
+    qrels."""
+    name = (
+        dataset
+        if isinstance(dataset, str)
+        else dataset.dataset_id()
+        if hasattr(dataset, "dataset_id")
+        else type(dataset).__name__
+    )
+    if isinstance(dataset, str):
+        dataset = optional("ir_datasets", "load")(dataset)
     lacking = [part for part in ("docs", "queries", "qrels") if not getattr(dataset, f"has_{part}")()]
-    if lacking: raise DataError(f"it has no {' and no '.join(lacking)}", str(name), "Choose a part of it that is judged, such as its test split")
+    if lacking:
+        raise DataError(
+            f"it has no {' and no '.join(lacking)}",
+            str(name),
+            "Choose a part of it that is judged, such as its test split",
+        )
     documents, errors = [], []
     for record in dataset.docs_iter():
         text, title = record.default_text(), (getattr(record, "title", "") or "").strip()
-        if not text.strip(): errors.append(Refusal(record.doc_id, "there is no text in it")); continue
+        if not text.strip():
+            errors.append(Refusal(record.doc_id, "there is no text in it"))
+            continue
         headings = (Heading(1, title, 0, len(title)),) if title and text.startswith(title) else ()
         documents.append(Document(record.doc_id, text, headings=headings, format="ir_datasets"))
-    return _judged(documents, errors, {q.query_id: q.default_text() for q in dataset.queries_iter()},
-                   (_judgement(j.query_id, j.doc_id, j.relevance, str(name)) for j in dataset.qrels_iter()))
+    return _judged(
+        documents,
+        errors,
+        {q.query_id: q.default_text() for q in dataset.queries_iter()},
+        (_judgement(j.query_id, j.doc_id, j.relevance, str(name)) for j in dataset.qrels_iter()),
+    )
+
 
 def _judgement(query_id: Any, doc_id: Any, grade: Any, where: str) -> Judgement:
     "A judgement, if its grade is a whole number; else a `DataError`."
-    if not whole_grade(grade): raise DataError(f"the grade of document {doc_id!r} for query {query_id!r} is {grade!r}", where, "Grades are whole numbers; trec_eval cuts 0.7 to 0 without a word")
+    if not whole_grade(grade):
+        raise DataError(
+            f"the grade of document {doc_id!r} for query {query_id!r} is {grade!r}",
+            where,
+            "Grades are whole numbers; trec_eval cuts 0.7 to 0 without a word",
+        )
     return Judgement(str(query_id), str(doc_id), int(grade))
 
-def _judged(documents: Iterable[Document], errors: list[Refusal], queries: Mapping[str, str], judgements: Iterable[Judgement]) -> tuple[Corpus, Gold]:
+
+def _judged(
+    documents: Iterable[Document],
+    errors: list[Refusal],
+    queries: Mapping[str, str],
+    judgements: Iterable[Judgement],
+) -> tuple[Corpus, Gold]:
     "Corpus and gold of whole documents, with all reports."
     corpus = Corpus(documents, errors)
     gold, reports = gold_from_qrels(queries, judgements, corpus)
@@ -58,25 +93,63 @@ def _judged(documents: Iterable[Document], errors: list[Refusal], queries: Mappi
 
 # %% ../../nbs/02_ingest/17_hubs.ipynb #fb28321a
 def load_hf_beir(
-    name: str,                      # such as "BeIR/scifact"
+    name: str,  # such as "BeIR/scifact"
     split: str = "test",
     *,
-    qrels: str | None = None,       # the repository of the qrels; None: `name` with "-qrels"
+    qrels: str | None = None,  # the repository of the qrels; None: `name` with "-qrels"
     revision: str | None = None,
 ) -> tuple[Corpus, Gold]:
     "A collection in BEIR's layout from the Hugging Face hub."
     load, errors = optional("datasets", "load_dataset"), []
-    corpus = beir_corpus(((f"row {n}", row) for n, row in enumerate(load(name, "corpus", split="corpus", revision=revision))), errors)
-    queries = beir_queries(((f"queries, row {n}", row) for n, row in enumerate(load(name, "queries", split="queries", revision=revision))), errors)
+    corpus = beir_corpus(
+        ((f"row {n}", row) for n, row in enumerate(load(name, "corpus", split="corpus", revision=revision))),
+        errors,
+    )
+    queries = beir_queries(
+        (
+            (f"queries, row {n}", row)
+            for n, row in enumerate(load(name, "queries", split="queries", revision=revision))
+        ),
+        errors,
+    )
     judged = load(qrels or f"{name}-qrels", split=split, revision=revision if qrels is None else None)
-    return _judged(corpus.documents, errors, queries, (_judgement(*(needed(r, k, object, f"{name}-qrels, row {n}") for k in ("query-id", "corpus-id", "score")), name) for n, r in enumerate(judged)))
+    return _judged(
+        corpus.documents,
+        errors,
+        queries,
+        (
+            _judgement(
+                *(needed(r, k, object, f"{name}-qrels, row {n}") for k in ("query-id", "corpus-id", "score")),
+                name,
+            )
+            for n, r in enumerate(judged)
+        ),
+    )
 
-def load_hf_squad(name: str, split: str = "validation", *, config: str | None = None, evidence: str = "answer", prefix: str = "", revision: str | None = None) -> tuple[Corpus, Gold]:
-    "A collection in SQuAD's layout from the Hugging Face hub, such as `rajpurkar/squad`; rows with one title become one document."
+
+def load_hf_squad(
+    name: str,
+    split: str = "validation",
+    *,
+    config: str | None = None,
+    evidence: str = "answer",
+    prefix: str = "",
+    revision: str | None = None,
+) -> tuple[Corpus, Gold]:
+    """A collection in SQuAD's layout from the Hugging Face hub, such as `rajpurkar/squad`; rows with one
+    title become one document."""
     articles: dict[str, dict[str, list]] = {}
     for row in optional("datasets", "load_dataset")(name, config, split=split, revision=revision):
-        answers = [{"text": t, "answer_start": s} for t, s in zip(row["answers"]["text"], row["answers"]["answer_start"])]
+        answers = [
+            {"text": t, "answer_start": s}
+            for t, s in zip(row["answers"]["text"], row["answers"]["answer_start"])
+        ]
         title = row.get("title") or row["context"][:60]
-        articles.setdefault(title, {}).setdefault(row["context"], []).append({"id": row["id"], "question": row["question"], "answers": answers})
-    nested = [{"title": title, "paragraphs": [{"context": c, "qas": qas} for c, qas in found.items()]} for title, found in articles.items()]
+        articles.setdefault(title, {}).setdefault(row["context"], []).append(
+            {"id": row["id"], "question": row["question"], "answers": answers}
+        )
+    nested = [
+        {"title": title, "paragraphs": [{"context": c, "qas": qas} for c, qas in found.items()]}
+        for title, found in articles.items()
+    ]
     return squad(nested, evidence, prefix)

@@ -20,21 +20,32 @@ __all__ = ['table_runs', 'paragraphs', 'loose_leading', 'top_first', 'page_piece
 # %% ../../nbs/02_ingest/02_layout.ipynb #23fa521b
 def _numbers(number: Line, line: Line, cells: int) -> bool:
     "Whether the first cell of a printed row is the number of what follows: of a list item, or of a heading."
-    if is_marker(number.text) or re.fullmatch(r"\d+(?:\.\d+)+\.?", number.text): return True
+    if is_marker(number.text) or re.fullmatch(r"\d+(?:\.\d+)+\.?", number.text):
+        return True
     return cells == 2 and bool(number.style & line.style & BOLD) and number.text.isdigit()
 
+
 def _cells(row: list[Line]) -> list[Line]:
-    "The cells of a printed row: neighbours with no more than a wide space between them are one; so are a list marker and its text."
+    """The cells of a printed row: neighbours with no more than a wide space between them are one; so are a
+    list marker and its text."""
     out = [row[0]]
     for line in row[1:]:
         before, gap = out[-1], line.x0 - out[-1].x1
-        if gap > 1.1 * before.size and not (len(out) == 1 and _numbers(before, line, len(row))): out.append(line); continue
+        if gap > 1.1 * before.size and not (len(out) == 1 and _numbers(before, line, len(row))):
+            out.append(line)
+            continue
         text = before.text + (" " if gap > 0.12 * before.size else "") + line.text
-        style, size = (before.style & line.style, before.size) if len(before.text) >= len(line.text) else (before.style & line.style, line.size)
+        style, size = (
+            (before.style & line.style, before.size)
+            if len(before.text) >= len(line.text)
+            else (before.style & line.style, line.size)
+        )
         out[-1] = Line(*around([before, line]), text, size, style, before.block)
     return out
 
+
 _FIGURE = re.compile(r"[\s$€£¥%()\d.,+\u2013\u2014\u2212-]+")
+
 
 def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
     "Whether a printed row shares an inner edge, or two gaps between its cells, with one of those above."
@@ -42,39 +53,60 @@ def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
     for other in above:
         for q0, _, q1, _, text, *_ in other[1:]:
             for p in row[1:]:
-                if -3 < p[0] - q0 < 3 or (-3 < p[2] - q1 < 3 and (_FIGURE.fullmatch(p[4]) or _FIGURE.fullmatch(text))): return True
-        if len(gaps) < 2: continue
+                if -3 < p[0] - q0 < 3 or (
+                    -3 < p[2] - q1 < 3 and (_FIGURE.fullmatch(p[4]) or _FIGURE.fullmatch(text))
+                ):
+                    return True
+        if len(gaps) < 2:
+            continue
         holes = [(a[2], b[0]) for a, b in zip(other, other[1:])]
-        if sum([any([min(b, d) - max(a, c) > 4 for c, d in holes]) for a, b in gaps]) > 1: return True
+        if sum([any([min(b, d) - max(a, c) > 4 for c, d in holes]) for a, b in gaps]) > 1:
+            return True
     return False
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #82e7ebb6
 def table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
-    "Spans [start, end) of printed rows that form tables; up to two single-celled rows in between belong to them."
-    out, run = [], []                                              # run: the rows with cells so far
+    """Spans [start, end) of printed rows that form tables; up to two single-celled rows in between belong to
+    them."""
+    out, run = [], []  # run: the rows with cells so far
     for i, row in enumerate(rows):
-        if len(row) < 2: continue
-        near = run and i - run[-1] <= 3 and 0 < row[0].y0 - rows[run[-1]][0].y0 < 4 * row[0].size * (i - run[-1])
-        if near and _aligned(row, (rows[r] for r in run[-6:])): run.append(i); continue
-        if len(run) > 1: out.append((run[0], run[-1] + 1))
+        if len(row) < 2:
+            continue
+        near = (
+            run and i - run[-1] <= 3 and 0 < row[0].y0 - rows[run[-1]][0].y0 < 4 * row[0].size * (i - run[-1])
+        )
+        if near and _aligned(row, (rows[r] for r in run[-6:])):
+            run.append(i)
+            continue
+        if len(run) > 1:
+            out.append((run[0], run[-1] + 1))
         run = [i]
     return out + ([(run[0], run[-1] + 1)] if len(run) > 1 else [])
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #2e88591f
-def _breaks(before: Line, line: Line, first: Line, box: tuple, titles: frozenset[str], leading: float = 0) -> bool:
+def _breaks(
+    before: Line, line: Line, first: Line, box: tuple, titles: frozenset[str], leading: float = 0
+) -> bool:
     "Whether a paragraph that began with `first` and came to `before` ends there."
-    left, top, right, foot, above, size, style, _ = before                 # by place, not by name: this runs for every line
+    left, top, right, foot, above, size, style, _ = before  # by place, not by name: this runs for every line
     x0, y0, x1, _, text, em, own, _ = line
-    if not -0.6 <= size - em <= 0.6 or (style ^ own) & BOLD: return True
-    if y0 - foot > 0.8 * em and y0 - top > leading + 1: return True
-    if titles and (plain_title(text) in titles or plain_title(above) in titles): return True
+    if not -0.6 <= size - em <= 0.6 or (style ^ own) & BOLD:
+        return True
+    if y0 - foot > 0.8 * em and y0 - top > leading + 1:
+        return True
+    if titles and (plain_title(text) in titles or plain_title(above) in titles):
+        return True
     end, letters = above[-1], len(text) or 1
-    if end not in "-\u2010\u00ad":                                         # would the first word of `line` have fitted?
+    if end not in "-\u2010\u00ad":  # would the first word of `line` have fitted?
         word = text.find(" ")
-        if right + (x1 - x0) / letters * (1.2 * (word if word >= 0 else letters) + 1.5) < box[2]: return True
-    if x0 <= first[0] + 1 and (end in ".:;!?" or starts_item(first[4])) and starts_item(text): return True
-    if before is first: return False
-    if x0 < left - 0.7 * em and abs(x0 - first[0]) < 1.5 and not starts_item(first[4]): return True
+        if right + (x1 - x0) / letters * (1.2 * (word if word >= 0 else letters) + 1.5) < box[2]:
+            return True
+    if x0 <= first[0] + 1 and (end in ".:;!?" or starts_item(first[4])) and starts_item(text):
+        return True
+    if before is first:
+        return False
+    if x0 < left - 0.7 * em and abs(x0 - first[0]) < 1.5 and not starts_item(first[4]):
+        return True
     return end in ".:!?" and 0.7 * em < x0 - left < 4 * em and abs(left - box[0]) < 1.5
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #b76c80d4
@@ -83,17 +115,24 @@ def _piece(lines: list[Line]) -> Piece:
     first, kind, texts = lines[0], "text", [l[4] for l in lines]
     if starts_item(texts[0]):
         texts[0] = tidy_marker(texts[0])
-        if not is_marker(texts[0]): kind = "item"
+        if not is_marker(texts[0]):
+            kind = "item"
     style = first[6]
-    for l in lines: style &= l[6]
+    for l in lines:
+        style &= l[6]
     return Piece(kind, texts, around(lines), first[5], style, first[7], 0, lines[-1][:4])
 
+
 def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: float = 0) -> list[Piece]:
-    "The paragraphs and list items of one block, given as its printed lines; `titles` are headings known beforehand, `leading` that of a loose page."
-    if len(rows) == 1: return [_piece(rows)]
+    """The paragraphs and list items of one block, given as its printed lines; `titles` are headings known
+    beforehand, `leading` that of a loose page."""
+    if len(rows) == 1:
+        return [_piece(rows)]
     box, out, start, first = around(rows), [], 0, rows[0]
     for i, (before, line) in enumerate(zip(rows, rows[1:]), 1):
-        if _breaks(before, line, first, box, titles, leading) and not (before is first and is_marker(first[4])):
+        if _breaks(before, line, first, box, titles, leading) and not (
+            before is first and is_marker(first[4])
+        ):
             out.append(_piece(rows[start:i]))
             start, first = i, line
     return [*out, _piece(rows[start:])]
@@ -102,11 +141,16 @@ def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: 
 def loose_leading(lines: Sequence[Line]) -> float:
     "The leading of a page whose every line came as a block of its own, in points; 0 for any other page."
     blocks = [l[7] for l in lines]
-    if sum(map(ne, blocks, blocks[1:])) < 3: return 0.0                     # at least three of the four pairs that are asked for
-    pairs = [(round(b.y0 - a.y0), a.block != b.block) for a, b in zip(lines, lines[1:])
-             if -1.5 < a.x0 - b.x0 < 1.5 and 0 < b.y0 - a.y0 < 3 * a.size and abs(a.size - b.size) < 0.6]
+    if sum(map(ne, blocks, blocks[1:])) < 3:
+        return 0.0  # at least three of the four pairs that are asked for
+    pairs = [
+        (round(b.y0 - a.y0), a.block != b.block)
+        for a, b in zip(lines, lines[1:])
+        if -1.5 < a.x0 - b.x0 < 1.5 and 0 < b.y0 - a.y0 < 3 * a.size and abs(a.size - b.size) < 0.6
+    ]
     pitches, apart = Counter([pitch for pitch, _ in pairs]), Counter([pitch for pitch, new in pairs if new])
-    if not pitches: return 0.0
+    if not pitches:
+        return 0.0
     pitch, n = pitches.most_common(1)[0]
     return float(pitch) if n >= 4 and apart[pitch] > 0.6 * n else 0.0
 
@@ -115,24 +159,33 @@ def top_first(pieces: list[Piece]) -> list[Piece]:
     "The pieces, those at the end that stand wholly above all the others first."
     above = max((p.box[3] for p in pieces), default=0)
     lowest, tops = 0.0, [above]
-    for p in pieces: tops.append(min(tops[-1], p.box[1]))
+    for p in pieces:
+        tops.append(min(tops[-1], p.box[1]))
     for cut in range(len(pieces) - 1, 0, -1):
         lowest = max(lowest, pieces[cut].box[3])
-        if lowest <= tops[cut] + 1: return top_first(pieces[cut:]) + pieces[:cut]
+        if lowest <= tops[cut] + 1:
+            return top_first(pieces[cut:]) + pieces[:cut]
     return pieces
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #9abc7b5e
-def page_pieces(lines: list[Line], tables: Sequence[Grid], number: int, titles: frozenset[str] = frozenset()) -> list[Piece]:
+def page_pieces(
+    lines: list[Line], tables: Sequence[Grid], number: int, titles: frozenset[str] = frozenset()
+) -> list[Piece]:
     "The pieces of page `number` in reading order; `tables` are its ruled ones."
     held = in_tables(lines, tables) if tables else {}
     out, at = [], 0
     inside = {i for rows in held.values() for i in rows}
-    for t, rows in sorted(held.items(), key=lambda item: item[1][0]):     # a table stands where its first line stands
+    for t, rows in sorted(
+        held.items(), key=lambda item: item[1][0]
+    ):  # a table stands where its first line stands
         out += _free_pieces([lines[i] for i in range(at, rows[0]) if i not in inside], titles)
         out += fill(tables[t], [lines[i] for i in rows], -1 - t)
         at = rows[0]
-    out += _free_pieces([lines[i] for i in range(at, len(lines)) if i not in inside] if inside else lines, titles)
-    for p in out: p.page = number
+    out += _free_pieces(
+        [lines[i] for i in range(at, len(lines)) if i not in inside] if inside else lines, titles
+    )
+    for p in out:
+        p.page = number
     return top_first(out)
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #975ce9df
@@ -143,56 +196,117 @@ def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
     for n, (start, end) in enumerate([*table_runs(rows), (len(rows), len(rows))]):
         block: list[Line] = []
         for row in rows[at:start]:
-            line = row[0] if len(row) == 1 else Line(*around(row), " ".join(c.text for c in row), row[0].size, row[0].style | SPREAD, row[0].block)
-            if block and line.block != block[-1].block and not (
-                    leading and abs(line.y0 - block[-1].y0 - leading) < 1 and line.style == block[-1].style and abs(line.x0 - block[0].x0) < 25):
-                out += paragraphs(block, titles, leading); block = []
+            line = (
+                row[0]
+                if len(row) == 1
+                else Line(
+                    *around(row),
+                    " ".join(c.text for c in row),
+                    row[0].size,
+                    row[0].style | SPREAD,
+                    row[0].block,
+                )
+            )
+            if (
+                block
+                and line.block != block[-1].block
+                and not (
+                    leading
+                    and abs(line.y0 - block[-1].y0 - leading) < 1
+                    and line.style == block[-1].style
+                    and abs(line.x0 - block[0].x0) < 25
+                )
+            ):
+                out += paragraphs(block, titles, leading)
+                block = []
             block.append(line)
-        if block: out += paragraphs(block, titles, leading)
+        if block:
+            out += paragraphs(block, titles, leading)
         for row in rows[start:end]:
             box, first = around(row), row[0]
-            out.append(Piece("row", [[c[4]] for c in row], box, first.size, first.style, -1000 - 1000 * rows[start][0].block - n, 0, box))
+            out.append(
+                Piece(
+                    "row",
+                    [[c[4]] for c in row],
+                    box,
+                    first.size,
+                    first.style,
+                    -1000 - 1000 * rows[start][0].block - n,
+                    0,
+                    box,
+                )
+            )
         at = end
     return out
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #17bd2824
 def runs_on(a: Piece, b: Piece) -> bool:
-    "Whether the paragraph `a` goes on in `b`, the next piece in reading order but not next to it on the page."
-    if a.kind == "row" or b.kind != "text" or abs(a.size - b.size) > 0.6 or (a.style ^ b.style) & BOLD: return False
+    """Whether the paragraph `a` goes on in `b`, the next piece in reading order but not next to it on the
+    page."""
+    if a.kind == "row" or b.kind != "text" or abs(a.size - b.size) > 0.6 or (a.style ^ b.style) & BOLD:
+        return False
     end, start = a.lines[-1], b.lines[0]
-    if end[-1] in ".!?:\"\u201d)" or not start: return False
-    moved = a.page != b.page or b.box[1] < a.box[1]                # on another page, or in the next column
+    if end[-1] in '.!?:"\u201d)' or not start:
+        return False
+    moved = a.page != b.page or b.box[1] < a.box[1]  # on another page, or in the next column
     below = not moved and 0 <= b.box[1] - a.last[3] < 0.5 * b.size
-    if start[0].islower(): return moved or below
+    if start[0].islower():
+        return moved or below
     return moved and len(a.lines) > 1 and a.last[2] > a.box[2] - 2 * a.size and not a.style & BOLD
 
 # %% ../../nbs/02_ingest/02_layout.ipynb #0cf2f29c
 def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[tuple[int, int]]:
     "Headers and footers as (page index, line index), given the height and the lines of each page."
-    if len(pages) < 2: return set()
+    if len(pages) < 2:
+        return set()
     by_text: dict[str, list[tuple[float, int, int]]] = {}
     for p, (height, lines) in enumerate(pages):
         top, foot = height / 9, height * 8 / 9
         for i, l in [(i, l) for i, l in enumerate(lines) if l[3] < top or l[1] > foot]:
             text = re.sub(r"\d+", "#", l.text)
             by_text.setdefault("#" if re.fullmatch("[ivxlc]{1,6}", text) else text, []).append((l.y0, p, i))
-    places = Counter(y for spots in by_text.values() for y in {round(y / 4) for y, _, _ in spots} for _ in {p for z, p, _ in spots if round(z / 4) == y})
+    places = Counter(
+        y
+        for spots in by_text.values()
+        for y in {round(y / 4) for y, _, _ in spots}
+        for _ in {p for z, p, _ in spots if round(z / 4) == y}
+    )
     out = set()
     for spots in by_text.values():
         y = median(s[0] for s in spots)
         here = [(p, i) for z, p, i in spots if abs(z - y) < 4]
         often = len({p for p, _ in here})
-        if often >= max(2, share * len(pages)) or (often >= 3 and places[round(y / 4)] >= 0.7 * len(pages)): out.update(here)
+        if often >= max(2, share * len(pages)) or (often >= 3 and places[round(y / 4)] >= 0.7 * len(pages)):
+            out.update(here)
     return _without_headings(out, pages) if out else out
 
-def _without_headings(found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]) -> set[tuple[int, int]]:
-    "Those of the lines found that are no headings: at the foot, no larger than the body, the same on another page, or a mere page number."
+
+def _without_headings(
+    found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]
+) -> set[tuple[int, int]]:
+    """Those of the lines found that are no headings: at the foot, no larger than the body, the same on
+    another page, or a mere page number."""
     sizes, exact, texts = Counter(), Counter(), Counter(pages[p][1][i].text for p, i in found)
     for _, lines in pages:
-        for l in lines: exact[l[5]] += len(l[4])
-    for p, i in found: exact[pages[p][1][i].size] -= len(pages[p][1][i].text)
+        for l in lines:
+            exact[l[5]] += len(l[4])
+    for p, i in found:
+        exact[pages[p][1][i].size] -= len(pages[p][1][i].text)
     for size, n in exact.items():
-        if n: sizes[round(2 * size) / 2] += n
+        if n:
+            sizes[round(2 * size) / 2] += n
     body = sizes.most_common(1)[0][0] if sizes else float("inf")
-    numbered = lambda l: texts[l.text] == 1 and re.search(r"\d", l.text) and re.search(r"[^\W\d_]{3}", l.text) and not re.match("page|seite|página", l.text, re.I)
-    return {(p, i) for p, i in found if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))}
+
+    def numbered(l):
+        return (
+            texts[l.text] == 1
+            and re.search(r"\d", l.text)
+            and re.search(r"[^\W\d_]{3}", l.text)
+            and not re.match("page|seite|página", l.text, re.I)
+        )
+
+    return {
+        (p, i)
+        for p, i in found
+        if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))
+    }

@@ -20,10 +20,13 @@ __all__ = ['ITALIC', 'BOLD', 'SPREAD', 'Line', 'Piece', 'around', 'Grid', 'grids
 # %% ../../nbs/02_ingest/01a_lines.ipynb #2201e623
 ITALIC, BOLD, SPREAD = 1, 2, 4
 
+
 class Line(NamedTuple):
-    """One printed line, or one cell of it: box in points, text, type size in points, style, number of its block.
+    """One printed line, or one cell of it: box in points, text, type size in points, style, number of its
+    block.
 
     The style has ITALIC and BOLD where all of the line is, SPREAD where it has wide gaps."""
+
     x0: float
     y0: float
     x1: float
@@ -36,49 +39,60 @@ class Line(NamedTuple):
 # %% ../../nbs/02_ingest/01a_lines.ipynb #3a504284
 @dataclass
 class Piece:
-    "A paragraph ('text'), list item ('item') or table row ('row'): its printed lines, of a row those of each cell."
+    """A paragraph ('text'), list item ('item') or table row ('row'): its printed lines, of a row those of
+    each cell."""
+
     kind: str
     lines: list
     box: tuple[float, float, float, float]
     size: float = 10.0
     style: int = 0
-    group: int = 0                # block, or table
+    group: int = 0  # block, or table
     page: int = 0
-    last: tuple[float, float, float, float] = (0, 0, 0, 0)    # box of the last line
+    last: tuple[float, float, float, float] = (0, 0, 0, 0)  # box of the last line
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #e0a99a70
 def around(lines: Sequence) -> tuple[float, float, float, float]:
     "The box around lines or boxes, in points."
-    if len(lines) == 1: return lines[0][:4]
+    if len(lines) == 1:
+        return lines[0][:4]
     x0, y0, x1, y1, *_ = zip(*lines)
     return min(x0), min(y0), max(x1), max(y1)
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #8d0c1dcb
 class Grid(NamedTuple):
     "A ruled table: bounds of its columns and rows, and its vertical rules as (x, y0, y1)."
+
     xs: list[float]
     ys: list[float]
     rules: list[tuple[float, float, float]]
+
 
 def _distinct(values: Iterable[float], apart: float = 3.0) -> list[float]:
     "Sorted values, those closer than `apart` taken as one."
     out: list[float] = []
     for v in sorted(values):
-        if not out or v - out[-1] > apart: out.append(v)
+        if not out or v - out[-1] > apart:
+            out.append(v)
     return out
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #fa59705b
 def _rules(boxes: Sequence[Sequence[float]]) -> tuple[list, list]:
-    "Horizontal (y, x0, x1) and vertical (x, y0, y1) ruling lines of thin boxes and of the edges of stroked ones."
+    """Horizontal (y, x0, x1) and vertical (x, y0, y1) ruling lines of thin boxes and of the edges of stroked
+    ones."""
     across, down = [], []
     for x0, y0, x1, y1, stroked in boxes:
         w, h = x1 - x0, y1 - y0
         if h <= 3:
-            if w >= 8: across.append(((y0 + y1) / 2, x0, x1)); continue
+            if w >= 8:
+                across.append(((y0 + y1) / 2, x0, x1))
+                continue
         if w <= 3:
-            if h >= 5: down.append(((x0 + x1) / 2, y0, y1))
+            if h >= 5:
+                down.append(((x0 + x1) / 2, y0, y1))
         elif stroked and w > 8 and h > 5:
-            across += [(y0, x0, x1), (y1, x0, x1)]; down += [(x0, y0, y1), (x1, y0, y1)]
+            across += [(y0, x0, x1), (y1, x0, x1)]
+            down += [(x0, y0, y1), (x1, y0, y1)]
     return across, down
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #5315497e
@@ -89,8 +103,12 @@ def _meeting(across: list, down: list, near: float) -> list[tuple[list[int], lis
     sets: list[tuple[int, list[int]]] = []
     for c, bits in enumerate(np.packbits(touch, axis=0, bitorder="little").T):
         rows, cols = int.from_bytes(bits.tobytes(), "little"), [c]
-        if not rows: continue
-        for other in [s for s in sets if s[0] & rows]: sets.remove(other); rows |= other[0]; cols = other[1] + cols
+        if not rows:
+            continue
+        for other in [s for s in sets if s[0] & rows]:
+            sets.remove(other)
+            rows |= other[0]
+            cols = other[1] + cols
         sets.append((rows, cols))
     return [([r for r in range(len(across)) if rows >> r & 1], cols) for rows, cols in sets]
 
@@ -98,30 +116,41 @@ def _meeting(across: list, down: list, near: float) -> list[tuple[list[int], lis
 def grids(boxes: Sequence[Sequence[float]], near: float = 2.5) -> list[Grid]:
     "The ruled tables that `boxes` (x0, y0, x1, y1, stroked) draw; at least two columns each."
     across, down = _rules(boxes)
-    if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000: return []
+    if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000:
+        return []
     out = []
     for rows, cols in _meeting(across, down, near):
-        if len(rows) < 2: continue
+        if len(rows) < 2:
+            continue
         h, v = [across[r] for r in rows], [down[c] for c in cols]
         xs = _distinct([x for x, _, _ in v] + [min(x0 for _, x0, _ in h), max(x1 for _, _, x1 in h)])
         ys = _distinct([y for y, _, _ in h] + [min(y0 for _, y0, _ in v), max(y1 for _, _, y1 in v)])
-        if len(xs) > 2: out.append(Grid(xs, ys, v))
+        if len(xs) > 2:
+            out.append(Grid(xs, ys, v))
     return sorted(out, key=lambda g: (g.xs[-1] - g.xs[0]) * (g.ys[-1] - g.ys[0]))
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #357fb45c
 def fill(grid: Grid, lines: Iterable[Line], number: int) -> list[Piece]:
     "The rows of a ruled table."
     cells: dict[int, dict[int, list[Line]]] = {}
-    place = lambda bounds, at: min(max(bisect(bounds, at) - 1, 0), len(bounds) - 2)
+
+    def place(bounds, at):
+        return min(max(bisect(bounds, at) - 1, 0), len(bounds) - 2)
+
     for line in lines:
-        row, column = place(grid.ys, (line.y0 + line.y1) / 2), place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2))
+        row, column = (
+            place(grid.ys, (line.y0 + line.y1) / 2),
+            place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2)),
+        )
         cells.setdefault(row, {}).setdefault(column, []).append(line)
     used = sorted({c for row in cells.values() for c in row})
     out = []
     for _, row in sorted(cells.items()):
         held = [l for c in row.values() for l in c]
         texts = [[" ".join(l.text for l in r) for r in visual_rows(row.get(c, []))] for c in used]
-        out.append(Piece("row", texts, around(held), median(l.size for l in held), 0, number, last=around(held)))
+        out.append(
+            Piece("row", texts, around(held), median(l.size for l in held), 0, number, last=around(held))
+        )
     return out
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #867ab372
@@ -130,36 +159,59 @@ def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
     rows: list[list[Line]] = []
     before = None
     for line in lines:
-        if before is not None and line[1] < before[3] and line[0] >= before[2] - 1.5:              # by number: this runs for every line
+        if (
+            before is not None and line[1] < before[3] and line[0] >= before[2] - 1.5
+        ):  # by number: this runs for every line
             shared = min(before.y1, line.y1) - max(before.y0, line.y0)
-            if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0): rows[-1].append(line); before = line; continue
-        rows.append([line]); before = line
+            if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0):
+                rows[-1].append(line)
+                before = line
+                continue
+        rows.append([line])
+        before = line
     return rows
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #6c4fcb8e
-def cut_at_rules(lines: list[Line], tables: Sequence[Grid], words: Callable[[], Iterable[tuple]]) -> list[Line]:
+def cut_at_rules(
+    lines: list[Line], tables: Sequence[Grid], words: Callable[[], Iterable[tuple]]
+) -> list[Line]:
     "The lines, those that run across a vertical rule replaced by their words (x0, y0, x1, y1, text, …)."
     rules = [r for g in tables for r in g.rules]
-    crosses = lambda l: any(l.x0 + 2 < x < l.x1 - 2 and y0 < (l.y0 + l.y1) / 2 < y1 for x, y0, y1 in rules)
+
+    def crosses(l):
+        return any(l.x0 + 2 < x < l.x1 - 2 and y0 < (l.y0 + l.y1) / 2 < y1 for x, y0, y1 in rules)
+
     out, known = [], None
     for line in lines:
-        if not rules or not crosses(line): out.append(line); continue
+        if not rules or not crosses(line):
+            out.append(line)
+            continue
         known = list(words()) if known is None else known
-        inside = [w for w in known if line.x0 - 1 <= w[0] and w[2] <= line.x1 + 1 and line.y0 <= (w[1] + w[3]) / 2 <= line.y1]
+        inside = [
+            w
+            for w in known
+            if line.x0 - 1 <= w[0] and w[2] <= line.x1 + 1 and line.y0 <= (w[1] + w[3]) / 2 <= line.y1
+        ]
         out += [line._replace(x0=w[0], y0=w[1], x1=w[2], y1=w[3], text=w[4]) for w in inside] or [line]
     return out
 
 # %% ../../nbs/02_ingest/01a_lines.ipynb #b57b6722
 def in_tables(lines: Sequence[Line], tables: Sequence[Grid]) -> dict[int, list[int]]:
-    "The numbers of the lines in each of `tables` (sorted by size), by the number of the table; frames left out."
+    """The numbers of the lines in each of `tables` (sorted by size), by the number of the table; frames left
+    out."""
     bounds = [(t, g.xs[0] - 2, g.xs[-1] + 2, g.ys[0] - 2, g.ys[-1] + 2) for t, g in enumerate(tables)]
     held: dict[int, list[int]] = {}
     for i, line in enumerate(lines):
         x, y = (line[0] + line[2]) / 2, (line[1] + line[3]) / 2
         for t, x0, x1, y0, y1 in bounds:
-            if x0 <= x <= x1 and y0 <= y <= y1: held.setdefault(t, []).append(i); break
+            if x0 <= x <= x1 and y0 <= y <= y1:
+                held.setdefault(t, []).append(i)
+                break
     return {t: rows for t, rows in held.items() if not _is_frame(tables[t], [lines[i] for i in rows])}
+
 
 def _is_frame(grid: Grid, lines: list[Line]) -> bool:
     "Whether the cells hold whole paragraphs, more than five lines each."
-    return len(lines) > 5 * len({(bisect(grid.xs, l.x0 + 2), bisect(grid.ys, (l.y0 + l.y1) / 2)) for l in lines})
+    return len(lines) > 5 * len(
+        {(bisect(grid.xs, l.x0 + 2), bisect(grid.ys, (l.y0 + l.y1) / 2)) for l in lines}
+    )

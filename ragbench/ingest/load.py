@@ -21,7 +21,20 @@ from ..core.errors import ConfigError, DataError, RagbenchError
 from ..core.gold import Gold, check_gold
 from ..core.numbers import count, thousands
 from ..core.progress import progress_bar
-from .base import LIMITS, Limits, Refused, as_path, check_limits, check_lists, check_texts, corpus_of, interrupted, kind_of, open_file, whole_number
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    as_path,
+    check_limits,
+    check_lists,
+    check_texts,
+    corpus_of,
+    interrupted,
+    kind_of,
+    open_file,
+    whole_number,
+)
 from .docx import load_docx
 from .memory import out_of_memory
 from .pdf import load_pdf
@@ -44,40 +57,81 @@ __all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 
 
 # %% ../../nbs/02_ingest/07_load.ipynb #853ca37c
 LOADERS: dict[str, Callable[..., Document | Iterable[Document | Refusal]]] = {
-    "pdf": load_pdf, "docx": load_docx, "markdown": load_markdown, "text": load_text, "csv": load_table, "json": load_json,
-    "transcript": load_transcript, "html": load_html}
-ENDINGS = {".pdf": "pdf", ".docx": "docx", ".docm": "docx", ".dotx": "docx",
-           ".md": "markdown", ".markdown": "markdown", ".mdown": "markdown", ".txt": "text", ".text": "text",
-           ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json",
-           ".vtt": "transcript", ".srt": "transcript", ".html": "html", ".htm": "html", ".xhtml": "html"}
+    "pdf": load_pdf,
+    "docx": load_docx,
+    "markdown": load_markdown,
+    "text": load_text,
+    "csv": load_table,
+    "json": load_json,
+    "transcript": load_transcript,
+    "html": load_html,
+}
+ENDINGS = {
+    ".pdf": "pdf",
+    ".docx": "docx",
+    ".docm": "docx",
+    ".dotx": "docx",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".mdown": "markdown",
+    ".txt": "text",
+    ".text": "text",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".vtt": "transcript",
+    ".srt": "transcript",
+    ".html": "html",
+    ".htm": "html",
+    ".xhtml": "html",
+}
+
 
 def type_of(path: str | Path) -> str:
     "The type of a file, a key of `LOADERS`; raises `Refused` for one that no loader reads."
     path = as_path(path, "type_of")
     known = ENDINGS.get(path.suffix.lower())
-    if known and known != "text": return known
+    if known and known != "text":
+        return known
     try:
-        with open_file(path, LIMITS) as f: head = f.read(65_536 if known else 16)
+        with open_file(path, LIMITS) as f:
+            head = f.read(65_536 if known else 16)
     except Refused:
-        if known: return known                            # its loader says what is wrong with it
+        if known:
+            return known  # its loader says what is wrong with it
         raise
-    if known: return "transcript" if is_transcript(head.decode("utf-8", errors="replace")) else known
-    if head.startswith(b"%PDF-"): return "pdf"
+    if known:
+        return "transcript" if is_transcript(head.decode("utf-8", errors="replace")) else known
+    if head.startswith(b"%PDF-"):
+        return "pdf"
     kind = f" ({kind_of(head)})" if kind_of(head) else ""
-    raise Refused(f"files of type {path.suffix.lower() or 'without an ending'!r}{kind} are not read", path.name, f"Known are {', '.join(ENDINGS)}")
+    raise Refused(
+        f"files of type {path.suffix.lower() or 'without an ending'!r}{kind} are not read",
+        path.name,
+        f"Known are {', '.join(ENDINGS)}",
+    )
 
 # %% ../../nbs/02_ingest/07_load.ipynb #0aa3a3f8
 def _options_for(loader: Callable, options: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k in inspect.signature(loader).parameters}
 
+
 def _version(path: str) -> tuple[int, int, int] | None:
     "What changes when a file is written to or replaced; None for one that is not there."
-    try: found = os.stat(path)
-    except OSError: return None
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 
-def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settings: dict[str, dict] | None = None) -> list[Document | Refusal]:
-    "The document or documents of a file, and why there are none or no more; `settings` are options by type, which `options` overrule."
+
+def _load_one(
+    path: str, doc_id: str, type: str, options: dict[str, Any], settings: dict[str, dict] | None = None
+) -> list[Document | Refusal]:
+    """The document or documents of a file, and why there are none or no more; `settings` are options by type,
+    which `options` overrule."""
     out: list[Document | Refusal] = []
     before = _version(path)
     try:
@@ -85,123 +139,217 @@ def _load_one(path: str, doc_id: str, type: str, options: dict[str, Any], settin
         loader = LOADERS[type]
         given = (settings or {}).get(type, {}) | _options_for(loader, options)
         found = loader(Path(path), doc_id=doc_id, **given)
-        for one in [found] if isinstance(found, Document) else found: out.append(one)
+        for one in [found] if isinstance(found, Document) else found:
+            out.append(one)
         out += _doubts(path, doc_id, [d for d in out if isinstance(d, Document)], given.get("encoding"))
     except Exception as e:
-        if out_of_memory(e): raise MemoryError from e                      # not the file's fault alone: the worker says how much there was
+        if out_of_memory(e):
+            raise MemoryError from e  # not the file's fault alone: the worker says how much there was
         out.append(Refusal(doc_id, _reason(path, e)))
-    if before and _version(path) != before: return [Refusal(doc_id, "it changed while it was read" if _version(path) else "it vanished while it was read")]
+    if before and _version(path) != before:
+        return [
+            Refusal(
+                doc_id, "it changed while it was read" if _version(path) else "it vanished while it was read"
+            )
+        ]
     return out
+
 
 def _reason(path: str, error: Exception) -> str:
     "Why a loader gave no more."
-    if isinstance(error, RagbenchError): return f"{error.what}. {error.fix}" if error.fix else error.what
-    if isinstance(error, OSError) and error.strerror: return f"the file cannot be read: {error.strerror}"
+    if isinstance(error, RagbenchError):
+        return f"{error.what}. {error.fix}" if error.fix else error.what
+    if isinstance(error, OSError) and error.strerror:
+        return f"the file cannot be read: {error.strerror}"
     logger.error("%s: the loader failed", path, exc_info=error)
-    return f"the loader failed, which is a mistake of its own ({error.__class__.__name__}: {str(error)[:200]})"
+    return (
+        f"the loader failed, which is a mistake of its own ({error.__class__.__name__}: {str(error)[:200]})"
+    )
 
 # %% ../../nbs/02_ingest/07_load.ipynb #7521b44f
-HEAD = 1_000_000   # bytes of a file by which its encoding is doubted
+HEAD = 1_000_000  # bytes of a file by which its encoding is doubted
 
-def _wide(encoding: str) -> bool: return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
+def _wide(encoding: str) -> bool:
+    return codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+
 
 def _read_as(data: bytes, encoding: str) -> str | None:
-    "The text of the beginning of a file, which may end inside a letter; None where it is not in this encoding."
-    if _wide(encoding): return data[:len(data) // 4 * 4].decode(encoding, errors="ignore")
-    try: return codecs.getincrementaldecoder(encoding)().decode(data)
-    except (UnicodeError, LookupError): return None
+    """The text of the beginning of a file, which may end inside a letter; None where it is not in this
+    encoding."""
+    if _wide(encoding):
+        return data[: len(data) // 4 * 4].decode(encoding, errors="ignore")
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(data)
+    except (UnicodeError, LookupError):
+        return None
 
-_SEVEN_BITS = ("iso2022", "hz", "utf_7")        # encodings that write other letters in ASCII's bytes
+
+_SEVEN_BITS = ("iso2022", "hz", "utf_7")  # encodings that write other letters in ASCII's bytes
+
 
 def _nonsense(data: bytes, encoding: str) -> str:
     "Why the text that an encoding makes of these bytes may be none; empty where nothing speaks against it."
-    text, usual, encoding = _read_as(data, encoding), _read_as(data, "utf-8"), codecs.lookup(encoding).name.replace("-", "_")
-    if text is None: return ""                                             # its letters were replaced, which is said by number
-    words = usual is not None and "\x00" not in usual and (not usual.isascii() or not encoding.startswith(_SEVEN_BITS) and 20 * sum(map(str.isspace, usual)) > len(usual))
-    other = usual is not None and (len(text) != len(usual) or 2 * sum(a != b for a, b in zip(text, usual)) > len(text))
-    if words and other and text != usual.lstrip("\ufeff"): return "the file is valid UTF-8 as well, which is seldom so by chance"
+    text, usual, encoding = (
+        _read_as(data, encoding),
+        _read_as(data, "utf-8"),
+        codecs.lookup(encoding).name.replace("-", "_"),
+    )
+    if text is None:
+        return ""  # its letters were replaced, which is said by number
+    words = (
+        usual is not None
+        and "\x00" not in usual
+        and (
+            not usual.isascii()
+            or not encoding.startswith(_SEVEN_BITS)
+            and 20 * sum(map(str.isspace, usual)) > len(usual)
+        )
+    )
+    other = usual is not None and (
+        len(text) != len(usual) or 2 * sum(a != b for a, b in zip(text, usual)) > len(text)
+    )
+    if words and other and text != usual.lstrip("\ufeff"):
+        return "the file is valid UTF-8 as well, which is seldom so by chance"
     bad = sum(unicodedata.category(c) in ("Cc", "Cn", "Co", "Cs") and c not in "\t\n\r\x0b\x0c" for c in text)
     return "most of its characters are control, private or unassigned ones" if 2 * bad > len(text) else ""
 
 # %% ../../nbs/02_ingest/07_load.ipynb #23a4e0a8
 def _fitting(data: bytes, used: str) -> str:
     "What to try in place of an encoding."
-    try: about = decode(data)[1]
-    except Refused: about = {}
+    try:
+        about = decode(data)[1]
+    except Refused:
+        about = {}
     better = about.get("encoding", used) if not about.get("encoding_errors") else used
-    return f"Try encoding={better!r}" if codecs.lookup(better).name != codecs.lookup(used).name else "Say encoding='…' with the one in which it was written"
+    return (
+        f"Try encoding={better!r}"
+        if codecs.lookup(better).name != codecs.lookup(used).name
+        else "Say encoding='…' with the one in which it was written"
+    )
+
 
 def _doubts(path: str, doc_id: str, documents: list[Document], forced: str | None) -> list[Doubt]:
     "A word on a file whose encoding is a guess, or does not fit: the file is loaded all the same."
     about = next((d.metadata for d in documents if d.metadata.get("encoding_alternatives")), None)
-    out = [] if about is None else [f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])} may be right as well. Look at it, and say encoding='…' if letters are wrong"]
+    out = (
+        []
+        if about is None
+        else [
+            f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])}"
+            " may be right as well. Look at it, and say encoding='…' if letters are wrong"
+        ]
+    )
     broken = sum(d.metadata.get("encoding_errors", 0) for d in documents)
-    if not broken and (forced is None or not documents): return [Doubt(doc_id, reason) for reason in out]
-    with open_file(Path(path), LIMITS) as f: data = f.read(HEAD)
+    if not broken and (forced is None or not documents):
+        return [Doubt(doc_id, reason) for reason in out]
+    with open_file(Path(path), LIMITS) as f:
+        data = f.read(HEAD)
     used = forced or str(documents[0].metadata.get("encoding", "utf-8"))
-    if broken: out.append(f"read as {used}, and {count(broken, 'letter')} that {'is' if broken == 1 else 'are'} not in it {'was' if broken == 1 else 'were'} replaced by U+FFFD. {_fitting(data, used)}")
-    elif why := _nonsense(data, used): out.append(f"read as {used}, as was asked, but {why}. {_fitting(data, used)}")
+    if broken:
+        out.append(
+            f"read as {used}, and {count(broken, 'letter')} that {'is' if broken == 1 else 'are'} not in it"
+            f" {'was' if broken == 1 else 'were'} replaced by U+FFFD. {_fitting(data, used)}"
+        )
+    elif why := _nonsense(data, used):
+        out.append(f"read as {used}, as was asked, but {why}. {_fitting(data, used)}")
     return [Doubt(doc_id, reason) for reason in out]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #21536a5b
 @typed
 def load_corpus(
-    source: str | Path | list[str | Path],   # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
-    type: str = "auto",               # or a key of `LOADERS`, for all files; "web" for a URL
+    source: (
+        str | Path | list[str | Path]
+    ),  # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
+    type: str = "auto",  # or a key of `LOADERS`, for all files; "web" for a URL
     *,
-    workers: int | None = None,       # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where there is enough to do
-    progress: bool | None = None,     # None: where someone is looking
-    follow_links: bool = False,       # of a folder or pattern also those to files outside of it; never to folders
-    **options: Any,                   # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
+    workers: (
+        int | None
+    ) = None,  # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where there is enough to do  # noqa: E501
+    progress: bool | None = None,  # None: where someone is looking
+    follow_links: bool = False,  # of a folder or pattern also those to files outside of it; never to folders
+    **options: Any,  # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
-    """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to the source; of several
-    sources each has its name in front. Raises `ConfigError` for arguments that cannot work, before any file is read, `DataError` for a source that is not
-    there or empty; what meets one file is a row. A `KeyboardInterrupt` carries what was read before it as `.corpus`."""
+    """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to
+    the source; of several
+    sources each has its name in front. Raises `ConfigError` for arguments that cannot work, before any file
+    is read, `DataError` for a source that is not
+    there or empty; what meets one file is a row. A `KeyboardInterrupt` carries what was read before it as
+    `.corpus`.
+    """
     sources = source_list(source)
     on_the_web = [str(s).lower().startswith(("http://", "https://")) for s in sources]
     _check_arguments(type, options, on_the_web, workers)
     for s, web in zip(sources, on_the_web):
-        if web: check_visit(str(s), **_options_for(check_visit, options))
-    files, found = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links), []
+        if web:
+            check_visit(str(s), **_options_for(check_visit, options))
+    files, found = (
+        _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links),
+        [],
+    )
     done: Iterator[list[Document | Refusal]] = iter(())
     try:
         done = iter(_read(files, type, options, workers, progress))
-        for s, web in zip(sources, on_the_web): found += _visit(str(s), options, workers) if web else next(done)
+        for s, web in zip(sources, on_the_web):
+            found += _visit(str(s), options, workers) if web else next(done)
     except KeyboardInterrupt as e:
         visited, ahead = getattr(e, "corpus", Corpus([])), [one for rows in done for one in rows]
-        if found or ahead: interrupted(e, [*found, *visited.documents, *visited.errors, *ahead], "not all sources were read")
+        if found or ahead:
+            interrupted(e, [*found, *visited.documents, *visited.errors, *ahead], "not all sources were read")
         raise
     return corpus_of(found)
 
 # %% ../../nbs/02_ingest/07_load.ipynb #48a47e02
 class _File(NamedTuple):
     "A file to be read."
+
     path: Path
     doc_id: str
     settings: dict[str, dict[str, Any]]
 
+
 def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -> list[list[_File | Refusal]]:
-    "What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in front of each id."
+    """What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in
+    front of each id."""
     listings, out = [find_files(s, follow_links) for s in sources], []
     for source, listing, name in zip(sources, listings, short_names([f.root for f in listings])):
         alone, settings = listing.files == [listing.root], dataset_settings(source)
-        def doc_id(own: str, alone: bool = alone, name: str = name) -> str: return own if not named else name if alone else f"{name}/{own}"
+
+        def doc_id(own: str, alone: bool = alone, name: str = name) -> str:
+            return own if not named else name if alone else f"{name}/{own}"
+
         files = [_File(f, doc_id(id_of(f, listing.base)), settings) for f in listing.files]
         refused = [Refusal(doc_id(e.source), e.reason) for e in listing.errors]
-        out.append(list(heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source)))
+        out.append(
+            list(heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source))
+        )
     return out
 
 # %% ../../nbs/02_ingest/07_load.ipynb #cdbc3238
-def _read(sources: list[list[_File | Refusal]], type: str, options: dict[str, Any], workers: int | None, progress: bool | None) -> list[list[Document | Refusal]]:
+def _read(
+    sources: list[list[_File | Refusal]],
+    type: str,
+    options: dict[str, Any],
+    workers: int | None,
+    progress: bool | None,
+) -> list[list[Document | Refusal]]:
     "The documents and refusals of each source, all files read together."
     files = [f for source in sources for f in source if isinstance(f, _File)]
     jobs = [(str(f.path), f.doc_id, type, options, f.settings) for f in files]
     sizes = [_size(f.path) for f in files]
     n = _workers(files, sizes, type, options) if workers is None else workers
     watch = len(jobs) >= 32 if progress is None else progress
-    bar = (lambda it, total: progress_bar("loading", total, "file", progress, it)) if watch else (lambda it, total: it)
-    modules = ("ragbench.ingest.load", *(["pymupdf"] if any(f.path.suffix.lower() == ".pdf" for f in files) else []))
+    bar = (
+        (lambda it, total: progress_bar("loading", total, "file", progress, it))
+        if watch
+        else (lambda it, total: it)
+    )
+    modules = (
+        "ragbench.ingest.load",
+        *(["pymupdf"] if any(f.path.suffix.lower() == ".pdf" for f in files) else []),
+    )
     limits = options.get("limits", LIMITS)
+
     def rows(results: dict[int, Any]) -> list[list[Document | Refusal]]:
         ordinals, out = iter(range(len(files))), []
         for source in sources:
@@ -210,100 +358,200 @@ def _read(sources: list[list[_File | Refusal]], type: str, options: dict[str, An
                 found = results.get(next(ordinals), []) if isinstance(f, _File) else [f]
                 out[-1] += [Refusal(f.doc_id, found.reason)] if isinstance(found, Lost) else found
         return out
-    try: return rows(dict(enumerate(in_workers(_load_one, jobs, n, limits.seconds, limits.memory, bar, modules, stay=isinstance(options.get("ocr"), str | None), cost=sizes))))
+
+    try:
+        return rows(
+            dict(
+                enumerate(
+                    in_workers(
+                        _load_one,
+                        jobs,
+                        n,
+                        limits.seconds,
+                        limits.memory,
+                        bar,
+                        modules,
+                        stay=isinstance(options.get("ocr"), str | None),
+                        cost=sizes,
+                    )
+                )
+            )
+        )
     except KeyboardInterrupt as e:
-        interrupted(e, [one for out in rows(getattr(e, "results", {})) for one in out], f"{thousands(len(getattr(e, 'results', {})))} of {count(len(files), 'file')} were read")
+        interrupted(
+            e,
+            [one for out in rows(getattr(e, "results", {})) for one in out],
+            f"{thousands(len(getattr(e, 'results', {})))} of {count(len(files), 'file')} were read",
+        )
         raise
+
 
 def _size(path: Path) -> int:
     "The bytes of a file, 0 if it vanished."
-    try: return path.stat().st_size
-    except OSError: return 0
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 # %% ../../nbs/02_ingest/07_load.ipynb #33dca95f
 def _visit(url: str, options: dict[str, Any], workers: int | None) -> list[Document | Refusal]:
-    "What is at a URL; pages and files that are found there are read in processes of their own, unless `workers` is 0."
+    """What is at a URL; pages and files that are found there are read in processes of their own, unless
+    `workers` is 0."""
     limits, at, own = options.get("limits", WEB_LIMITS), circumstances(), _options_for(load_url, options)
-    mine = {k: v for k, v in options.items() if k not in own} | {"limits": Limits(bytes=limits.bytes, seconds=limits.seconds, memory=limits.memory)}     # its pages are those of the visit
+    mine = {k: v for k, v in options.items() if k not in own} | {
+        "limits": Limits(bytes=limits.bytes, seconds=limits.seconds, memory=limits.memory)
+    }  # its pages are those of the visit
     here = workers == 0 or _only_here(mine)
     [worker] = RESERVE.take(1, ("ragbench.ingest.load", "pymupdf"))
+
     def files(path: Path, doc_id: str) -> list[Document | Refusal]:
         job = (str(path), doc_id, "auto", mine)
         found = _load_one(*job) if here else worker.run(_load_one, job, limits.seconds, limits.memory)
         return [Refusal(doc_id, found.reason)] if isinstance(found, Lost) else found
-    try: corpus = load_url(url, files=files, workers=workers, **own)
-    finally: RESERVE.give([worker], at)
+
+    try:
+        corpus = load_url(url, files=files, workers=workers, **own)
+    finally:
+        RESERVE.give([worker], at)
     return [*corpus.documents, *corpus.errors]
 
 # %% ../../nbs/02_ingest/07_load.ipynb #9ec39a3d
 def check_values(options: dict[str, Any]) -> None:
     "Raise `ConfigError` for values of loaders' options that are wrong whatever the file."
     check_limits(options.get("limits", LIMITS), "load_corpus")
-    check_texts("load_corpus", **{name: options[name] for name in ("password", "id_column", "array_path") if name in options})
-    check_lists("load_corpus", **{name: options[name] for name in ("drop_fences", "text_columns", "metadata_columns") if name in options})
+    check_texts(
+        "load_corpus",
+        **{name: options[name] for name in ("password", "id_column", "array_path") if name in options},
+    )
+    check_lists(
+        "load_corpus",
+        **{
+            name: options[name]
+            for name in ("drop_fences", "text_columns", "metadata_columns")
+            if name in options
+        },
+    )
     check_encoding(options.get("encoding"), "load_corpus")
     check_marks(options.get("delimiter"), options.get("quotechar", '"'))
     check_pause(options.get("pause", 0.0))
     check_ocr(options.get("ocr"))
     Shape(options.get("text_field"), options.get("id_field"), options.get("metadata_fields"))
-    if options.get("array_path") is not None: json_path(options["array_path"])
+    if options.get("array_path") is not None:
+        json_path(options["array_path"])
+
 
 def _check_arguments(type: str, options: dict[str, Any], on_the_web: list[bool], workers: int | None) -> None:
     "Raise `ConfigError` for a type that nobody reads, an option that nobody has, limits that are none."
     types = ("auto", *(["web"] if any(on_the_web) else []), *(LOADERS if not any(on_the_web) else []))
-    if type not in types: raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are {', '.join(map(repr, types))}")
-    if type == "web" and not all(on_the_web): raise ConfigError("type is 'web', and not every source is a URL", "load_corpus", "Leave it out")
+    if type not in types:
+        raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are {', '.join(map(repr, types))}")
+    if type == "web" and not all(on_the_web):
+        raise ConfigError("type is 'web', and not every source is a URL", "load_corpus", "Leave it out")
     loaders = (load_url, *LOADERS.values()) if any(on_the_web) else LOADERS.values()
     for name in options:
         if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url", "files"):
             raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
     check_values(options)
-    if workers is not None: whole_number("workers", workers, 0, "load_corpus")
+    if workers is not None:
+        whole_number("workers", workers, 0, "load_corpus")
+
 
 def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
-    "Options by type from the `dataset.toml` of a dataset, empty for any other source; raises `DataError` for an option that its loader lacks."
-    if not Path(source).expanduser().joinpath("dataset.toml").is_file(): return {}
-    found = {type: options for type, options in dataset_info(Path(source).expanduser()).items() if type in LOADERS and isinstance(options, dict)}
+    """Options by type from the `dataset.toml` of a dataset, empty for any other source; raises `DataError`
+    for an option that its loader lacks."""
+    if not Path(source).expanduser().joinpath("dataset.toml").is_file():
+        return {}
+    found = {
+        type: options
+        for type, options in dataset_info(Path(source).expanduser()).items()
+        if type in LOADERS and isinstance(options, dict)
+    }
     for type, options in found.items():
-        wrong = [name for name in options if not _options_for(LOADERS[type], {name: 0}) or name in ("path", "doc_id")]
-        if wrong: raise DataError(f"the loader for {type!r} has no option {wrong[0]!r}", str(Path(source, "dataset.toml")))
-        try: check_values(options)
-        except ConfigError as e: raise DataError(e.what, str(Path(source, "dataset.toml")), e.fix) from e
+        wrong = [
+            name
+            for name in options
+            if not _options_for(LOADERS[type], {name: 0}) or name in ("path", "doc_id")
+        ]
+        if wrong:
+            raise DataError(
+                f"the loader for {type!r} has no option {wrong[0]!r}", str(Path(source, "dataset.toml"))
+            )
+        try:
+            check_values(options)
+        except ConfigError as e:
+            raise DataError(e.what, str(Path(source, "dataset.toml")), e.fix) from e
     return found
 
 # %% ../../nbs/02_ingest/07_load.ipynb #bd58c9c3
-SMALL = 100_000                                                   # bytes
-PLAIN = ("text", "markdown", "csv", "json", "transcript")         # types that Python reads in one pass: what is small stays small
+SMALL = 100_000  # bytes
+PLAIN = (
+    "text",
+    "markdown",
+    "csv",
+    "json",
+    "transcript",
+)  # types that Python reads in one pass: what is small stays small
+
 
 def _kind(path: Path, type: str) -> str:
-    "The type that a file will be read as, as far as its name and first bytes tell; empty for one that is not read."
-    if type != "auto": return type
-    try: return ENDINGS.get(path.suffix.lower()) or type_of(path)
-    except Refused: return ""
+    """The type that a file will be read as, as far as its name and first bytes tell; empty for one that is
+    not read."""
+    if type != "auto":
+        return type
+    try:
+        return ENDINGS.get(path.suffix.lower()) or type_of(path)
+    except Refused:
+        return ""
+
 
 def _only_here(options: dict[str, Any]) -> bool:
-    "Whether an option is defined in a script or notebook, where a worker cannot find it; a warning says what follows."
+    """Whether an option is defined in a script or notebook, where a worker cannot find it; a warning says
+    what follows."""
     local = [name for name, value in options.items() if value.__class__.__module__ == "__main__"]
-    if local: logger.warning("%s= is defined in a script or notebook, where a worker cannot find it: files are read in this process, and nothing bounds their seconds and memory", local[0])
+    if local:
+        logger.warning(
+            "%s= is defined in a script or notebook, where a worker cannot find it: files are read in this"
+            " process, and nothing bounds their seconds and memory",
+            local[0],
+        )
     return bool(local)
+
 
 def _workers(files: list[_File], sizes: list[int], type: str, options: dict[str, Any]) -> int:
     "Processes for these files."
-    if files and _only_here(options): return 0
-    kinds = [ENDINGS.get(f.path.suffix.lower(), "pdf") if type == "auto" else type for f in files]      # without an ending it may be a PDF
-    if len(files) >= 32 or sum(sizes) >= 20_000_000 or (len(files) > 1 and sum(n for n, kind in zip(sizes, kinds) if kind == "pdf") >= 1_000_000):
-        return min(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1, len(files))
+    if files and _only_here(options):
+        return 0
+    kinds = [
+        ENDINGS.get(f.path.suffix.lower(), "pdf") if type == "auto" else type for f in files
+    ]  # without an ending it may be a PDF
+    if (
+        len(files) >= 32
+        or sum(sizes) >= 20_000_000
+        or (len(files) > 1 and sum(n for n, kind in zip(sizes, kinds) if kind == "pdf") >= 1_000_000)
+    ):
+        return min(
+            len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+            len(files),
+        )
     limits = options.get("limits", LIMITS)
     usual = (limits.seconds, limits.memory) == (LIMITS.seconds, LIMITS.memory)
-    return int(not usual or any(n > SMALL or _kind(f.path, type) not in ("", *PLAIN) for f, n in zip(files, sizes)))
+    return int(
+        not usual or any(n > SMALL or _kind(f.path, type) not in ("", *PLAIN) for f, n in zip(files, sizes))
+    )
 
 # %% ../../nbs/02_ingest/07_load.ipynb #5c7838bb
 @typed
 def load_dataset(folder: str | Path, **options: Any) -> tuple[Corpus, Gold]:
-    "The documents and the questions of a folder with a `dataset.toml`, or of a data set that ships, by name; evidence is checked to lie in its document."
+    """The documents and the questions of a folder with a `dataset.toml`, or of a data set that ships, by
+    name; evidence is checked to lie in its document."""
     path = as_path(folder, "load_dataset").expanduser()
     if path.is_dir() and not (path / "dataset.toml").is_file() and str(folder) in shipped_datasets():
-        raise DataError("the folder has no dataset.toml, and a data set of this name ships", str(path), f"For that one: load_dataset(shipped({str(folder)!r})), from ragbench.ingest.shipped; or call from another folder")
+        raise DataError(
+            "the folder has no dataset.toml, and a data set of this name ships",
+            str(path),
+            f"For that one: load_dataset(shipped({str(folder)!r})), from ragbench.ingest.shipped; or call"
+            " from another folder",
+        )
     path = path if path.exists() else shipped(str(folder))
     info = dataset_info(path)
     corpus = load_corpus(path, **options)

@@ -16,35 +16,55 @@ __all__ = ['NEAR', 'address_space', 'out_of_memory', 'bounded']
 # %% ../../nbs/02_ingest/05a_memory.ipynb #aad4eb6a
 def address_space(pid: int | str = "self") -> tuple[int, int]:
     "The address space of a process in bytes, now and at most so far; zeros where the system does not say."
-    try: lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError: return 0, 0
-    kilobytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines) if name in ("VmSize", "VmPeak")}
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    kilobytes = {
+        name: int(rest.split()[0])
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name in ("VmSize", "VmPeak")
+    }
     return 1024 * kilobytes.get("VmSize", 0), 1024 * kilobytes.get("VmPeak", 0)
 
 # %% ../../nbs/02_ingest/05a_memory.ipynb #d1ed88a5
-NEAR = 16   # a peak within this part of the bound counts as having met it
+NEAR = 16  # a peak within this part of the bound counts as having met it
+
 
 def out_of_memory(error: BaseException | None) -> bool:
     "Whether an exception is a `MemoryError`, or came from one."
     while error is not None:
-        if isinstance(error, MemoryError): return True
+        if isinstance(error, MemoryError):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
+
 def bounded(function: Callable[[], Any], most: int) -> Any:
-    "The result of `function()` with at most so many bytes of address space more than now; raises `MemoryError` if they did not suffice, whatever a library made of that."
+    """The result of `function()` with at most so many bytes of address space more than now; raises
+    `MemoryError` if they did not suffice, whatever a library made of that."""
     size, _ = address_space()
-    if not size: return function()
+    if not size:
+        return function()
     import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    given = [n for n in (size + most, soft, hard) if n != resource.RLIM_INFINITY]      # never more than the process had before
+    given = [
+        n for n in (size + most, soft, hard) if n != resource.RLIM_INFINITY
+    ]  # never more than the process had before
     resource.setrlimit(resource.RLIMIT_AS, (min(given), hard))
-    try: result = function()
+    try:
+        result = function()
     except Exception as e:
-        if out_of_memory(e) or _met(min(given), most): raise MemoryError(f"{thousands(most)} bytes did not suffice") from e
+        if out_of_memory(e) or _met(min(given), most):
+            raise MemoryError(f"{thousands(most)} bytes did not suffice") from e
         raise
-    finally: resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    if _met(min(given), most): raise MemoryError(f"{thousands(most)} bytes did not suffice")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    if _met(min(given), most):
+        raise MemoryError(f"{thousands(most)} bytes did not suffice")
     return result
 
-def _met(bound: int, most: int) -> bool: return address_space()[1] > bound - most // NEAR
+
+def _met(bound: int, most: int) -> bool:
+    return address_space()[1] > bound - most // NEAR

@@ -15,31 +15,60 @@ from typing import Any
 __all__ = ['mupdf', 'failures', 'for_want_of_memory']
 
 # %% ../../nbs/02_ingest/02b_mupdf.ipynb #28cce93b
-_USERS, _COUNT, _BEFORE = threading.Lock(), [0], []                        # how many read now, and what the process had set before them
-_SETTINGS = ("mupdf_display_errors", "mupdf_display_warnings", "unset_quad_corrections", "set_small_glyph_heights", "set_subset_fontnames")
+_USERS, _COUNT, _BEFORE = (
+    threading.Lock(),
+    [0],
+    [],
+)  # how many read now, and what the process had set before them
+_SETTINGS = (
+    "mupdf_display_errors",
+    "mupdf_display_warnings",
+    "unset_quad_corrections",
+    "set_small_glyph_heights",
+    "set_subset_fontnames",
+)
+
 
 @contextmanager
 def mupdf() -> Iterator[Any]:
-    "PyMuPDF, without its messages and with its settings for text as they are by default; after the last of several threads they are what they were before the first."
+    """PyMuPDF, without its messages and with its settings for text as they are by default; after the last of
+    several threads they are what they were before the first."""
     import pymupdf
+
     tools = [getattr(pymupdf.TOOLS, name) for name in _SETTINGS]
     with _USERS:
-        if not _COUNT[0]: _BEFORE[:] = [bool(setting()) for setting in tools]
+        if not _COUNT[0]:
+            _BEFORE[:] = [bool(setting()) for setting in tools]
         _COUNT[0] += 1
-        for setting in tools: setting(False)
-    try: yield pymupdf
+        for setting in tools:
+            setting(False)
+    try:
+        yield pymupdf
     finally:
         with _USERS:
             _COUNT[0] -= 1
             if not _COUNT[0]:
                 pymupdf.TOOLS.reset_mupdf_warnings()
-                for setting, before in zip(tools, _BEFORE): setting(before)
+                for setting, before in zip(tools, _BEFORE):
+                    setting(before)
 
 # %% ../../nbs/02_ingest/02b_mupdf.ipynb #75a46589
 def failures(pymupdf: Any) -> tuple[type[Exception], ...]:
     "What PyMuPDF raises on a damaged file; its Python layer trips over missing objects in many ways."
-    return (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError, AssertionError, OverflowError, pymupdf.mupdf.FzErrorBase)
+    return (
+        RuntimeError,
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        AssertionError,
+        OverflowError,
+        pymupdf.mupdf.FzErrorBase,
+    )
+
 
 def for_want_of_memory(error: Exception) -> None:
     "Raise `MemoryError` where that is what an exception of MuPDF says."
-    if re.search(r"[mc]alloc|realloc|out of memory", str(error)): raise MemoryError(str(error)) from error
+    if re.search(r"[mc]alloc|realloc|out of memory", str(error)):
+        raise MemoryError(str(error)) from error

@@ -25,32 +25,46 @@ __all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', '
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #5a579c9b
 def lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
-    "Lines from boxes (x0, y0, x1, y1, text) in points, block by block from top to bottom, each with a type size."
+    """Lines from boxes (x0, y0, x1, y1, text) in points, block by block from top to bottom, each with a type
+    size."""
     found = [(*box, " ".join(text.split())) for *box, text in found if text.strip()]
-    if not found: return []
+    if not found:
+        return []
     usual = median(y1 - y0 for _, y0, _, y1, _ in found)
-    size = lambda height: round(usual if abs(height - usual) < 0.25 * usual else height, 1)
+
+    def size(height):
+        return round(usual if abs(height - usual) < 0.25 * usual else height, 1)
+
     blocks: list[list[Line]] = []
     for x0, y0, x1, y1, text in sorted(found, key=lambda b: (b[1], b[0])):
         line = Line(x0, y0, x1, y1, text, size(y1 - y0))
         block = next((b for b in reversed(blocks) if _follows(line, b[-1], usual)), None)
-        if block is None: blocks.append(block := [])
+        if block is None:
+            blocks.append(block := [])
         block.append(line)
     return [line._replace(block=n) for n, block in enumerate(blocks) for line in block]
 
+
 def _follows(line: Line, before: Line, usual: float) -> bool:
     "Whether a line stands close below another of its size, `usual` being the height of a line."
-    return line.size == before.size and min(before.x1, line.x1) > max(before.x0, line.x0) and -0.5 * usual < line.y0 - before.y1 < 0.8 * usual
+    return (
+        line.size == before.size
+        and min(before.x1, line.x1) > max(before.x0, line.x0)
+        and -0.5 * usual < line.y0 - before.y1 < 0.8 * usual
+    )
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #37474719
 @dataclass(frozen=True)
 class Tesseract:
-    "Tesseract through PyMuPDF; `language` as in `eng+spa`, `tessdata` the folder of its language data, found if None."
+    """Tesseract through PyMuPDF; `language` as in `eng+spa`, `tessdata` the folder of its language data,
+    found if None."""
+
     language: str = "eng"
     dpi: int = 300
     tessdata: str | None = None
 
-    def __post_init__(self): at_least("dpi", self.dpi, 50, "Tesseract")
+    def __post_init__(self):
+        at_least("dpi", self.dpi, 50, "Tesseract")
 
     def check(self) -> None:
         "Raise `ConfigError` where no page could be read."
@@ -59,96 +73,155 @@ class Tesseract:
     def folder(self) -> str:
         "The folder of language data; raises `ConfigError` if there is none, or none for this language."
         import pymupdf
-        try: folder = self.tessdata or os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata()
-        except RuntimeError: folder = ""                                   # Tesseract is not installed
+
+        try:
+            folder = self.tessdata or os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata()
+        except RuntimeError:
+            folder = ""  # Tesseract is not installed
         known = sorted(p.stem for p in Path(folder).glob("*.traineddata")) if folder else []
         missing = [name for name in self.language.split("+") if name not in known]
-        if missing: raise ConfigError(f"there are no data for the language {missing[0]!r}", "Tesseract",
-                                      f"Debian: apt-get install tesseract-ocr-{missing[0]}; found are {', '.join(known) or 'none'}")
+        if missing:
+            raise ConfigError(
+                f"there are no data for the language {missing[0]!r}",
+                "Tesseract",
+                f"Debian: apt-get install tesseract-ocr-{missing[0]}; found are {', '.join(known) or 'none'}",
+            )
         return str(folder)
 
     def read(self, page: Any) -> list[Line]:
         "The lines of a PyMuPDF page; raises `Refused` if Tesseract fails on it."
         folder = self.folder()
-        try: textpage = page.get_textpage_ocr(flags=0, language=self.language, dpi=self.dpi, full=True, tessdata=folder)
-        except (RuntimeError, ValueError) as e: raise Refused(f"Tesseract could not read page {page.number + 1}: {e}") from e
-        found = [(line["bbox"], "".join(s["text"] for s in line["spans"])) for b in textpage.extractDICT()["blocks"] for line in b.get("lines", ())]
+        try:
+            textpage = page.get_textpage_ocr(
+                flags=0, language=self.language, dpi=self.dpi, full=True, tessdata=folder
+            )
+        except (RuntimeError, ValueError) as e:
+            raise Refused(f"Tesseract could not read page {page.number + 1}: {e}") from e
+        found = [
+            (line["bbox"], "".join(s["text"] for s in line["spans"]))
+            for b in textpage.extractDICT()["blocks"]
+            for line in b.get("lines", ())
+        ]
         return lines_of([(*box, text) for box, text in found])
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #9c924e3b
 ENDPOINT, KEY = "AZURE_DOCUMENT_INTELLIGENCE_ENDPOINT", "AZURE_DOCUMENT_INTELLIGENCE_API_KEY"
 
+
 @dataclass(frozen=True)
 class AzureRead:
-    "Azure Document Intelligence by its REST API; endpoint and key are read from the environment. `seconds` for one page, waiting included."
+    """Azure Document Intelligence by its REST API; endpoint and key are read from the environment. `seconds`
+    for one page, waiting included."""
+
     model: str = "prebuilt-read"
     dpi: int = 200
     seconds: float = 120
     api_version: str = "2024-11-30"
 
-    def __post_init__(self): at_least("dpi", self.dpi, 50, "AzureRead")
+    def __post_init__(self):
+        at_least("dpi", self.dpi, 50, "AzureRead")
 
     def check(self) -> None:
         "Raise `ConfigError` where no page could be read, as far as one can tell without asking the service."
         lacking = [name for name in (ENDPOINT, KEY) if not os.environ.get(name)]
-        if lacking: raise ConfigError(f"{lacking[0]} is not set", "AzureRead", "Put endpoint and key of the resource into the environment")
+        if lacking:
+            raise ConfigError(
+                f"{lacking[0]} is not set",
+                "AzureRead",
+                "Put endpoint and key of the resource into the environment",
+            )
 
     def read(self, page: Any) -> list[Line]:
-        "The lines of a PyMuPDF page; raises `Refused` if the service cannot read it, `ConfigError` if it does not know the key."
+        """The lines of a PyMuPDF page; raises `Refused` if the service cannot read it, `ConfigError` if it
+        does not know the key."""
         self.check()
         result = self.analyze(page.get_pixmap(dpi=self.dpi).tobytes("png"))
-        try: return azure_lines(result, page.rect.width, page.rect.height)
-        except (KeyError, TypeError, ValueError, ZeroDivisionError) as e: raise Refused(f"the service's result is not understood: {e!r}") from e
+        try:
+            return azure_lines(result, page.rect.width, page.rect.height)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
+            raise Refused(f"the service's result is not understood: {e!r}") from e
 
     def analyze(self, image: bytes) -> Mapping[str, Any]:
         "The service's `analyzeResult` for one image."
         endpoint, late = os.environ[ENDPOINT].rstrip("/"), time.monotonic() + self.seconds
-        url = f"{endpoint}/documentintelligence/documentModels/{self.model}:analyze?api-version={self.api_version}"
+        url = f"{endpoint}/documentintelligence/documentModels/{self.model}:analyze?api-version={self.api_version}"  # noqa: E501
         with _client(self.seconds) as client:
-            accepted = _ask(lambda: client.post(url, json={"base64Source": base64.b64encode(image).decode()}), late)
+            accepted = _ask(
+                lambda: client.post(url, json={"base64Source": base64.b64encode(image).decode()}), late
+            )
             where = accepted.headers.get("operation-location", "")
-            if urlsplit(where)[:2] != urlsplit(endpoint)[:2]: raise Refused(f"the service points to another host for its result: {urlsplit(where).netloc or 'none'}")
+            if urlsplit(where)[:2] != urlsplit(endpoint)[:2]:
+                raise Refused(
+                    f"the service points to another host for its result: {urlsplit(where).netloc or 'none'}"
+                )
             while True:
                 said = _json(_ask(lambda: client.get(where), late))
-                if said.get("status") == "succeeded": return said.get("analyzeResult") or {}
-                if said.get("status") not in ("running", "notStarted"): raise Refused(f"the service could not read the page: {_reason(said)}")
+                if said.get("status") == "succeeded":
+                    return said.get("analyzeResult") or {}
+                if said.get("status") not in ("running", "notStarted"):
+                    raise Refused(f"the service could not read the page: {_reason(said)}")
                 _wait(1.0, late)
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #f731f212
 def _client(seconds: float) -> Any:
     "An HTTP client that carries the key."
-    try: import httpx
-    except ImportError as e: raise MissingExtra("httpx", "ocr") from e
+    try:
+        import httpx
+    except ImportError as e:
+        raise MissingExtra("httpx", "ocr") from e
     return httpx.Client(timeout=seconds, headers={"Ocp-Apim-Subscription-Key": os.environ[KEY]})
+
 
 def _ask(send: Callable[[], Any], late: float) -> Any:
     "The response to a request that is sent again while the service is busy."
     import httpx
+
     while True:
-        try: response = send()
-        except httpx.TimeoutException as e: raise Refused("the service took too long") from e
-        except httpx.TransportError as e: raise Refused(f"the service cannot be reached: {e}") from e
-        if response.status_code in (200, 202): return response
-        if response.status_code in (401, 403): raise ConfigError(f"the service refused the key (status {response.status_code})", "AzureRead", f"Check {KEY} and {ENDPOINT}")
-        if response.status_code not in (429, 500, 502, 503, 504): raise Refused(f"the service answered with status {response.status_code}: {_reason(_json(response))}")
+        try:
+            response = send()
+        except httpx.TimeoutException as e:
+            raise Refused("the service took too long") from e
+        except httpx.TransportError as e:
+            raise Refused(f"the service cannot be reached: {e}") from e
+        if response.status_code in (200, 202):
+            return response
+        if response.status_code in (401, 403):
+            raise ConfigError(
+                f"the service refused the key (status {response.status_code})",
+                "AzureRead",
+                f"Check {KEY} and {ENDPOINT}",
+            )
+        if response.status_code not in (429, 500, 502, 503, 504):
+            raise Refused(
+                f"the service answered with status {response.status_code}: {_reason(_json(response))}"
+            )
         again = response.headers.get("retry-after", "")
         _wait(float(again) if again.replace(".", "", 1).isdigit() else 2.0, late)
 
+
 def _wait(seconds: float, late: float) -> None:
     "Sleep, unless that would go beyond the deadline."
-    if time.monotonic() + seconds > late: raise Refused("the service took too long")
+    if time.monotonic() + seconds > late:
+        raise Refused("the service took too long")
     time.sleep(seconds)
+
 
 def _json(response: Any) -> dict:
     "The object in a response; empty if there is none."
-    try: found = response.json()
-    except ValueError: return {}
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
     return found if isinstance(found, dict) else {}
+
 
 def _reason(said: Mapping[str, Any]) -> str:
     "What a message of the service says went wrong."
     error = said.get("error") or {}
-    return ": ".join(str(error[k]) for k in ("code", "message") if error.get(k)) or f"status {said.get('status', 'unknown')!r}"
+    return (
+        ": ".join(str(error[k]) for k in ("code", "message") if error.get(k))
+        or f"status {said.get('status', 'unknown')!r}"
+    )
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #5d0cfe4b
 def azure_lines(result: Mapping[str, Any], width: float, height: float) -> list[Line]:
@@ -158,22 +231,36 @@ def azure_lines(result: Mapping[str, Any], width: float, height: float) -> list[
         across, down = width / page["width"], height / page["height"]
         for line in page.get("lines") or ():
             xs, ys = line["polygon"][::2], line["polygon"][1::2]
-            found.append((min(xs) * across, min(ys) * down, max(xs) * across, max(ys) * down, line["content"]))
+            found.append(
+                (min(xs) * across, min(ys) * down, max(xs) * across, max(ys) * down, line["content"])
+            )
     return lines_of(found)
 
 # %% ../../nbs/02_ingest/15_ocr.ipynb #ffadec80
 ENGINES: dict[str, Callable[[], Any]] = {"tesseract": Tesseract, "azure": AzureRead}
 
+
 def ocr_engine(engine: str | Any) -> Any:
     "An engine by name or as it is: anything with `read(page)`; raises `ConfigError` for another name."
-    if hasattr(engine, "read"): return engine
-    if not isinstance(engine, str) or engine not in ENGINES: raise ConfigError(f"ocr is {engine!r}", "load_pdf", f"Known are {', '.join(map(repr, ENGINES))}, or an engine such as Tesseract(language='deu')")
+    if hasattr(engine, "read"):
+        return engine
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise ConfigError(
+            f"ocr is {engine!r}",
+            "load_pdf",
+            f"Known are {', '.join(map(repr, ENGINES))}, or an engine such as Tesseract(language='deu')",
+        )
     return ENGINES[engine]()
 
+
 def check_ocr(engine: str | Any | None) -> None:
-    "Raise `ConfigError` for an engine that is none, or that says in its `check()`, if it has one, that it cannot read; None is no engine."
-    if engine is not None: getattr(ocr_engine(engine), "check", lambda: None)()
+    """Raise `ConfigError` for an engine that is none, or that says in its `check()`, if it has one, that it
+    cannot read; None is no engine."""
+    if engine is not None:
+        getattr(ocr_engine(engine), "check", lambda: None)()
+
 
 def ocr_pdf_page(page: Any, engine: str | Any = "tesseract") -> list[Line]:
-    "The lines that an engine sees on a PyMuPDF page, in points from its top left corner; raises `Refused` if it cannot read it."
+    """The lines that an engine sees on a PyMuPDF page, in points from its top left corner; raises `Refused`
+    if it cannot read it."""
     return ocr_engine(engine).read(page)

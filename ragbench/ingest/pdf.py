@@ -16,7 +16,19 @@ from typing import Any
 from ..core.documents import Document
 from ..core.numbers import thousands
 from .actual_text import hides_text, mentions_actual_text, says_less
-from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_texts, iso_date, kind_of, no_collection, read_bytes, tidy
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    TextBuilder,
+    as_path,
+    check_texts,
+    iso_date,
+    kind_of,
+    no_collection,
+    read_bytes,
+    tidy,
+)
 from .layout import furniture, page_pieces, runs_on
 from .lines import BOLD, ITALIC, SPREAD, Grid, Line, Piece, cut_at_rules, grids
 from .mupdf import failures, for_want_of_memory, mupdf
@@ -29,45 +41,77 @@ __all__ = ['from_bookmarks', 'from_type', 'heading_levels', 'load_pdf']
 # %% ../../nbs/02_ingest/03_pdf.ipynb #fc101ac5
 def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: Limits) -> Any:
     "The open file, or `Refused`."
-    if b"%PDF-" not in data[:1024]: raise Refused(f"it is not a PDF but {kind_of(data[:16]) or 'something else'}", where)
-    try: pdf = pymupdf.open(stream=data, filetype="pdf")
+    if b"%PDF-" not in data[:1024]:
+        raise Refused(f"it is not a PDF but {kind_of(data[:16]) or 'something else'}", where)
+    try:
+        pdf = pymupdf.open(stream=data, filetype="pdf")
     except failures(pymupdf) as e:
         for_want_of_memory(e)
         raise Refused("the file is damaged beyond repair", where) from e
     try:
-        if pdf.needs_pass and password is None: raise Refused("it is encrypted", where, "Give password=…")
-        if pdf.needs_pass and not pdf.authenticate(password): raise Refused("it is encrypted, and the password is wrong", where)
-        if pdf.page_count == 0: raise Refused("it has no pages" + (" that could be rescued: the file is damaged" if pdf.is_repaired else ""), where)
+        if pdf.needs_pass and password is None:
+            raise Refused("it is encrypted", where, "Give password=…")
+        if pdf.needs_pass and not pdf.authenticate(password):
+            raise Refused("it is encrypted, and the password is wrong", where)
+        if pdf.page_count == 0:
+            raise Refused(
+                "it has no pages"
+                + (" that could be rescued: the file is damaged" if pdf.is_repaired else ""),
+                where,
+            )
     except failures(pymupdf) as e:
-        if isinstance(e, Refused): raise
+        if isinstance(e, Refused):
+            raise
         for_want_of_memory(e)
         raise Refused("the file is damaged beyond repair", where) from e
-    if pdf.page_count > limits.pages: raise Refused(f"it has {thousands(pdf.page_count)} pages, the limit is {thousands(limits.pages)}", where, "Raise Limits(pages=…)")
+    if pdf.page_count > limits.pages:
+        raise Refused(
+            f"it has {thousands(pdf.page_count)} pages, the limit is {thousands(limits.pages)}",
+            where,
+            "Raise Limits(pages=…)",
+        )
     return pdf
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #92a463c9
-_STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}                    # by the bits 2 and 16 of MuPDF's flags
+_STYLES = {0: 0, 2: ITALIC, 16: BOLD, 18: BOLD | ITALIC}  # by the bits 2 and 16 of MuPDF's flags
+
 
 def _lines(page: dict) -> tuple[list[Line], list[tuple]]:
-    "The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked); none if none stands upright."
+    """The lines of a page as `extractDICT` gives it, and its painted boxes as (x0, y0, x1, y1, stroked); none
+    if none stands upright."""
     blocks, lines = page["blocks"], []
     for n, block in enumerate([b for b in blocks if b["type"] == 0]):
         for line in block["lines"]:
             spans = line["spans"]
-            if len(spans) == 1: span = spans[0]; text, size, flags = span["text"], span["size"], span["flags"]      # most lines
-            else: text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
-            if text := " ".join(text.split()): lines.append(_line(Line, (*line["bbox"], text, size, _STYLES[flags & 18], n)))
-    upright = any([b["bbox"][3] - b["bbox"][1] >= 5 and (b["stroked"] or b["bbox"][2] - b["bbox"][0] <= 3) for b in blocks if b["type"] == 3])
+            if len(spans) == 1:
+                span = spans[0]
+                text, size, flags = span["text"], span["size"], span["flags"]  # most lines
+            else:
+                text, size, flags = _main([(s["text"], s["size"], s["flags"]) for s in spans])
+            if text := " ".join(text.split()):
+                lines.append(_line(Line, (*line["bbox"], text, size, _STYLES[flags & 18], n)))
+    upright = any(
+        [
+            b["bbox"][3] - b["bbox"][1] >= 5 and (b["stroked"] or b["bbox"][2] - b["bbox"][0] <= 3)
+            for b in blocks
+            if b["type"] == 3
+        ]
+    )
     return lines, [(*b["bbox"], b["stroked"]) for b in blocks if b["type"] == 3] if upright else []
 
-_line = tuple.__new__                                                      # what `Line(...)` comes to, without the way there
+
+_line = tuple.__new__  # what `Line(...)` comes to, without the way there
+
 
 def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
-    "The text of some spans (text, size, flags), the size of the longest, and the flags that all of them have."
-    if not spans: return "", 0.0, 0
+    """The text of some spans (text, size, flags), the size of the longest, and the flags that all of them
+    have."""
+    if not spans:
+        return "", 0.0, 0
     _, size, flags = max(spans, key=lambda s: len(s[0]))
     for text, _, own in spans:
-        if not text.isspace(): flags &= own
+        if not text.isspace():
+            flags &= own
     return "".join([s[0] for s in spans]), size, flags
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #920ea017
@@ -77,81 +121,130 @@ def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
     try:
         while ahead:
             level, mark = ahead.pop()
-            if mark is None or not mark.this.m_internal: continue
+            if mark is None or not mark.this.m_internal:
+                continue
             ahead += [(level, mark.next), (level + 1, mark.down)]
             title, page, y = mark.title or "", mark.page, mark.y
-            if page < 0 and mark.uri and not mark.is_external: page, _, y = pdf.resolve_link(mark.uri)
-            if 0 <= page < pdf.page_count and plain_title(title): out.append((level, title, page, y if y > 0 else 0.0))        # not a number: no height
-    except failures: return []
+            if page < 0 and mark.uri and not mark.is_external:
+                page, _, y = pdf.resolve_link(mark.uri)
+            if 0 <= page < pdf.page_count and plain_title(title):
+                out.append((level, title, page, y if y > 0 else 0.0))  # not a number: no height
+    except failures:
+        return []
     return out
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #c2c4eabd
-def from_bookmarks(pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join) -> dict[int, int]:
+def from_bookmarks(
+    pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join
+) -> dict[int, int]:
     "Heading levels by piece index, for the pieces that bookmarks (level, title, page index, height) name."
     by_page: dict[int, list[tuple[int, str]]] = {}
     named = {page for _, _, page, _ in marks}
     for i, p in enumerate(pieces):
-        if p.page in named and p.kind != "row" and sum(map(len, p.lines)) < 300: by_page.setdefault(p.page, []).append((i, plain_title(join(p.lines))))
+        if p.page in named and p.kind != "row" and sum(map(len, p.lines)) < 300:
+            by_page.setdefault(p.page, []).append((i, plain_title(join(p.lines))))
     out: dict[int, int] = {}
-    fits = lambda text, want: text == want or (text.endswith(want) and text[:-len(want)].isdigit())
+
+    def fits(text, want):
+        return text == want or (text.endswith(want) and text[: -len(want)].isdigit())
+
     for level, title, page, y in marks:
         want = plain_title(title)
-        found = [(t != want, abs(pieces[i].box[1] - y), i) for i, t in by_page.get(page, ()) if i not in out and fits(t, want)]
-        if found: out[min(found)[2]] = level
+        found = [
+            (t != want, abs(pieces[i].box[1] - y), i)
+            for i, t in by_page.get(page, ())
+            if i not in out and fits(t, want)
+        ]
+        if found:
+            out[min(found)[2]] = level
     lowest = min(out.values(), default=1)
     return {i: level - lowest + 1 for i, level in out.items()}
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #f584bd11
 _NUMBERED = re.compile(r"(?:\d+(?:\.\d+)*\.?|[A-Z]\.\d*|Appendix [A-Z]|Annex [A-Z])\s+\S")
 
+
 def _look(p: Piece) -> tuple[float, int, int]:
     "The style of a piece, so that the greater one stands higher."
     return _rank(p.size, p.style)
 
+
 @lru_cache(1000)
-def _rank(size: float, style: int) -> tuple[float, int, int]: return round(size * 2) / 2, style & BOLD, -(style & ITALIC)
+def _rank(size: float, style: int) -> tuple[float, int, int]:
+    return round(size * 2) / 2, style & BOLD, -(style & ITALIC)
+
 
 def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     "Heading levels by piece index, from type size and weight."
     looks, sizes = [_look(p) for p in pieces], [sum(map(len, p.lines)) for p in pieces]
     chars, total = Counter(), Counter()
     for p, look, n in zip(pieces, looks, sizes):
-        if p.kind != "row": chars[look[0], p.style & ~SPREAD] += n; total[look] += n
-    if not chars: return {}
+        if p.kind != "row":
+            chars[look[0], p.style & ~SPREAD] += n
+            total[look] += n
+    if not chars:
+        return {}
     body, body_style = chars.most_common(1)[0][0]
-    other = lambda p: p.size > 1.03 * body or p.style & ~body_style                         # cheap, and most pieces are the body
-    found = [i for i, p in enumerate(pieces) if p.kind != "row" and len(p.lines) <= 4 and other(p)
-             and _heads(p, join(p.lines), body, body_style) and not _column_head(pieces, i, body)]
+
+    def other(p):
+        return p.size > 1.03 * body or p.style & ~body_style  # cheap, and most pieces are the body
+
+    found = [
+        i
+        for i, p in enumerate(pieces)
+        if p.kind != "row"
+        and len(p.lines) <= 4
+        and other(p)
+        and _heads(p, join(p.lines), body, body_style)
+        and not _column_head(pieces, i, body)
+    ]
     short = Counter()
-    for i in found: short[looks[i]] += sizes[i]
-    found = [i for i in found if 2 * short[looks[i]] > total[looks[i]]]                     # a style of whole paragraphs too heads nothing
+    for i in found:
+        short[looks[i]] += sizes[i]
+    found = [
+        i for i in found if 2 * short[looks[i]] > total[looks[i]]
+    ]  # a style of whole paragraphs too heads nothing
     ranks = {style: n for n, style in enumerate(sorted({looks[i] for i in found}, reverse=True), 1)}
     return {i: min(ranks[looks[i]], 6) for i in found}
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #e5288af3
 def _heads(p: Piece, text: str, body: float, body_style: int) -> bool:
     "Whether a piece looks like a heading beside a body of this size and style."
-    if p.style & SPREAD or len(text) > 160 or text[-1] in ".,;:" or text[0] in "(*\u2022": return False
-    if len(re.findall(r"[^\W\d_]", text)) < max(2, 0.3 * len(text)): return False
+    if p.style & SPREAD or len(text) > 160 or text[-1] in ".,;:" or text[0] in "(*\u2022":
+        return False
+    if len(re.findall(r"[^\W\d_]", text)) < max(2, 0.3 * len(text)):
+        return False
     bold, numbered = p.style & ~body_style & BOLD, bool(_NUMBERED.match(text))
-    if p.size > 1.12 * body or (p.size > 1.03 * body and (numbered or bold)): return True
+    if p.size > 1.12 * body or (p.size > 1.03 * body and (numbered or bold)):
+        return True
     return bool((bold and p.kind != "item") or (numbered and p.style & ~body_style))
 
+
 def _column_head(pieces: Sequence[Piece], i: int, body: float) -> bool:
-    "Whether a piece is the bold head of a column: no larger than the body, away from the margin, soon followed by a row."
+    """Whether a piece is the bold head of a column: no larger than the body, away from the margin, soon
+    followed by a row."""
     p = pieces[i]
-    if p.size > 1.12 * body or not any(q.kind == "row" and q.page == p.page for q in pieces[i + 1:i + 5]): return False
-    return p.box[0] > min(q.box[0] for q in pieces[max(i - 20, 0):i + 20]) + 20
+    if p.size > 1.12 * body or not any(q.kind == "row" and q.page == p.page for q in pieces[i + 1 : i + 5]):
+        return False
+    return p.box[0] > min(q.box[0] for q in pieces[max(i - 20, 0) : i + 20]) + 20
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #4f94076d
-def heading_levels(pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join) -> dict[int, int]:
+def heading_levels(
+    pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join
+) -> dict[int, int]:
     "Heading levels by piece index: from bookmarks as far as they go, else from type."
     marked, typed = from_bookmarks(pieces, marks, join) if marks else {}, from_type(pieces, join)
-    if not marked or len(marked) < 0.5 * len(marks): return typed
+    if not marked or len(marked) < 0.5 * len(marks):
+        return typed
     votes: dict[tuple, Counter] = {}
-    for i, level in marked.items(): votes.setdefault(_look(pieces[i]), Counter())[level] += 1
+    for i, level in marked.items():
+        votes.setdefault(_look(pieces[i]), Counter())[level] += 1
     learned = {look: n.most_common(1)[0][0] for look, n in votes.items()}
-    added = {i: 1 if _look(pieces[i]) > max(learned) else learned.get(_look(pieces[i])) for i in typed if i not in marked}
+    added = {
+        i: 1 if _look(pieces[i]) > max(learned) else learned.get(_look(pieces[i]))
+        for i in typed
+        if i not in marked
+    }
     return marked | {i: level for i, level in added.items() if level}
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #e0fe1689
@@ -161,43 +254,91 @@ def _one_table(pieces: list[Piece], strip: bool) -> list[Piece]:
     head, moved = None, {}
     for p in pieces:
         before = out[-1] if out else None
-        if (p.kind == "row" and before is not None and before.kind == "row" and p.group != before.group
-                and p.page == before.page + 1 and len(p.lines) == len(before.lines)):
+        if (
+            p.kind == "row"
+            and before is not None
+            and before.kind == "row"
+            and p.group != before.group
+            and p.page == before.page + 1
+            and len(p.lines) == len(before.lines)
+        ):
             moved[p.group, p.page] = before.group
-            if strip and head is not None and p.lines == head.lines: p.group = before.group; continue
-        elif p.kind == "row" and (before is None or before.kind != "row" or before.group != moved.get((p.group, p.page), p.group)): head = p
-        if p.kind == "row": p.group = moved.get((p.group, p.page), p.group)
+            if strip and head is not None and p.lines == head.lines:
+                p.group = before.group
+                continue
+        elif p.kind == "row" and (
+            before is None or before.kind != "row" or before.group != moved.get((p.group, p.page), p.group)
+        ):
+            head = p
+        if p.kind == "row":
+            p.group = moved.get((p.group, p.page), p.group)
         out.append(p)
     return out
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #4d02b1c8
-def _write(out: TextBuilder, pieces: list[Piece], levels: dict[int, int], hyphens: Hyphens, pages: int) -> None:
+def _write(
+    out: TextBuilder, pieces: list[Piece], levels: dict[int, int], hyphens: Hyphens, pages: int
+) -> None:
     "Append the pieces, each on its page."
     page, continues, between = -1, False, "\n\n"
     for i, p in enumerate(pieces):
-        while page < p.page: page += 1; out.page(page + 1)
-        text = " | ".join([hyphens.join(c) if c else "" for c in p.lines]) if p.kind == "row" else hyphens.join(p.lines)
+        while page < p.page:
+            page += 1
+            out.page(page + 1)
+        text = (
+            " | ".join([hyphens.join(c) if c else "" for c in p.lines])
+            if p.kind == "row"
+            else hyphens.join(p.lines)
+        )
         text = text.rstrip(" |").lstrip()
-        sep = between if continues else "\n" if i and _together(pieces[i - 1], p) and not (i in levels or i - 1 in levels) else "\n\n"
+        sep = (
+            between
+            if continues
+            else (
+                "\n" if i and _together(pieces[i - 1], p) and not (i in levels or i - 1 in levels) else "\n\n"
+            )
+        )
         after = pieces[i + 1] if i + 1 < len(pieces) else None
         continues = after is not None and i not in levels and i + 1 not in levels and runs_on(p, after)
-        if continues: text, between = hyphens.seam(text, after.lines[0])
-        if i in levels: out.heading(text, levels[i], sep)
-        else: out.add(text, sep)
-    while page < pages - 1: page += 1; out.page(page + 1)
+        if continues:
+            text, between = hyphens.seam(text, after.lines[0])
+        if i in levels:
+            out.heading(text, levels[i], sep)
+        else:
+            out.add(text, sep)
+    while page < pages - 1:
+        page += 1
+        out.page(page + 1)
+
 
 def _together(a: Piece, b: Piece) -> bool:
-    "Whether two neighbours stand on consecutive lines: rows of one table, items of one list, lines of one block."
-    return a.kind == b.kind and (a.kind == "item" or (a.group == b.group and (a.page == b.page or a.kind == "row")))
+    """Whether two neighbours stand on consecutive lines: rows of one table, items of one list, lines of one
+    block."""
+    return a.kind == b.kind and (
+        a.kind == "item" or (a.group == b.group and (a.page == b.page or a.kind == "row"))
+    )
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #bd4c62c8
-_ABOUT = {"title": "title", "author": "author", "subject": "subject", "keywords": "keywords", "creator": "creator", "producer": "producer"}
+_ABOUT = {
+    "title": "title",
+    "author": "author",
+    "subject": "subject",
+    "keywords": "keywords",
+    "creator": "creator",
+    "producer": "producer",
+}
 
-def _pages(pdf: Any, pymupdf: Any, data: bytes) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int], list[int]]:
-    "Height, lines and ruled tables of each page; the numbers of pages that could not be read, and of those whose `ActualText` hid some of what is drawn."
+
+def _pages(
+    pdf: Any, pymupdf: Any, data: bytes
+) -> tuple[list[tuple[float, list[Line], list[Grid]]], list[int], list[int]]:
+    """Height, lines and ruled tables of each page; the numbers of pages that could not be read, and of those
+    whose `ActualText` hid some of what is drawn."""
     flags = (pymupdf.TEXTFLAGS_TEXT & ~pymupdf.TEXT_PRESERVE_LIGATURES) | pymupdf.TEXT_COLLECT_VECTORS
-    try: compare = mentions_actual_text(pdf, data)
-    except failures(pymupdf): compare = True
+    try:
+        compare = mentions_actual_text(pdf, data)
+    except failures(pymupdf):
+        compare = True
     out, unread, hidden = [], [], []
     for n in range(pdf.page_count):
         try:
@@ -206,39 +347,66 @@ def _pages(pdf: Any, pymupdf: Any, data: bytes) -> tuple[list[tuple[float, list[
             read = textpage.extractDICT()
             if compare or says_less(page.read_contents()):
                 drawn = page.get_textpage(flags=flags | pymupdf.TEXT_IGNORE_ACTUALTEXT)
-                if hides_text(read, other := drawn.extractDICT()): textpage, read = drawn, other; hidden.append(n + 1)
+                if hides_text(read, other := drawn.extractDICT()):
+                    textpage, read = drawn, other
+                    hidden.append(n + 1)
             lines, boxes = _lines(read)
             tables = grids(boxes) if boxes else []
-            out.append((textpage.rect.height, cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines, tables))
+            out.append(
+                (
+                    textpage.rect.height,
+                    cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines,
+                    tables,
+                )
+            )
         except failures(pymupdf) as e:
             for_want_of_memory(e)
-            unread.append(n + 1); out.append((0.0, [], []))
+            unread.append(n + 1)
+            out.append((0.0, [], []))
     return out, unread, hidden
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #64376ea5
 _PICTURE = "it is a picture without a text layer; ocr='tesseract' or ocr='azure' would read it"
 
-def _recognise(pdf: Any, pages: list, without: Sequence[int], engine: Any, failures: tuple) -> tuple[list[int], dict[str, str]]:
-    "Fill in the lines of the pages `without` text that an engine can read: the numbers of those it read, and why the other pictures stay out."
+
+def _recognise(
+    pdf: Any, pages: list, without: Sequence[int], engine: Any, failures: tuple
+) -> tuple[list[int], dict[str, str]]:
+    """Fill in the lines of the pages `without` text that an engine can read: the numbers of those it read,
+    and why the other pictures stay out."""
     read, skipped = [], {}
     for n in without:
         page = pdf.load_page(n - 1)
-        try: empty = not page.get_images() and not page.get_bboxlog()
-        except failures: empty = False
-        if empty: continue
-        if engine is None: skipped[str(n)] = _PICTURE; continue
-        try: lines = engine.read(page)
-        except Refused as e: skipped[str(n)] = e.what; continue
+        try:
+            empty = not page.get_images() and not page.get_bboxlog()
+        except failures:
+            empty = False
+        if empty:
+            continue
+        if engine is None:
+            skipped[str(n)] = _PICTURE
+            continue
+        try:
+            lines = engine.read(page)
+        except Refused as e:
+            skipped[str(n)] = e.what
+            continue
         pages[n - 1] = (page.rect.height, lines, [])
-        if lines: read.append(n)
-        else: skipped[str(n)] = "no text was recognised on it"
+        if lines:
+            read.append(n)
+        else:
+            skipped[str(n)] = "no text was recognised on it"
     return read, skipped
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #0838249d
 def _labels(pdf: Any, failures: tuple) -> list[str]:
     "The labels of the pages, or none where they are the numbers from 1."
-    try: labels = [pdf.load_page(n).get_label() for n in range(pdf.page_count)] if pdf.get_page_labels() else []
-    except failures: return []
+    try:
+        labels = (
+            [pdf.load_page(n).get_label() for n in range(pdf.page_count)] if pdf.get_page_labels() else []
+        )
+    except failures:
+        return []
     return [] if labels == [str(n + 1) for n in range(len(labels))] or not any(labels) else labels
 
 # %% ../../nbs/02_ingest/03_pdf.ipynb #22d936d4
@@ -248,8 +416,11 @@ def load_pdf(
     *,
     doc_id: str,
     password: str | None = None,
-    strip_furniture: bool = True,     # drop running headers and footers, and table headers printed again on the next page
-    ocr: str | Any | None = None,     # for pages without a text layer: "tesseract", "azure", or an engine with `read(page)`
+    # drop running headers and footers, and table headers printed again on the next page
+    strip_furniture: bool = True,
+    ocr: (
+        str | Any | None
+    ) = None,  # for pages without a text layer: "tesseract", "azure", or an engine with `read(page)`
     limits: Limits = LIMITS,
 ) -> Document:
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
@@ -262,16 +433,32 @@ def load_pdf(
             metadata = _about(pdf)
             marks = _bookmarks(pdf, failures(pymupdf))
             pages, unread, hidden = _pages(pdf, pymupdf, data)
-            metadata |= {name: value for name, value in (("unreadable_pages", unread), ("pages_without_actual_text", hidden)) if value}
+            metadata |= {
+                name: value
+                for name, value in (("unreadable_pages", unread), ("pages_without_actual_text", hidden))
+                if value
+            }
             without = [n for n, p in enumerate(pages, 1) if not p[1] and n not in unread]
-            read, skipped = _recognise(pdf, pages, without, engine, failures(pymupdf)) if without else ([], {})
+            read, skipped = (
+                _recognise(pdf, pages, without, engine, failures(pymupdf)) if without else ([], {})
+            )
             lines = [p[1] for p in pages]
             if not any(lines):
-                raise Refused("there is no text layer on any page" + (", and some are damaged" if unread else ""), path.name, _advice(engine, skipped))
-            found = {"pages_without_text": [n for n in without if n not in read], "recognised_pages": read, "skipped_pages": skipped, "page_labels": _labels(pdf, failures(pymupdf))}
+                raise Refused(
+                    "there is no text layer on any page" + (", and some are damaged" if unread else ""),
+                    path.name,
+                    _advice(engine, skipped),
+                )
+            found = {
+                "pages_without_text": [n for n in without if n not in read],
+                "recognised_pages": read,
+                "skipped_pages": skipped,
+                "page_labels": _labels(pdf, failures(pymupdf)),
+            }
             metadata |= {name: value for name, value in found.items() if value}
             drop = furniture([p[:2] for p in pages]) if strip_furniture else set()
-            if sum(map(len, lines)) == len(drop): drop = set()                             # nothing else on any page: then it is the text
+            if sum(map(len, lines)) == len(drop):
+                drop = set()  # nothing else on any page: then it is the text
             pieces = _pieces(pages, drop, marks)
     hyphens = Hyphens(lambda: (l.text for l in chain.from_iterable(lines)))
     return _document(path, doc_id, _one_table(pieces, strip_furniture), marks, hyphens, len(pages), metadata)
@@ -279,20 +466,34 @@ def load_pdf(
 # %% ../../nbs/02_ingest/03_pdf.ipynb #9802ccec
 def _advice(engine: Any, skipped: dict[str, str]) -> str:
     "What to do about a file without text."
-    if engine is None: return "It may be a scan: it needs OCR (ocr='tesseract' or ocr='azure')" if skipped else "Its pages are blank"
-    return f"Of page {min(skipped, key=int)} OCR says: {skipped[min(skipped, key=int)]}" if skipped else "Its pages are blank"
+    if engine is None:
+        return (
+            "It may be a scan: it needs OCR (ocr='tesseract' or ocr='azure')"
+            if skipped
+            else "Its pages are blank"
+        )
+    return (
+        f"Of page {min(skipped, key=int)} OCR says: {skipped[min(skipped, key=int)]}"
+        if skipped
+        else "Its pages are blank"
+    )
+
 
 def _pieces(pages: list, drop: set[tuple[int, int]], marks: list) -> list[Piece]:
     "The pieces of all pages, without the lines in `drop`."
     titles: dict[int, set[str]] = {}
-    for _, title, page, _ in marks: titles.setdefault(page, set()).add(plain_title(title))
+    for _, title, page, _ in marks:
+        titles.setdefault(page, set()).add(plain_title(title))
     out = []
     for n, (_, lines, tables) in enumerate(pages):
         kept = [l for i, l in enumerate(lines) if (n, i) not in drop] if drop else lines
         out += page_pieces(kept, tables, n, frozenset(titles.get(n, ())))
     return out
 
-def _document(path: Path, doc_id: str, pieces: list[Piece], marks: list, hyphens: Hyphens, pages: int, metadata: dict) -> Document:
+
+def _document(
+    path: Path, doc_id: str, pieces: list[Piece], marks: list, hyphens: Hyphens, pages: int, metadata: dict
+) -> Document:
     "The document that these pieces make."
     out = TextBuilder()
     _write(out, pieces, heading_levels(pieces, marks, hyphens.join), hyphens, pages)
@@ -306,6 +507,10 @@ def _about(pdf: Any) -> dict[str, Any]:
     "What the file says about itself."
     said = pdf.metadata or {}
     out: dict[str, Any] = tidy((name, said.get(key)) for key, name in _ABOUT.items())
-    out |= tidy((name, iso_date(said.get(key) or "")) for key, name in (("creationDate", "created"), ("modDate", "modified")))
-    if pdf.is_repaired: out["repaired"] = True
+    out |= tidy(
+        (name, iso_date(said.get(key) or ""))
+        for key, name in (("creationDate", "created"), ("modDate", "modified"))
+    )
+    if pdf.is_repaired:
+        out["repaired"] = True
     return out

@@ -22,16 +22,27 @@ __all__ = ['json_path', 'text_at', 'Item', 'json_items', 'json_lines', 'encoding
 
 # %% ../../nbs/02_ingest/11_records.ipynb #bafbb299
 def json_path(path: str) -> Callable[[Any], list[Any]]:
-    "A function that gives the values at `path` in a record, none if there are none; raises `ConfigError` for a path that cannot be read."
+    """A function that gives the values at `path` in a record, none if there are none; raises `ConfigError`
+    for a path that cannot be read."""
     import jsonpath
-    try: compiled = jsonpath.compile(path if path.startswith("$") else f"$.{path}")
+
+    try:
+        compiled = jsonpath.compile(path if path.startswith("$") else f"$.{path}")
     except jsonpath.JSONPathError:
-        if path.startswith("$"): raise ConfigError(f"{path!r} is not a JSONPath", "json_path", "Such as $.data[*] or meta.author") from None
-        compiled = None                                    # a key such as "first name", that is no path
+        if path.startswith("$"):
+            raise ConfigError(
+                f"{path!r} is not a JSONPath", "json_path", "Such as $.data[*] or meta.author"
+            ) from None
+        compiled = None  # a key such as "first name", that is no path
+
     def values(record: Any) -> list[Any]:
-        if isinstance(record, dict) and path in record: return [record[path]]
-        try: return compiled.findall(record) if compiled else []
-        except jsonpath.JSONPathError as e: raise Refused(f"{path!r} cannot be followed: {e}") from e
+        if isinstance(record, dict) and path in record:
+            return [record[path]]
+        try:
+            return compiled.findall(record) if compiled else []
+        except jsonpath.JSONPathError as e:
+            raise Refused(f"{path!r} cannot be followed: {e}") from e
+
     return values
 
 # %% ../../nbs/02_ingest/11_records.ipynb #58c0e4ed
@@ -39,77 +50,121 @@ def text_at(name: str, values: Sequence[Any]) -> str:
     "The values of one field as text; raises `Refused` if one of them is an object."
     out = []
     for v in values:
-        if isinstance(v, list): out.append(text_at(name, v))
-        elif isinstance(v, dict): raise Refused(f"field {name!r} holds an object, not text", "", f"Name what is in it: {', '.join(f'{name}.{k}' for k in list(v)[:3])}")
-        elif v is not None: out.append(v if isinstance(v, str) else json.dumps(v))
+        if isinstance(v, list):
+            out.append(text_at(name, v))
+        elif isinstance(v, dict):
+            raise Refused(
+                f"field {name!r} holds an object, not text",
+                "",
+                f"Name what is in it: {', '.join(f'{name}.{k}' for k in list(v)[:3])}",
+            )
+        elif v is not None:
+            out.append(v if isinstance(v, str) else json.dumps(v))
     return "\n".join(t for t in out if t.strip())
 
 # %% ../../nbs/02_ingest/11_records.ipynb #36e785d7
 class Item(NamedTuple):
     "A record, where it stands, and what is wrong with it if anything."
+
     value: Any
     where: str
     problem: str = ""
 
+
 def json_items(data: Any, array_path: str | None = None) -> Iterator[Item]:
     "The items of a JSON value; raises `Refused` if `array_path` leads nowhere."
     import jsonpath
+
     path = array_path or "$"
-    json_path(path)                                        # a clear error for a path that cannot be read
+    json_path(path)  # a clear error for a path that cannot be read
     found = False
-    try: matches = list(jsonpath.finditer(path if path.startswith("$") else f"$.{path}", data))
-    except jsonpath.JSONPathError as e: raise Refused(f"{path!r} cannot be followed: {e}") from e
+    try:
+        matches = list(jsonpath.finditer(path if path.startswith("$") else f"$.{path}", data))
+    except jsonpath.JSONPathError as e:
+        raise Refused(f"{path!r} cannot be followed: {e}") from e
     for match in matches:
         found = True
-        if isinstance(match.value, list): yield from (Item(v, f"{match.path}[{i}]") for i, v in enumerate(match.value))
-        else: yield Item(match.value, str(match.path))
-    if not found: raise Refused(f"nothing stands at {array_path!r}", "", f"At the top it has {', '.join(list(data)[:8])}" if isinstance(data, dict) else "It is a list: try $[*]")
+        if isinstance(match.value, list):
+            yield from (Item(v, f"{match.path}[{i}]") for i, v in enumerate(match.value))
+        else:
+            yield Item(match.value, str(match.path))
+    if not found:
+        raise Refused(
+            f"nothing stands at {array_path!r}",
+            "",
+            (
+                f"At the top it has {', '.join(list(data)[:8])}"
+                if isinstance(data, dict)
+                else "It is a list: try $[*]"
+            ),
+        )
 
 # %% ../../nbs/02_ingest/11_records.ipynb #17349e23
 def json_lines(lines: Iterable[str]) -> Iterator[Item]:
     "An item for every line that is not blank."
     for n, line in enumerate(lines, 1):
-        if not line.strip(): continue
-        try: yield Item(json.loads(line), f"line {n}")
-        except ValueError as e: yield Item(None, f"line {n}", f"it is not JSON: {e}")
-        except RecursionError: yield Item(None, f"line {n}", "it nests too deep")
+        if not line.strip():
+            continue
+        try:
+            yield Item(json.loads(line), f"line {n}")
+        except ValueError as e:
+            yield Item(None, f"line {n}", f"it is not JSON: {e}")
+        except RecursionError:
+            yield Item(None, f"line {n}", "it nests too deep")
 
 # %% ../../nbs/02_ingest/11_records.ipynb #9baa925e
 def encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> Guess:
-    "The encoding of a file of records, as given or as found; raises `Refused` for one that is missing, too large or binary."
+    """The encoding of a file of records, as given or as found; raises `Refused` for one that is missing, too
+    large or binary."""
     check_file(path, encoding, limits)
     return Guess(encoding) if encoding else find_encoding(path)
 
-def open_items(path: Path, array_path: str | None = None, encoding: str | None = None, limits: Limits = LIMITS) -> Iterator[Item]:
+
+def open_items(
+    path: Path, array_path: str | None = None, encoding: str | None = None, limits: Limits = LIMITS
+) -> Iterator[Item]:
     "The items of a JSON or JSON lines file; raises `Refused` if it is neither."
     encoding = encoding_of(path, encoding, limits).encoding
-    if path.suffix.lower() in (".jsonl", ".ndjson"): yield from _streamed(path, array_path, encoding); return
-    try: data = json.loads(decode(read_bytes(path, limits), encoding)[0])
-    except RecursionError as e: raise Refused("it nests too deep", path.name) from e
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        yield from _streamed(path, array_path, encoding)
+        return
+    try:
+        data = json.loads(decode(read_bytes(path, limits), encoding)[0])
+    except RecursionError as e:
+        raise Refused("it nests too deep", path.name) from e
     except ValueError as e:
-        with open(path, encoding=encoding, errors="replace") as f: first = next(json_lines(iter(f.readline, "")), None)
-        if not str(e).startswith("Extra data") or first is None or not isinstance(first.value, dict): raise Refused(f"it is not JSON: {e}", path.name) from e
-        yield from _streamed(path, array_path, encoding); return
+        with open(path, encoding=encoding, errors="replace") as f:
+            first = next(json_lines(iter(f.readline, "")), None)
+        if not str(e).startswith("Extra data") or first is None or not isinstance(first.value, dict):
+            raise Refused(f"it is not JSON: {e}", path.name) from e
+        yield from _streamed(path, array_path, encoding)
+        return
     yield from json_items(data, array_path)
+
 
 def _streamed(path: Path, array_path: str | None, encoding: str) -> Iterator[Item]:
     "The items of a file of lines; with `array_path`, those inside each line."
     with open(path, encoding=encoding, errors="replace", newline="\n") as f:
         for item in json_lines(f):
-            if array_path is None or item.problem: yield item
+            if array_path is None or item.problem:
+                yield item
             else:
-                try: yield from (Item(i.value, f"{item.where}, {i.where}") for i in json_items(item.value, array_path))
-                except Refused as e: yield Item(None, item.where, e.what)
+                try:
+                    yield from (
+                        Item(i.value, f"{item.where}, {i.where}") for i in json_items(item.value, array_path)
+                    )
+                except Refused as e:
+                    yield Item(None, item.where, e.what)
 
 # %% ../../nbs/02_ingest/11_records.ipynb #59ef89ba
 def load_json(
     path: str | Path,
     *,
-    doc_id: str,                                            # of the file; its items are `<doc_id>#<item id>`
-    text_field: str | Sequence[str] | None = None,          # None: every string at the top of an item
-    id_field: str | None = None,                            # None: the number of the item, from 1
-    metadata_fields: Sequence[str] | None = None,           # None: the other plain values at the top
-    array_path: str | None = None,                          # where the items are, such as $.data[*]
+    doc_id: str,  # of the file; its items are `<doc_id>#<item id>`
+    text_field: str | Sequence[str] | None = None,  # None: every string at the top of an item
+    id_field: str | None = None,  # None: the number of the item, from 1
+    metadata_fields: Sequence[str] | None = None,  # None: the other plain values at the top
+    array_path: str | None = None,  # where the items are, such as $.data[*]
     encoding: str | None = None,
     limits: Limits = LIMITS,
 ) -> Iterator[Document | Refusal]:
@@ -117,23 +172,44 @@ def load_json(
     check_texts("load_json", array_path=array_path)
     path, ids, shape = as_path(path, "load_json"), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
     guess, n = encoding_of(path, encoding, limits), 0
-    understood = {"encoding": guess.encoding} | ({"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {})
+    understood = {"encoding": guess.encoding} | (
+        {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
+    )
     for n, item in enumerate(open_items(path, array_path, guess.encoding, limits), 1):
         try:
-            if item.problem: raise Refused(item.problem, item.where)
+            if item.problem:
+                raise Refused(item.problem, item.where)
             texts, own, metadata = shape.of(item.value)
-            name = ids.give(own, item.where) if own is not None else doc_id if item.where == "$" else f"{doc_id}#{n}"
+            name = (
+                ids.give(own, item.where)
+                if own is not None
+                else doc_id
+                if item.where == "$"
+                else f"{doc_id}#{n}"
+            )
             broken = sum(text.count("\ufffd") for _, text in texts)
             said = {"where": item.where} | understood | ({"encoding_errors": broken} if broken else {})
             yield record_document(name, texts, metadata=said | metadata, format="json", source=str(path))
-        except Refused as e: yield Refusal(f"{doc_id}, {item.where}", f"{e.what}. {e.fix}" if e.fix else e.what)
-    if not n: raise Refused("there are no items in it", path.name)
+        except Refused as e:
+            yield Refusal(f"{doc_id}, {item.where}", f"{e.what}. {e.fix}" if e.fix else e.what)
+    if not n:
+        raise Refused("there are no items in it", path.name)
 
 # %% ../../nbs/02_ingest/11_records.ipynb #9b6ab670
 class Shape:
     "What of a record is text, id and metadata."
-    def __init__(self, text_field: str | Sequence[str] | None = None, id_field: str | None = None, metadata_fields: Sequence[str] | None = None):
-        check_lists("load_json", metadata_fields=metadata_fields, **({} if isinstance(text_field, str) else {"text_field": text_field}))
+
+    def __init__(
+        self,
+        text_field: str | Sequence[str] | None = None,
+        id_field: str | None = None,
+        metadata_fields: Sequence[str] | None = None,
+    ):
+        check_lists(
+            "load_json",
+            metadata_fields=metadata_fields,
+            **({} if isinstance(text_field, str) else {"text_field": text_field}),
+        )
         check_texts("load_json", id_field=id_field)
         names = (text_field,) if isinstance(text_field, str) else text_field
         self.texts = None if names is None else {n: json_path(n) for n in names}
@@ -141,22 +217,52 @@ class Shape:
         self.kept = None if metadata_fields is None else {n: json_path(n) for n in metadata_fields}
 
     def of(self, record: Any) -> tuple[list[tuple[str, str]], str | None, dict[str, Any]]:
-        "Texts as (field, text), the id or None, and the metadata; raises `Refused` for what it cannot be read out of."
-        if isinstance(record, str) and self.texts is None: record = {"text": record}
-        if not isinstance(record, dict): raise Refused(f"it is not an object but {json.dumps(record)[:40]}", "", "Say with array_path= where the items are")
+        """Texts as (field, text), the id or None, and the metadata; raises `Refused` for what it cannot be
+        read out of."""
+        if isinstance(record, str) and self.texts is None:
+            record = {"text": record}
+        if not isinstance(record, dict):
+            raise Refused(
+                f"it is not an object but {json.dumps(record)[:40]}",
+                "",
+                "Say with array_path= where the items are",
+            )
         taken = {*(self.texts or ()), *(self.kept or ()), *(self.own or ())[:1]}
-        if self.texts is not None: texts = [(n, text_at(n, at(record))) for n, at in self.texts.items()]
-        else: texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in taken]
-        if self.texts is not None and not any(t for _, t in texts): raise Refused(f"there is no text in {', '.join(map(repr, self.texts))}", "", f"It has {', '.join(list(record)[:8])}")
+        if self.texts is not None:
+            texts = [(n, text_at(n, at(record))) for n, at in self.texts.items()]
+        else:
+            texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in taken]
+        if self.texts is not None and not any(t for _, t in texts):
+            raise Refused(
+                f"there is no text in {', '.join(map(repr, self.texts))}",
+                "",
+                f"It has {', '.join(list(record)[:8])}",
+            )
         inside = [k for k, v in record.items() if isinstance(v, list) and v and isinstance(v[0], dict)]
-        if self.texts is None and inside and not texts: raise Refused("there is no text in it", "", f"There may be in {inside[0]!r}: array_path={'$.' + inside[0]!r}")
-        spare = {k: v for k, v in record.items() if isinstance(v, str | int | float) and k not in taken and k not in {n for n, _ in texts}}
-        chosen = {n: found[0] if len(found) == 1 else found for n, at in (self.kept or {}).items() if (found := at(record))}
-        try: return texts, self._id(record), plain(spare if self.kept is None else chosen)
-        except ValueError as e: raise Refused(f"its metadata are too much: {e}") from e
+        if self.texts is None and inside and not texts:
+            raise Refused(
+                "there is no text in it",
+                "",
+                f"There may be in {inside[0]!r}: array_path={'$.' + inside[0]!r}",
+            )
+        spare = {
+            k: v
+            for k, v in record.items()
+            if isinstance(v, str | int | float) and k not in taken and k not in {n for n, _ in texts}
+        }
+        chosen = {
+            n: found[0] if len(found) == 1 else found
+            for n, at in (self.kept or {}).items()
+            if (found := at(record))
+        }
+        try:
+            return texts, self._id(record), plain(spare if self.kept is None else chosen)
+        except ValueError as e:
+            raise Refused(f"its metadata are too much: {e}") from e
 
     def _id(self, record: dict) -> str | None:
-        if self.own is None: return None
+        if self.own is None:
+            return None
         found = [v for v in self.own[1](record) if v is not None]
         if len(found) > 1 or any(isinstance(v, bool) or not isinstance(v, str | int) for v in found):
             raise Refused(f"its id {json.dumps(found)[:60]} is not one string or whole number")

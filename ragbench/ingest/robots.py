@@ -21,68 +21,100 @@ def _matches(pattern: str, path: str) -> bool:
     "Whether a pattern of robots.txt matches a path with its query."
     first, *more = pattern.removesuffix("$").split("*")
     ends = pattern.endswith("$")
-    if not path.startswith(first): return False
-    if not more: return not ends or path == first
+    if not path.startswith(first):
+        return False
+    if not more:
+        return not ends or path == first
     at = len(first)
     for part in more[:-1] if ends else more:
         found = path.find(part, at)
-        if found < 0: return False
+        if found < 0:
+            return False
         at = found + len(part)
     return not ends or (path.endswith(more[-1]) and len(path) - len(more[-1]) >= at)
 
 # %% ../../nbs/02_ingest/12b_robots.ipynb #abdba8d4
 class Rules(NamedTuple):
-    "What one agent may fetch: rules as (pattern, allowed), and the seconds between requests that are asked for, 0 if none."
+    """What one agent may fetch: rules as (pattern, allowed), and the seconds between requests that are asked
+    for, 0 if none."""
+
     rules: tuple[tuple[str, bool], ...] = ()
     delay: float = 0.0
 
     def allows(self, path: str) -> bool:
         "Whether a path with its query may be fetched."
-        return path == "/robots.txt" or max(((len(p), ok) for p, ok in self.rules if _matches(p, path)), default=(0, True))[1]
+        return (
+            path == "/robots.txt"
+            or max(((len(p), ok) for p, ok in self.rules if _matches(p, path)), default=(0, True))[1]
+        )
+
 
 def _lines(text: str) -> Iterator[tuple[str, str]]:
     "Names and values of the lines that have both."
     for line in text.lstrip("\ufeff").splitlines():
         name, colon, value = line.partition("#")[0].partition(":")
-        if colon: yield name.strip().lower(), value.strip()
+        if colon:
+            yield name.strip().lower(), value.strip()
+
 
 def parse_robots(text: str, agent: str) -> Rules:
     "The rules of a robots.txt for `agent`, the first word of its name."
     groups: list[tuple[set[str], list[tuple[str, str]]]] = []
     for name, value in _lines(text):
         if name == "user-agent":
-            if not groups or groups[-1][1]: groups.append((set(), []))
+            if not groups or groups[-1][1]:
+                groups.append((set(), []))
             groups[-1][0].add(value.partition("/")[0].strip().lower())
-        elif groups and name in ("allow", "disallow", "crawl-delay"): groups[-1][1].append((name, value))
-    chosen = [lines for names, lines in groups if agent.lower() in names] or [lines for names, lines in groups if "*" in names]
+        elif groups and name in ("allow", "disallow", "crawl-delay"):
+            groups[-1][1].append((name, value))
+    chosen = [lines for names, lines in groups if agent.lower() in names] or [
+        lines for names, lines in groups if "*" in names
+    ]
     found = [line for lines in chosen for line in lines]
-    rules = tuple((unescaped(quote(v, safe="%/:?#[]@!$&'()*+,;=~")), name == "allow") for name, v in found if name != "crawl-delay" and v.startswith(("/", "*")))
-    delays = [float(v) for name, v in found if name == "crawl-delay" and re.fullmatch(r"\d{1,9}(\.\d*)?|\.\d+", v)]
+    rules = tuple(
+        (unescaped(quote(v, safe="%/:?#[]@!$&'()*+,;=~")), name == "allow")
+        for name, v in found
+        if name != "crawl-delay" and v.startswith(("/", "*"))
+    )
+    delays = [
+        float(v) for name, v in found if name == "crawl-delay" and re.fullmatch(r"\d{1,9}(\.\d*)?|\.\d+", v)
+    ]
     return Rules(rules, max(delays, default=0.0))
 
 # %% ../../nbs/02_ingest/12b_robots.ipynb #9846338f
 class Robots:
     "What each host's robots.txt says to `agent`, fetched once a host."
+
     def __init__(self, web: Web, agent: str):
         self.web, self.agent, self.known = web, re.split(r"[/\s]", agent)[0], {}
 
     def of(self, url: str) -> Rules | str:
         "The rules for this URL's host, or why they could not be had."
         origin = str(httpx_module().URL(url).copy_with(raw_path=b"/robots.txt"))
-        if origin not in self.known: self.known[origin] = self._fetch(origin)
+        if origin not in self.known:
+            self.known[origin] = self._fetch(origin)
         return self.known[origin]
 
     def _fetch(self, origin: str) -> Rules | str:
-        try: answer = self.web.get(origin)
-        except Refused as e: return f"robots.txt could not be read, so nothing is fetched: {e.what}"
-        if answer.status >= 500: return f"robots.txt could not be read, so nothing is fetched: status {answer.status}"
-        return parse_robots(answer.body.decode("utf-8", errors="replace"), self.agent) if answer.status == 200 else Rules()
+        try:
+            answer = self.web.get(origin)
+        except Refused as e:
+            return f"robots.txt could not be read, so nothing is fetched: {e.what}"
+        if answer.status >= 500:
+            return f"robots.txt could not be read, so nothing is fetched: status {answer.status}"
+        return (
+            parse_robots(answer.body.decode("utf-8", errors="replace"), self.agent)
+            if answer.status == 200
+            else Rules()
+        )
 
     def check(self, url: str) -> None:
         "Raise `Refused` where the host does not want to be visited."
         rules = self.of(url)
-        if isinstance(rules, str): raise Refused(rules)
-        if not rules.allows(httpx_module().URL(url).raw_path.decode("ascii")): raise Refused("robots.txt does not allow it")
+        if isinstance(rules, str):
+            raise Refused(rules)
+        if not rules.allows(httpx_module().URL(url).raw_path.decode("ascii")):
+            raise Refused("robots.txt does not allow it")
 
     def delay(self, url: str) -> float:
         "Seconds that the host asks to leave between requests, 0 if it does not say, 60 at most."

@@ -19,8 +19,14 @@ def shipped_datasets() -> dict[str, Path]:
     roots = [r for r in (package.parent / "datasets", package / "_datasets") if r.is_dir()]
     return {p.parent.name: p.parent for root in roots for p in sorted(root.glob("*/dataset.toml"))}
 
+
 def shipped(name: str) -> Path:
     "The folder of a data set that ships with ragbench; raises `ConfigError` naming those that do."
     known = shipped_datasets()
-    if name not in known: raise ConfigError(f"no data set {name!r} ships with ragbench", "datasets", f"There are: {', '.join(known) or 'none'}; or give the path of a folder with a dataset.toml")
+    if name not in known:
+        raise ConfigError(
+            f"no data set {name!r} ships with ragbench",
+            "datasets",
+            f"There are: {', '.join(known) or 'none'}; or give the path of a folder with a dataset.toml",
+        )
     return known[name]

@@ -25,12 +25,17 @@ __all__ = ['OUTSIDE', 'entry_problem', 'id_of', 'Listing', 'outside', 'walk', 'm
 # %% ../../nbs/02_ingest/06a_sources.ipynb #c288b178
 def entry_problem(path: Path) -> str:
     "Why something that was found in a folder is not read; empty for a regular file, or a link to one."
-    try: mode = path.stat().st_mode
-    except FileNotFoundError: return "it is a link that leads nowhere" if path.is_symlink() else "it vanished"
-    except OSError as e: return f"it cannot be read: {e.strerror}"
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return "it is a link that leads nowhere" if path.is_symlink() else "it vanished"
+    except OSError as e:
+        return f"it cannot be read: {e.strerror}"
     kind = no_file(mode)
-    if kind == "a folder" and path.is_symlink(): return "it is a link to a folder, which is not followed"
+    if kind == "a folder" and path.is_symlink():
+        return "it is a link to a folder, which is not followed"
     return f"it is {kind}, not a file" if kind else ""
+
 
 def id_of(path: Path, base: Path) -> str:
     "The relative path with `/`; bytes that are not UTF-8 as `\\xff`."
@@ -38,129 +43,211 @@ def id_of(path: Path, base: Path) -> str:
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #0c5b8f88
 class Listing(NamedTuple):
-    "The source itself, the folder that ids are relative to, the files to read in order, and what else was found, as (id, reason)."
+    """The source itself, the folder that ids are relative to, the files to read in order, and what else was
+    found, as (id, reason)."""
+
     root: Path
     base: Path
     files: list[Path]
     errors: list[Refusal]
 
+
 def _inside(folder: Path) -> list[Path]:
     "What is in a folder, hidden or not."
-    with os.scandir(folder) as found: return [Path(folder, e.name) for e in found]
+    with os.scandir(folder) as found:
+        return [Path(folder, e.name) for e in found]
+
 
 def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> Listing:
     "A listing of pairs (path, problem)."
     found = sorted(dict(paths).items(), key=lambda pair: pair[0].relative_to(base).as_posix())
-    return Listing(root, base, [p for p, problem in found if not problem], [Refusal(id_of(p, base), problem) for p, problem in found if problem])
+    return Listing(
+        root,
+        base,
+        [p for p, problem in found if not problem],
+        [Refusal(id_of(p, base), problem) for p, problem in found if problem],
+    )
+
 
 OUTSIDE = "it is a link to a file outside the folder; give that file by name, or follow_links=True"
 
+
 def outside(path: Path, top: Path) -> bool:
-    "Whether a path leads out of the folder `top`, which is one without links in it, by a link on its way or at its end."
+    """Whether a path leads out of the folder `top`, which is one without links in it, by a link on its way or
+    at its end."""
     return not Path(os.path.realpath(path)).is_relative_to(top)
 
+
 def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
-    "All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a folder is followed, and with `within` none to a file outside of that folder."
+    """All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a
+    folder is followed, and with `within` none to a file outside of that folder."""
     ahead = [top]
     while ahead:
         folder = ahead.pop()
-        try: inside = _inside(folder)
-        except OSError as e: yield folder, f"the folder cannot be read: {e.strerror}"; continue
+        try:
+            inside = _inside(folder)
+        except OSError as e:
+            yield folder, f"the folder cannot be read: {e.strerror}"
+            continue
         for path in inside:
-            if path.name.startswith("."): continue
+            if path.name.startswith("."):
+                continue
             problem = entry_problem(path)
-            if problem == "it is a folder, not a file": ahead.append(path)
-            else: yield path, problem or (OUTSIDE if within and path.is_symlink() and outside(path, within) else "")
+            if problem == "it is a folder, not a file":
+                ahead.append(path)
+            else:
+                yield (
+                    path,
+                    problem or (OUTSIDE if within and path.is_symlink() and outside(path, within) else ""),
+                )
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #2ac4fd25
 def matches(folder: Path, parts: Sequence[str], errors: list[tuple[Path, str]]) -> Iterator[Path]:
-    "What a pattern finds below a folder; `parts` are its names, with wildcards. Folders that cannot be read go to `errors`."
-    if not parts: yield folder; return
-    first, rest = parts[0], parts[1:]
-    if first == "**" == (rest or [""])[0]: yield from matches(folder, rest, errors); return
-    if first != "**" and not glob.has_magic(first):
-        if os.path.lexists(folder / first): yield from matches(folder / first, rest, errors)
+    """What a pattern finds below a folder; `parts` are its names, with wildcards. Folders that cannot be read
+    go to `errors`."""
+    if not parts:
+        yield folder
         return
-    try: inside = _inside(folder) if folder.is_dir() else []
-    except OSError as e: errors.append((folder, f"the folder cannot be read: {e.strerror}")); return
+    first, rest = parts[0], parts[1:]
+    if first == "**" == (rest or [""])[0]:
+        yield from matches(folder, rest, errors)
+        return
+    if first != "**" and not glob.has_magic(first):
+        if os.path.lexists(folder / first):
+            yield from matches(folder / first, rest, errors)
+        return
+    try:
+        inside = _inside(folder) if folder.is_dir() else []
+    except OSError as e:
+        errors.append((folder, f"the folder cannot be read: {e.strerror}"))
+        return
     seen = [p for p in inside if first.startswith(".") or not p.name.startswith(".")]
     if first != "**":
-        for name in fnmatch.filter((p.name for p in seen), first): yield from matches(folder / name, rest, errors)
+        for name in fnmatch.filter((p.name for p in seen), first):
+            yield from matches(folder / name, rest, errors)
         return
-    if rest: yield from matches(folder, rest, errors)
+    if rest:
+        yield from matches(folder, rest, errors)
     for path in seen:
-        if path.is_dir() and not path.is_symlink(): yield from matches(path, parts, errors)
-        elif not rest: yield path
+        if path.is_dir() and not path.is_symlink():
+            yield from matches(path, parts, errors)
+        elif not rest:
+            yield path
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #11e0a794
 def dataset_info(folder: str | Path) -> dict[str, Any]:
-    "What `dataset.toml` in `folder` says; raises `DataError` if it cannot be read or names no folder of documents."
+    """What `dataset.toml` in `folder` says; raises `DataError` if it cannot be read or names no folder of
+    documents."""
     file = Path(folder, "dataset.toml")
-    try: info = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e: raise DataError(f"the description of the dataset cannot be read: {e}", str(file)) from e
-    if not isinstance(info.get("documents"), str): raise DataError("it does not say where the documents are", str(file), 'Write: documents = "files"')
+    try:
+        info = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise DataError(f"the description of the dataset cannot be read: {e}", str(file)) from e
+    if not isinstance(info.get("documents"), str):
+        raise DataError("it does not say where the documents are", str(file), 'Write: documents = "files"')
     return info
+
 
 def find_files(
     source: str | Path,
-    follow_links: bool = False,   # also to files outside the folder
+    follow_links: bool = False,  # also to files outside the folder
 ) -> Listing:
     "The files of a file, folder, data set or pattern; raises `DataError` where there are none."
     path = as_path(source, "load_corpus")
-    try: path = path.expanduser(); kind = "folder" if path.is_dir() else "file" if os.path.lexists(path) else ""
-    except (OSError, RuntimeError): kind = ""                               # a name that is too long, an unknown user
-    if not str(source): raise ConfigError("source is an empty string", "load_corpus", "For the current folder give '.'")
-    if kind == "file": return Listing(path, path.parent, [path], [])
+    try:
+        path = path.expanduser()
+        kind = "folder" if path.is_dir() else "file" if os.path.lexists(path) else ""
+    except (OSError, RuntimeError):
+        kind = ""  # a name that is too long, an unknown user
+    if not str(source):
+        raise ConfigError("source is an empty string", "load_corpus", "For the current folder give '.'")
+    if kind == "file":
+        return Listing(path, path.parent, [path], [])
     if kind == "folder":
         base = path / dataset_info(path)["documents"] if (path / "dataset.toml").is_file() else path
-        if not base.is_dir(): raise DataError("there is no such folder", str(base))
+        if not base.is_dir():
+            raise DataError("there is no such folder", str(base))
         within = None if follow_links else Path(os.path.realpath(path))
-        if within and outside(base, within): raise DataError("its folder of documents lies outside of it", str(path / "dataset.toml"), f"Give {str(base)!r} itself, or follow_links=True")
+        if within and outside(base, within):
+            raise DataError(
+                "its folder of documents lies outside of it",
+                str(path / "dataset.toml"),
+                f"Give {str(base)!r} itself, or follow_links=True",
+            )
         found = _sorted(walk(base, within), path, base)
-        if [e.source for e in found.errors] == ["."]: raise DataError(found.errors[0].reason, str(base), "Look at its permissions")
+        if [e.source for e in found.errors] == ["."]:
+            raise DataError(found.errors[0].reason, str(base), "Look at its permissions")
     elif glob.has_magic(str(source)):
         at = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
         found = _matched(Path(*path.parts[:at]), path.parts[at:], follow_links)
-    else: raise DataError("there is no such file or folder", str(source)[:200], _meant(str(source)))
-    if not found.files and not found.errors: raise DataError("there are no files in it", str(source), _left_out(path) if kind else "")
+    else:
+        raise DataError("there is no such file or folder", str(source)[:200], _meant(str(source)))
+    if not found.files and not found.errors:
+        raise DataError("there are no files in it", str(source), _left_out(path) if kind else "")
     return found
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #1ff1d1d4
 def _meant(source: str) -> str:
     "What somebody may have meant by a source that is not there."
-    if source in shipped_datasets(): return f"A data set of this name ships: load_dataset({source!r}) gives its documents and questions"
-    if "\n" in source or len(source) > 300: return "If this is the text itself: Corpus([Document(id='a', text=…)])"
+    if source in shipped_datasets():
+        return f"A data set of this name ships: load_dataset({source!r}) gives its documents and questions"
+    if "\n" in source or len(source) > 300:
+        return "If this is the text itself: Corpus([Document(id='a', text=…)])"
     return f"Looked for in {os.getcwd()}" if not os.path.isabs(source) else ""
+
 
 def _left_out(folder: Path) -> str:
     "A word on hidden files where there are no others."
     hidden = sum(p.name.startswith(".") for p in _inside(folder))
     return f"{hidden} hidden ones are left out" if hidden else ""
 
+
 def _matched(base: Path, parts: Sequence[str], follow_links: bool = False) -> Listing:
     "What a pattern finds; folders are no part of it."
     errors: list[tuple[Path, str]] = []
     within = None if follow_links else Path(os.path.realpath(base))
-    found = [(path, entry_problem(path) or (OUTSIDE if within and outside(path, within) else "")) for path in matches(base, parts, errors)]
-    return _sorted([*(pair for pair in found if pair[1] == OUTSIDE or "folder" not in pair[1]), *errors], base, base)
+    found = [
+        (path, entry_problem(path) or (OUTSIDE if within and outside(path, within) else ""))
+        for path in matches(base, parts, errors)
+    ]
+    return _sorted(
+        [*(pair for pair in found if pair[1] == OUTSIDE or "folder" not in pair[1]), *errors], base, base
+    )
 
 # %% ../../nbs/02_ingest/06a_sources.ipynb #9effa5e9
 def source_list(source: Any) -> list[str | Path]:
-    "The sources of a load, one or more; raises `ConfigError` for what is no path, pattern or URL, and for one that is given twice."
+    """The sources of a load, one or more; raises `ConfigError` for what is no path, pattern or URL, and for
+    one that is given twice."""
     several = list(source) if isinstance(source, list | tuple) else [source]
     fix = "Give the path of a file or folder, a pattern, a URL, or a list of them"
     for s in several if several else [()]:
         if not isinstance(s, str | os.PathLike) or isinstance(os.fspath(s), bytes):
-            raise ConfigError("source is None" if s is None else "source is an empty list" if isinstance(s, tuple) else f"a source is of type {type(s).__name__}", "load_corpus", fix)
+            raise ConfigError(
+                (
+                    "source is None"
+                    if s is None
+                    else (
+                        "source is an empty list"
+                        if isinstance(s, tuple)
+                        else f"a source is of type {type(s).__name__}"
+                    )
+                ),
+                "load_corpus",
+                fix,
+            )
     twice = [s for i, s in enumerate(several) if str(s) in map(str, several[:i])]
-    if twice: raise ConfigError(f"the source {str(twice[0])!r} is given twice", "load_corpus", "Give it once")
+    if twice:
+        raise ConfigError(f"the source {str(twice[0])!r} is given twice", "load_corpus", "Give it once")
     return several
+
 
 def short_names(paths: Sequence[Path]) -> list[str]:
     "For each path the shortest end of it that no other of them has."
     whole = [Path(os.path.abspath(p)).parts for p in paths]
+
     def name(parts: tuple[str, ...]) -> str:
         others = {o for o in whole if o != parts}
         n = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
         return os.fsencode("/".join(parts[-n:]).lstrip("/")).decode("utf-8", "backslashreplace")
+
     return [name(parts) for parts in whole]

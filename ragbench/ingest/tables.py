@@ -17,7 +17,18 @@ from typing import Any, NamedTuple
 from ..core.documents import Document, Field, Refusal
 from ..core.errors import ConfigError
 from ..core.numbers import thousands
-from .base import LIMITS, Limits, Refused, TextBuilder, as_path, check_lists, check_texts, clean, kind_of, open_file
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    TextBuilder,
+    as_path,
+    check_lists,
+    check_texts,
+    clean,
+    kind_of,
+    open_file,
+)
 from .charset import Guess
 from .text import byte_order_mark, check_encoding, decode
 
@@ -27,150 +38,203 @@ __all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_del
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #f403cfb2
 def record_document(doc_id: str, texts: Iterable[tuple[str, str]], **about: Any) -> Document:
-    "A document of one paragraph a text; `texts` are pairs (field name, text). Raises `Refused` if all are empty."
+    """A document of one paragraph a text; `texts` are pairs (field name, text). Raises `Refused` if all are
+    empty."""
     out, fields = TextBuilder(), []
     for name, text in texts:
         text = clean(text).strip()
-        if text: fields.append(Field(name, *out.add(text)))
+        if text:
+            fields.append(Field(name, *out.add(text)))
     return out.document(doc_id, fields=tuple(fields), **about)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #b23d56e0
 @dataclass
 class Ids:
     "The ids of one file: `<file>#<id>`, each given once."
+
     file: str
-    seen: dict[str, str] = field(default_factory=dict)   # id -> where it was first used
+    seen: dict[str, str] = field(default_factory=dict)  # id -> where it was first used
 
     def give(self, value: str, where: str) -> str:
         "The document id for a record's own id; raises `Refused` if it is empty or taken."
         value = value.strip()
-        if not value: raise Refused("it has no id", where)
-        if value in self.seen: raise Refused(f"its id {value!r} was already used in {self.seen[value]}", where)
+        if not value:
+            raise Refused("it has no id", where)
+        if value in self.seen:
+            raise Refused(f"its id {value!r} was already used in {self.seen[value]}", where)
         self.seen[value] = where
         return f"{self.file}#{value}"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #3e90b082
 def find_encoding(path: Path, block: int = 1 << 20) -> Guess:
-    "The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by the rule of `decode`; raises `Refused` for binary data."
+    """The encoding of a text file, from its mark, from trying UTF-8 on all of it, or by the rule of `decode`;
+    raises `Refused` for binary data."""
     with open(path, "rb") as f:
         head = f.read(block)
-        if marked := byte_order_mark(head): return Guess(marked)
-        decode(head)                                               # refuses what is no text
+        if marked := byte_order_mark(head):
+            return Guess(marked)
+        decode(head)  # refuses what is no text
         bad = _first_not_utf8(head, iter(lambda: f.read(block), b""))
-    if not bad: return Guess("utf-8")
+    if not bad:
+        return Guess("utf-8")
     report = decode(head if bad == head else head + bad)[1]
     return Guess(report["encoding"], tuple(report.get("encoding_alternatives", ())))
+
 
 def _first_not_utf8(head: bytes, blocks: Iterator[bytes]) -> bytes:
     "The first block that does not go on as UTF-8; empty if all do."
     decoder, block = codecs.getincrementaldecoder("utf-8")(), head
     try:
         decoder.decode(head)
-        for block in blocks: decoder.decode(block)
+        for block in blocks:
+            decoder.decode(block)
         decoder.decode(b"", final=True)
-    except UnicodeDecodeError: return block
+    except UnicodeDecodeError:
+        return block
     return b""
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #d3faef44
 _CELLS = threading.RLock()
 
+
 def with_cells_of(most: int, parse: Callable[[], Any]) -> Any:
-    "The result of `parse()` while the module `csv` takes cells of `most` characters; then its limit is what it was."
+    """The result of `parse()` while the module `csv` takes cells of `most` characters; then its limit is what
+    it was."""
     with _CELLS:
         before = csv.field_size_limit(min(most, 2**31 - 1))
-        try: return parse()
-        finally: csv.field_size_limit(before)
+        try:
+            return parse()
+        finally:
+            csv.field_size_limit(before)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #e1318b22
 def find_delimiter(lines: Sequence[str], quotechar: str = '"') -> str:
-    "The delimiter among comma, semicolon, tab and bar with which most rows have as many cells as the header; a comma for a single column."
+    """The delimiter among comma, semicolon, tab and bar with which most rows have as many cells as the
+    header; a comma for a single column."""
     longest = sum(map(len, lines)) + 1
+
     def fit(delimiter: str) -> tuple[float, int]:
-        widths = with_cells_of(longest, lambda: [len(row) for row in csv.reader(lines, delimiter=delimiter, quotechar=quotechar) if row])
+        widths = with_cells_of(
+            longest,
+            lambda: [len(row) for row in csv.reader(lines, delimiter=delimiter, quotechar=quotechar) if row],
+        )
         agree = sum(w == widths[0] for w in widths) / len(widths) if widths else 0
         return (agree, widths[0]) if widths and widths[0] > 1 else (0, 0)
+
     best = max(",;\t|", key=fit)
     return best if fit(best) > (0, 0) else ","
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #e1a71336
 class Row(NamedTuple):
     "A parsed row: the lines it spans (from 1), its cells, and what is wrong with it if anything."
+
     first: int
     last: int
     cells: list[str]
     problem: str = ""
 
-def table_rows(lines: Iterable[str], delimiter: str = ",", quotechar: str = '"', most: int = 1_000_000) -> Iterator[Row]:
+
+def table_rows(
+    lines: Iterable[str], delimiter: str = ",", quotechar: str = '"', most: int = 1_000_000
+) -> Iterator[Row]:
     "Every row that is not blank, in order; `most` characters a row. Memory is that of one row."
     again: deque[str] = deque()
     source, at = iter(lines), 0
     while True:
         taken: list[str] = []
         row = _one_row(_taking(again, source, taken, most), delimiter, quotechar, most)
-        if not taken: return
+        if not taken:
+            return
         if isinstance(row, str):
             again.extendleft(reversed(taken[1:]))
             yield Row(at + 1, at + 1, [], row)
             at += 1
         else:
-            if row: yield Row(at + 1, at + len(taken), row)
+            if row:
+                yield Row(at + 1, at + len(taken), row)
             at += len(taken)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #f3c3ae37
 def _taking(again: deque[str], source: Iterator[str], taken: list[str], most: int) -> Iterator[str]:
-    "Lines, first those to be read again; each is noted in `taken`. Ends when more than `most` characters were taken."
+    """Lines, first those to be read again; each is noted in `taken`. Ends when more than `most` characters
+    were taken."""
     size = 0
     while size <= most:
         line = again.popleft() if again else next(source, None)
-        if line is None: return
-        taken.append(line); size += len(line)
+        if line is None:
+            return
+        taken.append(line)
+        size += len(line)
         yield line
+
 
 def _one_row(lines: Iterator[str], delimiter: str, quotechar: str, most: int) -> list[str] | str:
     "The cells of the next row, or what is wrong with it."
-    try: return with_cells_of(most, lambda: next(csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True), []))
+    try:
+        return with_cells_of(
+            most, lambda: next(csv.reader(lines, delimiter=delimiter, quotechar=quotechar, strict=True), [])
+        )
     except csv.Error as e:
-        if "field larger" in str(e): return f"a cell has more than {thousands(most)} characters, or a quoted one does not end"
-        return "a quoted cell does not end" if "end of data" in str(e) else f"a quotation mark stands where none can ({e})"
+        if "field larger" in str(e):
+            return f"a cell has more than {thousands(most)} characters, or a quoted one does not end"
+        return (
+            "a quoted cell does not end"
+            if "end of data" in str(e)
+            else f"a quotation mark stands where none can ({e})"
+        )
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #0988cec2
 @dataclass(frozen=True)
 class Table:
-    "A CSV or TSV file as it was understood; iterate to get its rows. The header is the first row that is not blank."
+    """A CSV or TSV file as it was understood; iterate to get its rows. The header is the first row that is
+    not blank."""
+
     path: Path
     encoding: str
     delimiter: str
     columns: tuple[str, ...]
     quotechar: str = '"'
-    alternatives: tuple[str, ...] = ()          # other encodings that fit as well
+    alternatives: tuple[str, ...] = ()  # other encodings that fit as well
 
     def _lines(self) -> Iterator[str]:
-        with open(self.path, encoding=self.encoding, errors="replace", newline="") as f: yield from f
+        with open(self.path, encoding=self.encoding, errors="replace", newline="") as f:
+            yield from f
 
     def __iter__(self) -> Iterator[Row]:
         "The rows below the header, ragged ones with their problem."
         rows = table_rows(_without_order(self._lines()), self.delimiter, self.quotechar)
         next(rows, None)
         for row in rows:
-            if row.problem or len(row.cells) == len(self.columns): yield row
-            else: yield row._replace(problem=f"it has {len(row.cells)} cells, the header has {len(self.columns)}")
+            if row.problem or len(row.cells) == len(self.columns):
+                yield row
+            else:
+                yield row._replace(
+                    problem=f"it has {len(row.cells)} cells, the header has {len(self.columns)}"
+                )
+
 
 def _without_order(lines: Iterator[str]) -> Iterator[str]:
     "The lines, with Excel's `sep=` in the first one made blank, so that line numbers stay."
-    for n, line in enumerate(lines): yield line if n or not line.lower().startswith("sep=") else "\n"
+    for n, line in enumerate(lines):
+        yield line if n or not line.lower().startswith("sep=") else "\n"
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #b07dab0a
 def check_marks(delimiter: str | None = None, quotechar: str = '"') -> None:
     "Raise `ConfigError` for marks that cannot separate and quote; None stands for finding out."
     for name, mark in (("delimiter", delimiter), ("quotechar", quotechar)):
-        if not (mark is None and name == "delimiter") and not (isinstance(mark, str) and len(mark) == 1 and mark not in "\r\n\0"): raise ConfigError(f"{name} is {mark!r}", "load_table", "Give one character")
-    if delimiter == quotechar: raise ConfigError(f"delimiter and quotechar are both {delimiter!r}", "load_table")
+        if not (mark is None and name == "delimiter") and not (
+            isinstance(mark, str) and len(mark) == 1 and mark not in "\r\n\0"
+        ):
+            raise ConfigError(f"{name} is {mark!r}", "load_table", "Give one character")
+    if delimiter == quotechar:
+        raise ConfigError(f"delimiter and quotechar are both {delimiter!r}", "load_table")
+
 
 def open_table(
     path: str | Path,
     *,
-    encoding: str | None = None,      # None: found out
-    delimiter: str | None = None,     # None: found out
+    encoding: str | None = None,  # None: found out
+    delimiter: str | None = None,  # None: found out
     quotechar: str = '"',
     limits: Limits = LIMITS,
 ) -> Table:
@@ -182,29 +246,44 @@ def open_table(
     table = Table(path, guess.encoding, delimiter or ",", (), quotechar)
     sample = [line for line, _ in zip(table._lines(), range(200))]
     ordered = sample[0][4:5] if sample and sample[0].lower().startswith("sep=") else ""
-    delimiter = delimiter or ordered or find_delimiter(sample[bool(ordered):], quotechar)
+    delimiter = delimiter or ordered or find_delimiter(sample[bool(ordered) :], quotechar)
     header = next(table_rows(_without_order(table._lines()), delimiter, quotechar), None)
-    if header is None or header.problem: raise Refused(header.problem if header else "there is no text in it", f"{path.name}, header")
+    if header is None or header.problem:
+        raise Refused(header.problem if header else "there is no text in it", f"{path.name}, header")
     names = tuple(clean(c).strip() or f"column {n}" for n, c in enumerate(header.cells, 1))
     twice = [n for n, k in Counter(names).items() if k > 1]
-    if twice: raise Refused(f"the header names {twice[0]!r} more than once", path.name, "Rename one of the columns")
+    if twice:
+        raise Refused(f"the header names {twice[0]!r} more than once", path.name, "Rename one of the columns")
     return Table(path, table.encoding, delimiter, names, quotechar, guess.alternatives)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #bc7bfde8
 def check_file(path: Path, encoding: str | None, limits: Limits) -> None:
-    "Refuse what is no regular, non-empty file within the limits, without reading it; raises `ConfigError` for an encoding that is none."
+    """Refuse what is no regular, non-empty file within the limits, without reading it; raises `ConfigError`
+    for an encoding that is none."""
     check_encoding(encoding)
-    with open_file(path, limits) as f: kind = kind_of(f.read(16))
-    if kind: raise Refused(f"it is {kind}, not text", path.name)
+    with open_file(path, limits) as f:
+        kind = kind_of(f.read(16))
+    if kind:
+        raise Refused(f"it is {kind}, not text", path.name)
 
 # %% ../../nbs/02_ingest/10_tables.ipynb #cfe719f3
-def _choose(table: Table, texts: Sequence[str] | None, own: str | None, kept: Sequence[str] | None) -> tuple[list[int], list[int]]:
-    "Positions of the text columns and of the metadata columns; raises `Refused` for a column that the table lacks."
+def _choose(
+    table: Table, texts: Sequence[str] | None, own: str | None, kept: Sequence[str] | None
+) -> tuple[list[int], list[int]]:
+    """Positions of the text columns and of the metadata columns; raises `Refused` for a column that the table
+    lacks."""
     check_lists("load_table", text_columns=texts, metadata_columns=kept)
     check_texts("load_table", id_column=own)
     place = {name: n for n, name in enumerate(table.columns)}
-    missing = [c for c in (*(texts or ()), *(kept or ()), *([own] if own is not None else [])) if c not in place]
-    if missing: raise Refused(f"there is no column {missing[0]!r}", table.path.name, f"Its columns are {', '.join(table.columns[:50])}")
+    missing = [
+        c for c in (*(texts or ()), *(kept or ()), *([own] if own is not None else [])) if c not in place
+    ]
+    if missing:
+        raise Refused(
+            f"there is no column {missing[0]!r}",
+            table.path.name,
+            f"Its columns are {', '.join(table.columns[:50])}",
+        )
     taken = {own, *(kept or ())}
     texts = texts if texts is not None else [c for c in table.columns if c not in taken]
     taken = {own, *texts}
@@ -215,10 +294,10 @@ def _choose(table: Table, texts: Sequence[str] | None, own: str | None, kept: Se
 def load_table(
     path: str | Path,
     *,
-    doc_id: str,                                        # of the file; its rows are `<doc_id>#<row id>`
-    text_columns: Sequence[str] | None = None,          # None: every column but the id and the metadata
-    id_column: str | None = None,                       # None: the number of the row, from 1
-    metadata_columns: Sequence[str] | None = None,      # None: every column that is neither text nor id
+    doc_id: str,  # of the file; its rows are `<doc_id>#<row id>`
+    text_columns: Sequence[str] | None = None,  # None: every column but the id and the metadata
+    id_column: str | None = None,  # None: the number of the row, from 1
+    metadata_columns: Sequence[str] | None = None,  # None: every column that is neither text nor id
     encoding: str | None = None,
     delimiter: str | None = None,
     quotechar: str = '"',
@@ -228,16 +307,32 @@ def load_table(
     table = open_table(path, encoding=encoding, delimiter=delimiter, quotechar=quotechar, limits=limits)
     texts, kept = _choose(table, text_columns, id_column, metadata_columns)
     ids, own = Ids(doc_id), table.columns.index(id_column) if id_column is not None else None
-    understood = {"encoding": table.encoding, "delimiter": table.delimiter} | ({"encoding_alternatives": list(table.alternatives)} if table.alternatives else {})
+    understood = {"encoding": table.encoding, "delimiter": table.delimiter} | (
+        {"encoding_alternatives": list(table.alternatives)} if table.alternatives else {}
+    )
     n = 0
     for n, row in enumerate(table, 1):
         where = f"line {row.first}" if row.first == row.last else f"lines {row.first} to {row.last}"
         try:
-            if row.problem: raise Refused(row.problem, where)
+            if row.problem:
+                raise Refused(row.problem, where)
             name = ids.give(row.cells[own], where) if own is not None else f"{doc_id}#{n}"
-            said = understood | {"line": row.first} | {table.columns[i]: value for i in kept if (value := clean(row.cells[i]).strip())}
+            said = (
+                understood
+                | {"line": row.first}
+                | {table.columns[i]: value for i in kept if (value := clean(row.cells[i]).strip())}
+            )
             broken = sum(c.count("\ufffd") for c in row.cells)
-            if broken: said = {"encoding_errors": broken} | said
-            yield record_document(name, ((table.columns[i], row.cells[i]) for i in texts), metadata=said, format="csv", source=str(path))
-        except Refused as e: yield Refusal(f"{doc_id}, {where}", e.what)
-    if not n: raise Refused("there are no rows below the header", table.path.name)
+            if broken:
+                said = {"encoding_errors": broken} | said
+            yield record_document(
+                name,
+                ((table.columns[i], row.cells[i]) for i in texts),
+                metadata=said,
+                format="csv",
+                source=str(path),
+            )
+        except Refused as e:
+            yield Refusal(f"{doc_id}, {where}", e.what)
+    if not n:
+        raise Refused("there are no rows below the header", table.path.name)

@@ -14,7 +14,17 @@ from typing import Any
 from ..core.numbers import thousands
 from ..core.documents import Document, Heading
 from ..core.errors import ConfigError
-from .base import LIMITS, Limits, Refused, as_path, check_lists, clean, kind_of, plain, read_bytes
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    as_path,
+    check_lists,
+    clean,
+    kind_of,
+    plain,
+    read_bytes,
+)
 from .charset import guess_encoding
 
 # %% auto #0
@@ -22,76 +32,132 @@ __all__ = ['MOST_FRONT', 'byte_order_mark', 'decode', 'text_encoding', 'check_en
            'source_offset', 'load_markdown', 'load_text']
 
 # %% ../../nbs/02_ingest/05_text.ipynb #1100839f
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"),
-         (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
 _CONTROL_BYTES = bytes(c for c in range(32) if c not in b"\t\n\x0b\x0c\r\x1b")
 
-_ESCAPED = b"\x1b$"       # ISO-2022 writes East Asian text in ASCII bytes, between escapes
+_ESCAPED = b"\x1b$"  # ISO-2022 writes East Asian text in ASCII bytes, between escapes
+
 
 def byte_order_mark(data: bytes) -> str | None:
     "The encoding that a mark at the very beginning names."
     return next((name for mark, name in _BOMS if data.startswith(mark)), None)
 
+
 def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any]]:
-    "The text of `data`, and what to report: `encoding`, the `encoding_alternatives` of a guess, and `encoding_errors` (bytes replaced by U+FFFD) where there are any."
+    """The text of `data`, and what to report: `encoding`, the `encoding_alternatives` of a guess, and
+    `encoding_errors` (bytes replaced by U+FFFD) where there are any."""
     check_encoding(encoding, "decode")
     encoding = encoding or byte_order_mark(data)
     if encoding is None and len(data.translate(None, _CONTROL_BYTES)) < 0.99 * len(data):
-        raise Refused(f"it is {kind_of(data[:16]) or 'binary data'}, not text", "", "" if kind_of(data[:16]) else "If it is UTF-16 without a mark, say encoding='utf-16-le'")
+        raise Refused(
+            f"it is {kind_of(data[:16]) or 'binary data'}, not text",
+            "",
+            "" if kind_of(data[:16]) else "If it is UTF-16 without a mark, say encoding='utf-16-le'",
+        )
     try:
-        if encoding: return data.decode(encoding), {"encoding": encoding}
-        if _ESCAPED not in data: return data.decode("utf-8"), {"encoding": "utf-8"}
-    except UnicodeError: pass
+        if encoding:
+            return data.decode(encoding), {"encoding": encoding}
+        if _ESCAPED not in data:
+            return data.decode("utf-8"), {"encoding": "utf-8"}
+    except UnicodeError:
+        pass
     text = data.decode(encoding or "utf-8", errors="replace")
     broken, valid = text.count("\ufffd"), sum(c > "\x7f" and c != "\ufffd" for c in text)
-    if encoding or valid > 4 * broken: return text, {"encoding": encoding or "utf-8", "encoding_errors": broken}
+    if encoding or valid > 4 * broken:
+        return text, {"encoding": encoding or "utf-8", "encoding_errors": broken}
     guess = guess_encoding(data)
-    text, doubt = data.decode(guess.encoding, errors="replace"), {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
-    return text, {"encoding": guess.encoding} | doubt | ({"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {})
+    text, doubt = (
+        data.decode(guess.encoding, errors="replace"),
+        ({"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}),
+    )
+    return text, {"encoding": guess.encoding} | doubt | (
+        {"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {}
+    )
 
 # %% ../../nbs/02_ingest/05_text.ipynb #d5766d92
 _NO_CHARSETS = {"undefined", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "mbcs", "oem"}
 
+
 def text_encoding(name: Any) -> str | None:
     "Python's name for an encoding in which texts are written; None for any other name."
-    if not isinstance(name, str) or not 0 < len(name) < 100: return None
-    try: found = codecs.lookup(name)
-    except (LookupError, ValueError, TypeError, ImportError, AttributeError, OSError): return None      # not known, or a name that no module can have
-    return found.name if getattr(found, "_is_text_encoding", True) and found.name.replace("-", "_") not in _NO_CHARSETS else None
+    if not isinstance(name, str) or not 0 < len(name) < 100:
+        return None
+    try:
+        found = codecs.lookup(name)
+    except (LookupError, ValueError, TypeError, ImportError, AttributeError, OSError):
+        return None  # not known, or a name that no module can have
+    return (
+        found.name
+        if getattr(found, "_is_text_encoding", True) and found.name.replace("-", "_") not in _NO_CHARSETS
+        else None
+    )
+
 
 def check_encoding(name: str | None, owner: str = "") -> None:
     "Raise `ConfigError` for an `encoding=` that is none; None stands for finding out."
     if name is not None and text_encoding(name) is None:
-        raise ConfigError(f"encoding is {name!r}, which is no encoding of text that Python knows", owner, "Such as 'utf-8', 'cp1252' or 'shift_jis'; None finds out")
+        raise ConfigError(
+            f"encoding is {name!r}, which is no encoding of text that Python knows",
+            owner,
+            "Such as 'utf-8', 'cp1252' or 'shift_jis'; None finds out",
+        )
 
 # %% ../../nbs/02_ingest/05_text.ipynb #2c80a0a9
 _FRONT = re.compile(r"---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n+|\Z)", re.S)
-_OPENS = re.compile(r"---[ \t]*\n[\w-]+[ \t]*:")       # a name and a colon: what follows is meant as YAML
-MOST_FRONT = 65_536                                        # characters
+_OPENS = re.compile(r"---[ \t]*\n[\w-]+[ \t]*:")  # a name and a colon: what follows is meant as YAML
+MOST_FRONT = 65_536  # characters
+
 
 def _check_size(node: Any, most: int = 10_000) -> None:
-    "Raise `ValueError` for YAML that would expand to more than so many nodes: each mapping can take the one before it ten times."
+    """Raise `ValueError` for YAML that would expand to more than so many nodes: each mapping can take the one
+    before it ten times."""
     sizes: dict[int, int] = {}
+
     def size(n: Any, depth: int) -> int:
-        if depth > 100: raise ValueError("nested too deep")
+        if depth > 100:
+            raise ValueError("nested too deep")
         if id(n) not in sizes:
-            inside = [x for pair in n.value for x in pair] if n.id == "mapping" else n.value if n.id == "sequence" else ()
+            inside = (
+                [x for pair in n.value for x in pair]
+                if n.id == "mapping"
+                else n.value
+                if n.id == "sequence"
+                else ()
+            )
             sizes[id(n)] = 1 + sum(size(x, depth + 1) for x in inside)
         return sizes[id(n)]
-    if node is not None and size(node, 0) > most: raise ValueError(f"more than {most} nodes")
+
+    if node is not None and size(node, 0) > most:
+        raise ValueError(f"more than {most} nodes")
+
 
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
     found = _FRONT.match(text[:MOST_FRONT])
-    if not found: return ({"front_matter_error": f"longer than {thousands(MOST_FRONT)} characters"} if _OPENS.match(text) and _FRONT.match(text) else {}), 0
+    if not found:
+        return (
+            {"front_matter_error": f"longer than {thousands(MOST_FRONT)} characters"}
+            if _OPENS.match(text) and _FRONT.match(text)
+            else {}
+        ), 0
     import yaml
+
     try:
         _check_size(yaml.compose(found[1] or "{}", Loader=yaml.SafeLoader))
         data = yaml.safe_load(found[1] or "{}")
         return (plain(data), found.end()) if isinstance(data, dict) else ({}, 0)
-    except RecursionError: return {"front_matter_error": "not valid YAML: nested too deep"}, 0
+    except RecursionError:
+        return {"front_matter_error": "not valid YAML: nested too deep"}, 0
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as e:
-        return {"front_matter_error": f"not valid YAML: {str(e).splitlines()[0] if str(e) else type(e).__name__}"}, 0
+        return {
+            "front_matter_error": f"not valid YAML: {str(e).splitlines()[0] if str(e) else type(e).__name__}"
+        }, 0
 
 # %% ../../nbs/02_ingest/05_text.ipynb #5e530348
 _FENCE = re.compile(r"[ \t>]*(?:(?:[-*+]|\d+[.)])[ \t]+)?(`{3,}(?=[^`]*$)|~{3,})[ \t]*([^\s{`]*)")
@@ -106,35 +172,55 @@ def _closed(title: str) -> str:
     bare = title.rstrip("#")
     return bare.rstrip(" \t") if bare.endswith((" ", "\t")) and bare.strip(" \t") else title
 
+
 def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str], ...]]:
     "Headings of a Markdown text, and its fenced blocks as (start, end, language), fence lines included."
-    heads, fenced, opened, title, at = [], [], None, None, 0        # title: a one-line paragraph so far, as (start, end)
+    heads, fenced, opened, title, at = (
+        [],
+        [],
+        None,
+        None,
+        0,
+    )  # title: a one-line paragraph so far, as (start, end)
     for line in text.split("\n"):
         end, bare = at + len(line), line.strip(" \t>")
         if opened:
-            if len(bare) >= len(opened[1]) and set(bare) == {opened[1][0]}: fenced.append((opened[0], end, opened[2])); opened = None
-        elif m := _FENCE.match(line): opened, title = (at, m[1], m[2].lower()), None
+            if len(bare) >= len(opened[1]) and set(bare) == {opened[1][0]}:
+                fenced.append((opened[0], end, opened[2]))
+                opened = None
+        elif m := _FENCE.match(line):
+            opened, title = (at, m[1], m[2].lower()), None
         elif m := _ATX.match(line):
-            if words := _closed(m[2]): heads.append(Heading(len(m[1]), words, at + m.start(2), at + m.start(2) + len(words)))
+            if words := _closed(m[2]):
+                heads.append(Heading(len(m[1]), words, at + m.start(2), at + m.start(2) + len(words)))
             title = None
-        elif title and (m := _RULE.match(line)): heads.append(Heading(1 if m[1][0] == "=" else 2, text[slice(*title)], *title)); title = None
-        elif not line.strip(): title = None
-        elif title is None and not _NO_PARAGRAPH.match(line): title = (end - len(line.lstrip()), at + len(line.rstrip()))
-        else: title = ()                                            # a second line, or no paragraph at all: nothing to underline until a blank line
+        elif title and (m := _RULE.match(line)):
+            heads.append(Heading(1 if m[1][0] == "=" else 2, text[slice(*title)], *title))
+            title = None
+        elif not line.strip():
+            title = None
+        elif title is None and not _NO_PARAGRAPH.match(line):
+            title = (end - len(line.lstrip()), at + len(line.rstrip()))
+        else:
+            title = ()  # a second line, or no paragraph at all: nothing to underline until a blank line
         at = end + 1
-    if opened: fenced.append((opened[0], len(text), opened[2]))
+    if opened:
+        fenced.append((opened[0], len(text), opened[2]))
     return tuple(heads), tuple(fenced)
 
 # %% ../../nbs/02_ingest/05_text.ipynb #42fb842a
 def keep(text: str, drop: Iterable[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    "`text` without the spans `drop` (sorted, disjoint), and the source map: (canonical start, source start) of each piece kept."
+    """`text` without the spans `drop` (sorted, disjoint), and the source map: (canonical start, source start)
+    of each piece kept."""
     pieces, source_map, at, length = [], [], 0, 0
     for start, end in [*drop, (len(text), len(text))]:
         if start > at:
             source_map.append((length, at))
-            pieces.append(text[at:start]); length += start - at
+            pieces.append(text[at:start])
+            length += start - at
         at = max(at, end)
     return "".join(pieces), tuple(source_map)
+
 
 def source_offset(doc: Document, offset: int) -> int:
     "Where in the file's text the character at `offset` of the canonical text stands."
@@ -146,8 +232,8 @@ def load_markdown(
     path: str | Path,
     *,
     doc_id: str,
-    encoding: str | None = None,                      # None: found out
-    drop_fences: Iterable[str] = ("mermaid",),        # languages of fenced blocks that are left out
+    encoding: str | None = None,  # None: found out
+    drop_fences: Iterable[str] = ("mermaid",),  # languages of fenced blocks that are left out
     limits: Limits = LIMITS,
 ) -> Document:
     "A Markdown file: its source as text, front matter as metadata, headings outside code."
@@ -157,17 +243,33 @@ def load_markdown(
     text = clean(text)
     meta, begin = front_matter(text)
     unwanted = {d.lower() for d in drop_fences or ()}
-    drop = [(0, begin)] + [(s, min(e + 1, len(text))) for s, e, language in structure(text)[1] if language in unwanted and s >= begin]
+    drop = [(0, begin)] + [
+        (s, min(e + 1, len(text)))
+        for s, e, language in structure(text)[1]
+        if language in unwanted and s >= begin
+    ]
     body, source_map = keep(text, [d for d in drop if d[1] > d[0]])
-    if not body.strip(): raise Refused("there is no text in it", path.name)
-    if len(body) < len(text): meta = {**meta, "source_map": source_map}
-    return Document(doc_id, body, headings=structure(body)[0], metadata={**meta, **said}, format="markdown", source=str(path))
+    if not body.strip():
+        raise Refused("there is no text in it", path.name)
+    if len(body) < len(text):
+        meta = {**meta, "source_map": source_map}
+    return Document(
+        doc_id,
+        body,
+        headings=structure(body)[0],
+        metadata={**meta, **said},
+        format="markdown",
+        source=str(path),
+    )
 
 # %% ../../nbs/02_ingest/05_text.ipynb #a1a36253
-def load_text(path: str | Path, *, doc_id: str, encoding: str | None = None, limits: Limits = LIMITS) -> Document:
+def load_text(
+    path: str | Path, *, doc_id: str, encoding: str | None = None, limits: Limits = LIMITS
+) -> Document:
     "A plain text file: nothing in it is structure."
     path = as_path(path, "load_text")
     text, said = decode(read_bytes(path, limits), encoding)
     text = clean(text)
-    if not text.strip(): raise Refused("there is no text in it", path.name)
+    if not text.strip():
+        raise Refused("there is no text in it", path.name)
     return Document(doc_id, text, metadata=said, format="text", source=str(path))

@@ -24,35 +24,44 @@ __all__ = ['Said', 'merge', 'Cue', 'seconds', 'read_cues', 'is_name', 'captions'
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #0b3364da
 class Said(NamedTuple):
-    "A piece of a transcript: words, who said them (or empty), when as the source writes it (or empty), and whether it belongs to a turn."
+    """A piece of a transcript: words, who said them (or empty), when as the source writes it (or empty), and
+    whether it belongs to a turn."""
+
     words: str
     speaker: str = ""
     time: str = ""
     turn: bool = True
+
 
 def merge(pieces: Iterable[Said]) -> list[Said]:
     "Consecutive turns of one named speaker as one, at the time of the first."
     out: list[tuple[Said, list[str]]] = []
     for p in pieces:
         before = out[-1][0] if out else None
-        if before and p.turn and before.turn and p.speaker and p.speaker == before.speaker: out[-1][1].append(p.words)
-        else: out.append((p, [p.words]))
+        if before and p.turn and before.turn and p.speaker and p.speaker == before.speaker:
+            out[-1][1].append(p.words)
+        else:
+            out.append((p, [p.words]))
     return [p._replace(words=" ".join(words)) for p, words in out]
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #312a358d
 class Cue(NamedTuple):
     "One caption: begin and end in seconds, the begin as written, and its lines."
+
     begin: float
     end: float
     time: str
     lines: list[str]
 
+
 _AT = r"((?:\d{1,3}:)?\d{1,2}:\d\d[.,]\d{1,3})"
 _TIMING = re.compile(rf"\s*{_AT}[ \t]*-->[ \t]*{_AT}")
 
+
 def seconds(time: str) -> float:
     "A time such as `01:02:03.500` or `02:03,5` in seconds."
-    return sum(float(part) * 60 ** i for i, part in enumerate(reversed(time.replace(",", ".").split(":"))))
+    return sum(float(part) * 60**i for i, part in enumerate(reversed(time.replace(",", ".").split(":"))))
+
 
 def read_cues(text: str) -> tuple[list[Cue], list[str]]:
     "The captions of a VTT or SRT text, and its notes."
@@ -60,30 +69,59 @@ def read_cues(text: str) -> tuple[list[Cue], list[str]]:
     for block in re.split(r"\n[ \t]*\n", text):
         lines = [line.strip() for line in block.strip().split("\n")]
         at = [i for i, line in enumerate(lines) if _TIMING.match(line)]
-        if not at and lines[0].startswith("NOTE"): notes.append(" ".join(lines)[4:].strip())
+        if not at and lines[0].startswith("NOTE"):
+            notes.append(" ".join(lines)[4:].strip())
         for i, after in zip(at, [*at[1:], len(lines)]):
             begin, end = _TIMING.match(lines[i]).groups()
-            said = lines[i + 1:after - (after < len(lines) and lines[after - 1].isdigit())]
+            said = lines[i + 1 : after - (after < len(lines) and lines[after - 1].isdigit())]
             cues.append(Cue(seconds(begin), seconds(end), begin, [line for line in said if line]))
     return cues, notes
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #e986325d
-_VOICE, _TAG = re.compile(r"<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>"), re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
+_VOICE, _TAG = (
+    re.compile(r"<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>"),
+    re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}"),
+)
 _WORD = r"(?:[\w.'’&-]+|\([^\W\d_][\w ]*\))"
 _NAME = rf"[^\W\d_][\w.'’-]*(?:[ ]{_WORD}){{0,3}}"
 _LABEL = re.compile(rf"(?:>>|[-–])?[ \t]*({_NAME})[ \t]*[:：][ \t]+(\S.*)", re.S)
-_SMALL = {"de", "da", "do", "dos", "del", "la", "las", "los", "e", "y", "van", "von", "der", "den", "of", "al", "bin", "ibn"}
+_SMALL = {
+    "de",
+    "da",
+    "do",
+    "dos",
+    "del",
+    "la",
+    "las",
+    "los",
+    "e",
+    "y",
+    "van",
+    "von",
+    "der",
+    "den",
+    "of",
+    "al",
+    "bin",
+    "ibn",
+}
+
 
 def is_name(label: str) -> bool:
     "Whether a label could be somebody's name: no word of it but a particle begins with a small letter."
     return all(not w.lstrip("(")[:1].islower() or w in _SMALL for w in label.split())
 
-def _plain(line: str) -> str: return " ".join(html.unescape(_TAG.sub("", line)).split())
+
+def _plain(line: str) -> str:
+    return " ".join(html.unescape(_TAG.sub("", line)).split())
+
 
 def _voices(cue: Cue) -> list[tuple[str, str]]:
     "What a caption holds, as (speaker or empty, words)."
     before, *rest = _VOICE.split(" ".join(cue.lines))
-    pieces = [("", _plain(before))] + [(" ".join(html.unescape(name).split()), _plain(words)) for name, words in zip(rest[::2], rest[1::2])]
+    pieces = [("", _plain(before))] + [
+        (" ".join(html.unescape(name).split()), _plain(words)) for name, words in zip(rest[::2], rest[1::2])
+    ]
     return [(name, words) for name, words in pieces if words]
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #ad5812d7
@@ -94,72 +132,160 @@ def captions(cues: Iterable[Cue], pause: float = 2.0) -> Iterator[Said]:
     trusted = sum(bool(m and is_name(m[1])) for m in map(_LABEL.match, alone)) >= 0.5 * len(alone)
     end, shown, open_turn = -1.0, "", None
     for cue in cues:
-        if shown and cue.lines[:1] == [shown] and cue.begin <= end + 0.1: cue = cue._replace(lines=cue.lines[1:])
+        if shown and cue.lines[:1] == [shown] and cue.begin <= end + 0.1:
+            cue = cue._replace(lines=cue.lines[1:])
         for speaker, words in _voices(cue):
             m = None if speaker else _LABEL.match(words)
-            if m and is_name(m[1]) and (trusted or m[1].isupper()): speaker, words = m[1], m[2]
-            if open_turn and not speaker and cue.begin - end < pause: open_turn = open_turn._replace(words=f"{open_turn.words} {words}"); continue
-            if open_turn: yield open_turn
+            if m and is_name(m[1]) and (trusted or m[1].isupper()):
+                speaker, words = m[1], m[2]
+            if open_turn and not speaker and cue.begin - end < pause:
+                open_turn = open_turn._replace(words=f"{open_turn.words} {words}")
+                continue
+            if open_turn:
+                yield open_turn
             open_turn = Said(words, speaker, cue.time) if not speaker else None
-            if speaker: yield Said(words, speaker, cue.time)
+            if speaker:
+                yield Said(words, speaker, cue.time)
         end, shown = max(end, cue.end), cue.lines[-1] if cue.lines else shown
-    if open_turn: yield open_turn
+    if open_turn:
+        yield open_turn
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #162eaaa7
-_MONTHS = {name: n for n, names in enumerate(("jan ene", "feb fev", "mar", "apr abr", "may mai", "jun", "jul", "aug ago", "sep set", "oct out", "nov", "dec dic dez"), 1) for name in names.split()}
-_DATES = (re.compile(r"(?<!\d)(?P<y>\d{4})[-/.]?(?P<m>\d\d)[-/.]?(?P<d>\d\d)(?!\d)"), re.compile(r"(?<!\d)(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?P<y>\d{4})(?!\d)"),
-          re.compile(r"(?<!\d)(?P<d>\d{1,2})(?:st|nd|rd|th)?\.?\s+(?:de\s+|of\s+)?(?P<m>[^\W\d_]{3,10})\.?,?\s+(?:de\s+)?(?P<y>\d{4})(?!\d)"),
-          re.compile(r"(?P<m>[^\W\d_]{3,10})\.?\s+(?P<d>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<y>\d{4})(?!\d)"))
+_MONTHS = {
+    name: n
+    for n, names in enumerate(
+        (
+            "jan ene",
+            "feb fev",
+            "mar",
+            "apr abr",
+            "may mai",
+            "jun",
+            "jul",
+            "aug ago",
+            "sep set",
+            "oct out",
+            "nov",
+            "dec dic dez",
+        ),
+        1,
+    )
+    for name in names.split()
+}
+_DATES = (
+    re.compile(r"(?<!\d)(?P<y>\d{4})[-/.]?(?P<m>\d\d)[-/.]?(?P<d>\d\d)(?!\d)"),
+    re.compile(r"(?<!\d)(?P<d>\d{1,2})\.(?P<m>\d{1,2})\.(?P<y>\d{4})(?!\d)"),
+    re.compile(
+        r"(?<!\d)(?P<d>\d{1,2})(?:st|nd|rd|th)?\.?\s+(?:de\s+|of\s+)?(?P<m>[^\W\d_]{3,10})\.?,?\s+(?:de\s+)?(?P<y>\d{4})(?!\d)"
+    ),
+    re.compile(r"(?P<m>[^\W\d_]{3,10})\.?\s+(?P<d>\d{1,2})(?:st|nd|rd|th)?,?\s+(?P<y>\d{4})(?!\d)"),
+)
+
 
 def date_in(text: str) -> str:
     "The first unambiguous date in `text` as `YYYY-MM-DD`; empty if there is none."
     found = []
     for m in (m for pattern in _DATES for m in pattern.finditer(text)):
         month = int(m["m"]) if m["m"].isdigit() else _MONTHS.get(m["m"][:3].lower(), 0)
-        try: found.append((m.start(), datetime.date(int(m["y"]), month, int(m["d"])).isoformat()))
-        except ValueError: continue                             # month 13, 30 February, a number that is no date
+        try:
+            found.append((m.start(), datetime.date(int(m["y"]), month, int(m["d"])).isoformat()))
+        except ValueError:
+            continue  # month 13, 30 February, a number that is no date
     return min(found)[1] if found else ""
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #332e0462
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,3})?(?:[ ]?[AaPp]\.?[Mm]\.?)?"
 _STAMP = rf"(?:(?:\d{{4}}-\d\d-\d\d|\d{{1,2}}[./]\d{{1,2}}[./]\d{{2,4}})(?:,?[T ]+{_CLOCK})?|{_CLOCK})"
-_SPOKEN = re.compile(rf"(?:[\[(]?({_STAMP})[\])]?[ \t]*[-–,]?[ \t]*)?({_NAME}?)(?:[ \t]*[\[(]?({_STAMP})[\])]?)?[ \t]*[:：](?:[ \t]+(.*)|$)")
+_SPOKEN = re.compile(
+    rf"(?:[\[(]?({_STAMP})[\])]?[ \t]*[-–,]?[ \t]*)?({_NAME}?)(?:[ \t]*[\[(]?({_STAMP})[\])]?)?["
+    r" \t]*[:：](?:[ \t]+(.*)|$)"
+)
 _ABOVE = re.compile(rf"({_NAME}?)[ \t]+[\[(]?({_STAMP})[\])]?|[\[(]?({_STAMP})[\])]?[ \t]+({_NAME})")
+
 
 def spoken(line: str) -> Said | None:
     "The turn that begins with this line; None if none does."
-    if line.startswith("**"): line = line.replace("**", "", 2)
-    if m := _SPOKEN.fullmatch(line): said = Said((m[4] or "").strip(), m[2], m[1] or m[3] or "")
-    elif m := _ABOVE.fullmatch(line): said = Said("", m[1] or m[4], m[2] or m[3])
-    else: return None
+    if line.startswith("**"):
+        line = line.replace("**", "", 2)
+    if m := _SPOKEN.fullmatch(line):
+        said = Said((m[4] or "").strip(), m[2], m[1] or m[3] or "")
+    elif m := _ABOVE.fullmatch(line):
+        said = Said("", m[1] or m[4], m[2] or m[3])
+    else:
+        return None
     return said if is_name(said.speaker) else None
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #90e95e42
-_KEYS = {"date", "meeting", "title", "attendees", "participants", "present", "absent", "apologies", "location", "place", "time", "duration", "subject", "topic", "facilitator", "chair",
-         "fecha", "data", "título", "asistentes", "participantes", "reunión", "reunião", "lugar", "local", "duración", "duração"}
+_KEYS = {
+    "date",
+    "meeting",
+    "title",
+    "attendees",
+    "participants",
+    "present",
+    "absent",
+    "apologies",
+    "location",
+    "place",
+    "time",
+    "duration",
+    "subject",
+    "topic",
+    "facilitator",
+    "chair",
+    "fecha",
+    "data",
+    "título",
+    "asistentes",
+    "participantes",
+    "reunión",
+    "reunião",
+    "lugar",
+    "local",
+    "duración",
+    "duração",
+}
+
 
 def read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
     "The pieces of a text transcript, unmerged, and what its header says."
     pieces: list[Said] = []
     header: dict[str, str] = {}
-    begun = current = False                                 # a turn has begun somewhere; the last piece is an open turn
+    begun = current = False  # a turn has begun somewhere; the last piece is an open turn
     for line in (raw.strip() for raw in text.split("\n")):
         said = spoken(line)
-        if said and not begun and said.speaker.lower() in _KEYS: header[said.speaker.lower()] = said.words; said = None
-        if said: pieces.append(said); begun = current = True
-        elif not line: continue
-        elif re.fullmatch(r"[-*_=]{3,}", line): current = False
-        elif begun and current and not _between(line): pieces[-1] = pieces[-1]._replace(words=f"{pieces[-1].words} {line}".strip())
-        else: pieces.append(Said(line, turn=False)); current = False
+        if said and not begun and said.speaker.lower() in _KEYS:
+            header[said.speaker.lower()] = said.words
+            said = None
+        if said:
+            pieces.append(said)
+            begun = current = True
+        elif not line:
+            continue
+        elif re.fullmatch(r"[-*_=]{3,}", line):
+            current = False
+        elif begun and current and not _between(line):
+            pieces[-1] = pieces[-1]._replace(words=f"{pieces[-1].words} {line}".strip())
+        else:
+            pieces.append(Said(line, turn=False))
+            current = False
     return [p if p.words else Said(f"{p.speaker} {p.time}".strip(), turn=False) for p in pieces], header
+
 
 def _between(line: str) -> bool:
     "Whether a line is nobody's turn: in brackets, a heading, or a date."
-    return bool(re.fullmatch(r"\[.*\]|\(.*\)|#{1,6}\s.*", line)) or (len(line) < 40 and bool(date_in(line)) and len(line.split()) <= 6)
+    return bool(re.fullmatch(r"\[.*\]|\(.*\)|#{1,6}\s.*", line)) or (
+        len(line) < 40 and bool(date_in(line)) and len(line.split()) <= 6
+    )
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #35396998
-_NO_SPEAKER = _KEYS | set("""note notes warning caution danger important tip hint example step figure table section chapter part see from to cc bcc subject sent error info debug warn critical fatal
-trace q a question answer name age email phone address id price url http https author version status type category summary description result input output default returns args raises todo""".split())
+_NO_SPEAKER = _KEYS | set(
+    """note notes warning caution danger important tip hint example step figure table section chapter part see
+from to cc bcc subject sent error info debug warn critical fatal
+trace q a question answer name age email phone address id price url http https author version status type
+category summary description result input output default returns args raises todo""".split()
+)
+
 
 def is_transcript(text: str) -> bool:
     "Whether a text file reads like a conversation between named speakers."
@@ -167,22 +293,27 @@ def is_transcript(text: str) -> bool:
     lines = [line.strip() for b in blocks for line in b if line.strip()]
     turns = [s for s in map(spoken, lines) if s and s.speaker.lower().split()[0] not in _NO_SPEAKER]
     counts = Counter(s.speaker for s in turns)
-    if len(turns) < max(4, 2 * len(counts)) or sum(n > 1 for n in counts.values()) < 2: return False
-    wordy = sum(len(s.words.split()) for s in turns) >= 3 * len(turns) or sum(bool(s.time) for s in turns) > 0.8 * len(turns)
+    if len(turns) < max(4, 2 * len(counts)) or sum(n > 1 for n in counts.values()) < 2:
+        return False
+    wordy = sum(len(s.words.split()) for s in turns) >= 3 * len(turns) or sum(
+        bool(s.time) for s in turns
+    ) > 0.8 * len(turns)
     first = sum(any(s is not None and s.speaker in counts for s in [spoken(b[0].strip())]) for b in blocks)
     return wordy and max(len(turns) / len(lines), first / len(blocks)) >= 0.5
 
 # %% ../../nbs/02_ingest/12_transcripts.ipynb #b499fe42
 def check_pause(pause: float) -> None:
     "Raise `ConfigError` for what is no number of seconds."
-    if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0: raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
+    if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0:
+        raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
+
 
 def load_transcript(
     path: str | Path,
     *,
     doc_id: str,
-    encoding: str | None = None,      # None: found out
-    pause: float = 2.0,               # seconds of silence that end a paragraph of captions in which nobody is named
+    encoding: str | None = None,  # None: found out
+    pause: float = 2.0,  # seconds of silence that end a paragraph of captions in which nobody is named
     limits: Limits = LIMITS,
 ) -> Document:
     "A transcript in VTT, SRT or `Speaker: words`: a paragraph a turn, with speaker and time beside the text."
@@ -192,21 +323,48 @@ def load_transcript(
     meta, begin = front_matter(clean(text))
     text = clean(text)[begin:]
     cues, notes = read_cues(text)
-    if cues: pieces, header = list(captions(cues, pause)), {}
-    elif path.suffix.lower() in (".vtt", ".srt"): raise Refused("there are no captions in it", path.name)
-    else: pieces, header = read_turns(text)
-    if not any(p.turn for p in pieces): raise Refused("nobody speaks in it", path.name, "Give type='text' if it is no transcript")
-    date = next(filter(None, map(date_in, [str(meta.get("date", "")), header.get("date", header.get("fecha", header.get("data", ""))), *notes,
-                                           *(p.words for p in pieces[:8] if not p.turn), *(p.time for p in pieces[:1]), path.stem])), "")
-    return _document(path, doc_id, merge(pieces), {**header, **meta, **({"date": date} if date else {}), **said})
+    if cues:
+        pieces, header = list(captions(cues, pause)), {}
+    elif path.suffix.lower() in (".vtt", ".srt"):
+        raise Refused("there are no captions in it", path.name)
+    else:
+        pieces, header = read_turns(text)
+    if not any(p.turn for p in pieces):
+        raise Refused("nobody speaks in it", path.name, "Give type='text' if it is no transcript")
+    date = next(
+        filter(
+            None,
+            map(
+                date_in,
+                [
+                    str(meta.get("date", "")),
+                    header.get("date", header.get("fecha", header.get("data", ""))),
+                    *notes,
+                    *(p.words for p in pieces[:8] if not p.turn),
+                    *(p.time for p in pieces[:1]),
+                    path.stem,
+                ],
+            ),
+        ),
+        "",
+    )
+    return _document(
+        path, doc_id, merge(pieces), {**header, **meta, **({"date": date} if date else {}), **said}
+    )
+
 
 def _document(path: Path, doc_id: str, pieces: list[Said], metadata: dict[str, Any]) -> Document:
     "The pieces as paragraphs."
     out, turns, after = TextBuilder(), [], ""
     for p in pieces:
         heading = None if p.turn else re.fullmatch(r"(#{1,6})\s+(.+)", p.words)
-        if heading: out.heading(heading[2], len(heading[1]))
-        elif p.turn: turns.append(Turn(p.speaker, p.time, *out.add(f"{p.speaker}: {p.words}" if p.speaker else p.words)))
-        else: out.add(p.words, sep="\n" if after == "line" else "\n\n")                # a header stays together
+        if heading:
+            out.heading(heading[2], len(heading[1]))
+        elif p.turn:
+            turns.append(
+                Turn(p.speaker, p.time, *out.add(f"{p.speaker}: {p.words}" if p.speaker else p.words))
+            )
+        else:
+            out.add(p.words, sep="\n" if after == "line" else "\n\n")  # a header stays together
         after = "line" if not p.turn and not heading else ""
     return out.document(doc_id, turns=tuple(turns), metadata=metadata, format="transcript", source=str(path))

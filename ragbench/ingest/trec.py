@@ -30,134 +30,239 @@ def smart_records(text: str) -> list[dict[str, str]]:
     records: list[dict[str, list[str]]] = []
     lines: list[str] = []
     for line in text.splitlines():
-        if m := re.fullmatch(r"\.I\s*(\S+)\s*", line): records.append({"I": [m[1]]}); lines = []
-        elif records and (m := re.fullmatch(r"\.([A-Z])\s*", line)): lines = records[-1].setdefault(m[1], [])
-        else: lines.append(line)
+        if m := re.fullmatch(r"\.I\s*(\S+)\s*", line):
+            records.append({"I": [m[1]]})
+            lines = []
+        elif records and (m := re.fullmatch(r"\.([A-Z])\s*", line)):
+            lines = records[-1].setdefault(m[1], [])
+        else:
+            lines.append(line)
     return [{letter: "\n".join(lines).strip() for letter, lines in r.items()} for r in records]
+
 
 def smart_document(record: Mapping[str, str]) -> Document:
     "A SMART record as a document; its text may be empty."
     title, text = " ".join(record.get("T", "").split()), record.get("W", "")
-    about = {name: " ".join(record[letter].split()) for letter, name in (("T", "title"), ("A", "author"), ("B", "source")) if record.get(letter, "").strip()}
-    words = list(re.finditer(r"\S+", text))[:len(title.split())]
-    if not title or [m[0] for m in words] != title.split(): return titled_document(record["I"], title, text, metadata=about, format="smart")
-    return Document(record["I"], text, headings=(Heading(1, title, words[0].start(), words[-1].end()),), metadata=about, format="smart")
+    about = {
+        name: " ".join(record[letter].split())
+        for letter, name in (("T", "title"), ("A", "author"), ("B", "source"))
+        if record.get(letter, "").strip()
+    }
+    words = list(re.finditer(r"\S+", text))[: len(title.split())]
+    if not title or [m[0] for m in words] != title.split():
+        return titled_document(record["I"], title, text, metadata=about, format="smart")
+    return Document(
+        record["I"],
+        text,
+        headings=(Heading(1, title, words[0].start(), words[-1].end()),),
+        metadata=about,
+        format="smart",
+    )
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #08bcb9bc
 _DOC, _TAGS = re.compile(r"<DOC>(.*?)</DOC>", re.S | re.I), re.compile(r"</?[A-Za-z][^<>]*>")
 
+
 def _within(text: str, *tags: str) -> str:
     "What stands inside the first of `tags` that there is, all of its occurrences, without tags."
     for tag in tags:
-        if found := re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S | re.I): return html.unescape(_TAGS.sub("", "\n".join(found))).strip()
+        if found := re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S | re.I):
+            return html.unescape(_TAGS.sub("", "\n".join(found))).strip()
     return ""
+
 
 def trec_documents(text: str) -> list[Document]:
     "The documents of a TREC SGML file; raises `DataError` for one without a number."
     out = []
     for n, m in enumerate(_DOC.finditer(text), 1):
         own, title = _within(m[1], "DOCNO"), " ".join(_within(m[1], "HEADLINE", "TITLE", "HL").split())
-        if not own: raise DataError("a document has no <DOCNO>", f"document {n}")
-        body = _within(m[1], "TEXT") or html.unescape(_TAGS.sub("", re.sub(r"<(DOCNO|HEADLINE|TITLE|HL)>.*?</\1>", "", m[1], flags=re.S | re.I))).strip()
+        if not own:
+            raise DataError("a document has no <DOCNO>", f"document {n}")
+        body = (
+            _within(m[1], "TEXT")
+            or html.unescape(
+                _TAGS.sub("", re.sub(r"<(DOCNO|HEADLINE|TITLE|HL)>.*?</\1>", "", m[1], flags=re.S | re.I))
+            ).strip()
+        )
         out.append(titled_document(own, title, body, format="trec"))
     return out
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #d60dcf55
 def trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
-    "Topics by number: TREC's `<top>` blocks, else lines of id and text with a tab between. `topic_field` is 'title', 'desc' or 'narr'."
-    if topic_field not in ("title", "desc", "narr"): raise ConfigError(f"topic_field is {topic_field!r}", "trec_topics", "'title', 'desc' or 'narr'")
+    """Topics by number: TREC's `<top>` blocks, else lines of id and text with a tab between. `topic_field` is
+    'title', 'desc' or 'narr'."""
+    if topic_field not in ("title", "desc", "narr"):
+        raise ConfigError(f"topic_field is {topic_field!r}", "trec_topics", "'title', 'desc' or 'narr'")
     found: dict[str, str] = {}
     for block in re.findall(r"<top>(.*?)</top>", text, re.S | re.I):
-        parts = {m[1].lower(): " ".join(html.unescape(m[2]).split()) for m in re.finditer(r"<(num|title|desc|narr)>(.*?)(?=</?(?:num|title|desc|narr)>|\Z)", block, re.S | re.I)}
+        parts = {
+            m[1].lower(): " ".join(html.unescape(m[2]).split())
+            for m in re.finditer(
+                r"<(num|title|desc|narr)>(.*?)(?=</?(?:num|title|desc|narr)>|\Z)", block, re.S | re.I
+            )
+        }
         number = re.sub(r"^Number:\s*", "", parts.get("num", ""))
         said = re.sub(r"^(Topic|Description|Narrative):\s*", "", parts.get(topic_field, ""))
-        if not number or not said: raise DataError(f"a topic has no number or no {topic_field}", f"topic {number or len(found) + 1}")
+        if not number or not said:
+            raise DataError(f"a topic has no number or no {topic_field}", f"topic {number or len(found) + 1}")
         found[number] = said
-    if found: return found
+    if found:
+        return found
     rows = [line.split("\t", 1) for line in text.splitlines() if line.strip()]
-    if any(len(r) != 2 for r in rows): raise DataError("these are no topics", "", "TREC <top> blocks, SMART records, or lines of id, tab and text")
+    if any(len(r) != 2 for r in rows):
+        raise DataError(
+            "these are no topics", "", "TREC <top> blocks, SMART records, or lines of id, tab and text"
+        )
     return {own.strip(): said.strip() for own, said in rows}
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #33b296fd
-def smart_queries(records: Sequence[Mapping[str, str]], judged: Iterable[str], query_ids: str = "auto") -> dict[str, str]:
-    "Queries by the id that the qrels use: their 'number' in `.I`, their 'ordinal' position from 1, or whichever fits ('auto')."
-    if query_ids not in ("auto", "number", "ordinal"): raise ConfigError(f"query_ids is {query_ids!r}", "load_trec", "'auto', 'number' or 'ordinal'")
+def smart_queries(
+    records: Sequence[Mapping[str, str]], judged: Iterable[str], query_ids: str = "auto"
+) -> dict[str, str]:
+    """Queries by the id that the qrels use: their 'number' in `.I`, their 'ordinal' position from 1, or
+    whichever fits ('auto')."""
+    if query_ids not in ("auto", "number", "ordinal"):
+        raise ConfigError(f"query_ids is {query_ids!r}", "load_trec", "'auto', 'number' or 'ordinal'")
     texts = [" ".join((r.get("W") or r.get("T", "")).split()) for r in records]
     numbers, judged = [str(int(r["I"])) if r["I"].isdigit() else r["I"] for r in records], set(judged)
     ordinals = [str(n) for n in range(1, len(records) + 1)]
     if query_ids == "auto":
         query_ids = "ordinal" if len(judged & set(ordinals)) > len(judged & set(numbers)) else "number"
-        if numbers != ordinals: _log.warning("queries are numbered %s, …: taken by their %s, which %d judged ids fit", ", ".join(numbers[:4]), query_ids, len(judged & set(ordinals if query_ids == "ordinal" else numbers)))
+        if numbers != ordinals:
+            _log.warning(
+                "queries are numbered %s, …: taken by their %s, which %d judged ids fit",
+                ", ".join(numbers[:4]),
+                query_ids,
+                len(judged & set(ordinals if query_ids == "ordinal" else numbers)),
+            )
     return {own: text for own, text in zip(ordinals if query_ids == "ordinal" else numbers, texts) if text}
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #a733b7fd
 def _text(path: Any) -> str:
     "The text of a file, in the encoding that it is found to have; raises `DataError`."
-    try: return decode(Path(path).read_bytes())[0]
-    except TypeError as e: raise ConfigError(f"a file is {path!r:.60}", "load_trec", "Name a file") from e
-    except OSError as e: raise DataError(f"it cannot be read: {e}", str(path), "Name a file of the collection") from e
+    try:
+        return decode(Path(path).read_bytes())[0]
+    except TypeError as e:
+        raise ConfigError(f"a file is {path!r:.60}", "load_trec", "Name a file") from e
+    except OSError as e:
+        raise DataError(f"it cannot be read: {e}", str(path), "Name a file of the collection") from e
+
 
 def _grades(grades: Any) -> None:
     "Raise `ConfigError` unless it says what whole numbers mean in whole numbers."
-    whole = isinstance(grades, Mapping) and all(isinstance(g, int) and not isinstance(g, bool) for pair in grades.items() for g in pair)
-    if not whole: raise ConfigError(f"grades is {grades!r:.80}", "load_trec", "Say what each grade means, such as {1: 4, 2: 3, 3: 2, 4: 1, 5: 0, -1: 0}")
+    whole = isinstance(grades, Mapping) and all(
+        isinstance(g, int) and not isinstance(g, bool) for pair in grades.items() for g in pair
+    )
+    if not whole:
+        raise ConfigError(
+            f"grades is {grades!r:.80}",
+            "load_trec",
+            "Say what each grade means, such as {1: 4, 2: 3, 3: 2, 4: 1, 5: 0, -1: 0}",
+        )
+
 
 def _judgements(path: Path, grades: Mapping[int, int] | None) -> list[Judgement]:
     "The judgements of a qrels or `.REL` file, recoded by `grades`."
     if path.name.lower() == "cranqrel" and grades is None:
-        raise DataError("its grades run backwards: 1 is best", str(path), "Use QRelsCorrectedforTRECeval, or say what they mean: grades={1: 4, 2: 3, 3: 2, 4: 1, 5: 0, -1: 0}")
+        raise DataError(
+            "its grades run backwards: 1 is best",
+            str(path),
+            "Use QRelsCorrectedforTRECeval, or say what they mean: grades={1: 4, 2: 3, 3: 2, 4: 1, 5: 0,"
+            " -1: 0}",
+        )
     if path.suffix.lower() == ".rel":
         rows = [line.split() for line in _text(path).splitlines() if line.strip()]
-        if all(len(r) == 4 and set(r[2] + r[3]) <= {"0", "."} for r in rows): return [Judgement(r[0], r[1], 1) for r in rows]
+        if all(len(r) == 4 and set(r[2] + r[3]) <= {"0", "."} for r in rows):
+            return [Judgement(r[0], r[1], 1) for r in rows]
     found = read_qrels(path)
     strange = {j.grade for j in found} - set(grades or ()) if grades else set()
-    if strange: raise ConfigError(f"grades does not say what {min(strange)} means", str(path))
+    if strange:
+        raise ConfigError(f"grades does not say what {min(strange)} means", str(path))
     return [j._replace(grade=grades[j.grade]) for j in found] if grades else found
 
 # %% ../../nbs/02_ingest/16_trec.ipynb #0aad580e
-_USUAL = {"documents": r"\.all(\.\d+)?$|docs|\.sgml?$|corpus", "topics": r"\.qry$|topics|queries", "qrels": r"qrel|\.rel$"}
+_USUAL = {
+    "documents": r"\.all(\.\d+)?$|docs|\.sgml?$|corpus",
+    "topics": r"\.qry$|topics|queries",
+    "qrels": r"qrel|\.rel$",
+}
+
 
 def _find(folder: Path, role: str) -> Path:
     "The one file in `folder` that is named like this; of two qrels files the one that is not `cranqrel`."
     found = [f for f in sorted(folder.iterdir()) if f.is_file() and re.search(_USUAL[role], f.name, re.I)]
-    if role == "qrels" and len(found) > 1: found = [f for f in found if f.name.lower() != "cranqrel"]
-    if len(found) != 1: raise DataError(f"{len(found)} files look like {role}", str(folder), f"Say which: {role}=… ({', '.join(f.name for f in sorted(folder.iterdir())[:8])})")
+    if role == "qrels" and len(found) > 1:
+        found = [f for f in found if f.name.lower() != "cranqrel"]
+    if len(found) != 1:
+        raise DataError(
+            f"{len(found)} files look like {role}",
+            str(folder),
+            f"Say which: {role}=… ({', '.join(f.name for f in sorted(folder.iterdir())[:8])})",
+        )
     return found[0]
+
 
 def load_trec(
     folder: str | Path | None = None,
     *,
-    documents: str | Path | Sequence[str | Path] | None = None,   # one or more files; None: found in the folder
+    documents: (
+        str | Path | Sequence[str | Path] | None
+    ) = None,  # one or more files; None: found in the folder
     topics: str | Path | None = None,
     qrels: str | Path | None = None,
     topic_field: str = "title",
-    query_ids: str = "auto",                                      # for SMART files: 'number', 'ordinal'
-    grades: Mapping[int, int] | None = None,                      # what the file's grades mean, 0 for not relevant
+    query_ids: str = "auto",  # for SMART files: 'number', 'ordinal'
+    grades: Mapping[int, int] | None = None,  # what the file's grades mean, 0 for not relevant
 ) -> tuple[Corpus, Gold]:
-    "A collection of TREC or SMART files; empty documents, and judged ids that are not there, are in `corpus.errors`."
+    """A collection of TREC or SMART files; empty documents, and judged ids that are not there, are in
+    `corpus.errors`."""
     given = {"documents": documents, "topics": topics, "qrels": qrels}
-    if grades is not None: _grades(grades)
-    if folder is not None: folder = folder_of(folder, "load_trec")
-    if folder is None and any(f is None for f in given.values()): raise ConfigError("no folder and not all files are given", "load_trec", "Give a folder, or documents=, topics= and qrels=")
+    if grades is not None:
+        _grades(grades)
+    if folder is not None:
+        folder = folder_of(folder, "load_trec")
+    if folder is None and any(f is None for f in given.values()):
+        raise ConfigError(
+            "no folder and not all files are given",
+            "load_trec",
+            "Give a folder, or documents=, topics= and qrels=",
+        )
     files = {role: f if f is not None else _find(folder, role) for role, f in given.items()}
     several = files["documents"] if isinstance(files["documents"], list | tuple) else [files["documents"]]
-    if not isinstance(files["qrels"], str | Path): raise ConfigError(f"qrels is {files['qrels']!r:.60}", "load_trec", "Name a file")
+    if not isinstance(files["qrels"], str | Path):
+        raise ConfigError(f"qrels is {files['qrels']!r:.60}", "load_trec", "Name a file")
     corpus = _corpus(doc for f in several for doc in _documents(_text(f), f))
     judged = _judgements(Path(files["qrels"]), grades)
     text = _text(files["topics"])
-    queries = smart_queries(smart_records(text), (j.query_id for j in judged), query_ids) if text.lstrip().startswith(".I") else trec_topics(text, topic_field)
+    queries = (
+        smart_queries(smart_records(text), (j.query_id for j in judged), query_ids)
+        if text.lstrip().startswith(".I")
+        else trec_topics(text, topic_field)
+    )
     gold, reports = gold_from_qrels(queries, judged, corpus)
     check_gold(gold, corpus)
     return Corpus(corpus.documents, (*corpus.errors, *reports)), gold
 
+
 def _documents(text: str, where: str | Path) -> list[Document]:
     "The documents of one file, whichever of the two kinds it is."
-    found = [smart_document(r) for r in smart_records(text)] if text.lstrip().startswith(".I") else trec_documents(text)
-    if not found: raise DataError("there are no documents in it", str(where), "SMART records begin with .I, TREC documents with <DOC>")
+    found = (
+        [smart_document(r) for r in smart_records(text)]
+        if text.lstrip().startswith(".I")
+        else trec_documents(text)
+    )
+    if not found:
+        raise DataError(
+            "there are no documents in it",
+            str(where),
+            "SMART records begin with .I, TREC documents with <DOC>",
+        )
     return found
+
 
 def _corpus(documents: Iterable[Document]) -> Corpus:
     "The documents that have a text; the others are refused."
     kept, errors = [], []
-    for d in documents: kept.append(d) if d.text.strip() else errors.append(Refusal(d.id, "there is no text in it"))
+    for d in documents:
+        kept.append(d) if d.text.strip() else errors.append(Refusal(d.id, "there is no text in it"))
     return Corpus(kept, errors)

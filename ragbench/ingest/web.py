@@ -19,7 +19,18 @@ from ..core.documents import Corpus, Document, Refusal
 from ..core.errors import ConfigError, MissingExtra, RagbenchError
 from ..core.numbers import thousands
 from ..core.processes import temporary_folder
-from .base import LIMITS, Limits, Refused, as_path, clean, corpus_of, interrupted, read_bytes, tidy, whole_number
+from ragbench.ingest.base import (
+    LIMITS,
+    Limits,
+    Refused,
+    as_path,
+    clean,
+    corpus_of,
+    interrupted,
+    read_bytes,
+    tidy,
+    whole_number,
+)
 from .fetch import WEB_LIMITS, Answer, Web, httpx_module, normal_url
 from .robots import Robots
 from .text import structure, text_encoding
@@ -34,219 +45,446 @@ __all__ = ['logger', 'DEEPEST', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_
 # %% ../../nbs/02_ingest/13_web.ipynb #2c9beb75
 def _trafilatura() -> Any:
     "The module trafilatura, or the extra that brings it."
-    try: import trafilatura
-    except ImportError as e: raise MissingExtra("trafilatura", "web") from e
+    try:
+        import trafilatura
+    except ImportError as e:
+        raise MissingExtra("trafilatura", "web") from e
     return trafilatura
 
 # %% ../../nbs/02_ingest/13_web.ipynb #68351d23
 class Page(NamedTuple):
-    "The main content of a page as Markdown, what it says about itself, its links as written, and those that nobody follows."
+    """The main content of a page as Markdown, what it says about itself, its links as written, and those that
+    nobody follows."""
+
     text: str
     metadata: dict[str, str]
     links: list[str]
     base: str
     refused: tuple[Refusal, ...] = ()
 
-DEEPEST = 256   # elements inside each other, at which libxml2 stops
+
+DEEPEST = 256  # elements inside each other, at which libxml2 stops
+
 
 def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
     trafilatura = _trafilatura()
     from trafilatura.utils import load_html
-    try: source = data.decode(known) if (known := text_encoding(charset)) else data
-    except UnicodeError: source = data                                            # a header that is wrong about its page: the page's own word
+
+    try:
+        source = data.decode(known) if (known := text_encoding(charset)) else data
+    except UnicodeError:
+        source = data  # a header that is wrong about its page: the page's own word
     tree = load_html(source)
-    if tree is None: raise Refused("it is not HTML", url)
-    if tree.xpath("/*" * DEEPEST): raise Refused(f"its elements nest {DEEPEST} deep or deeper, which is too deep: the parser stops there, and what follows would be missing", url)
+    if tree is None:
+        raise Refused("it is not HTML", url)
+    if tree.xpath("/*" * DEEPEST):
+        raise Refused(
+            f"its elements nest {DEEPEST} deep or deeper, which is too deep: the parser stops there, and what"
+            " follows would be missing",
+            url,
+        )
     metadata, links = _about(tree, url), [a.get("href") for a in tree.iter("a") if a.get("href")]
     base = next((b.get("href") for b in tree.iter("base") if b.get("href")), "")
-    text = clean(trafilatura.extract(tree, url=url or None, output_format="markdown", config=_short_too(), include_comments=False, include_formatting=True, include_tables=True) or "")
-    if not text.strip(): raise Refused("there is no main content in it", url, "It may be made by a script in the browser")
+    text = clean(
+        trafilatura.extract(
+            tree,
+            url=url or None,
+            output_format="markdown",
+            config=_short_too(),
+            include_comments=False,
+            include_formatting=True,
+            include_tables=True,
+        )
+        or ""
+    )
+    if not text.strip():
+        raise Refused("there is no main content in it", url, "It may be made by a script in the browser")
     return Page(text.strip(), metadata, links, base)
 
+
 def _short_too() -> Any:
-    "trafilatura's settings, but for the length below which it distrusts its own result and takes all text, menus too."
+    """trafilatura's settings, but for the length below which it distrusts its own result and takes all text,
+    menus too."""
     from trafilatura.settings import DEFAULT_CONFIG
+
     config = ConfigParser()
     config.read_dict(DEFAULT_CONFIG)
     config.set("DEFAULT", "MIN_EXTRACTED_SIZE", "25")
     return config
 
+
 def _about(tree: Any, url: str) -> dict[str, str]:
     "Title, author, site, dates and canonical URL, as the page declares them."
     from htmldate import find_date
+
     known = _trafilatura().extract_metadata(tree, default_url=url or None)
-    dates = {name: find_date(tree, url=url or None, original_date=original, extensive_search=False, max_date="2100-01-01") for name, original in (("published", True), ("modified", False))}
-    canonical = next((link.get("href") for link in tree.iter("link") if (link.get("rel") or "").lower() == "canonical" and link.get("href")), None)
-    return tidy([("title", known.title), ("author", known.author), ("site", known.sitename), *dates.items(), ("canonical_url", canonical)])
+    dates = {
+        name: find_date(
+            tree, url=url or None, original_date=original, extensive_search=False, max_date="2100-01-01"
+        )
+        for name, original in (("published", True), ("modified", False))
+    }
+    canonical = next(
+        (
+            link.get("href")
+            for link in tree.iter("link")
+            if (link.get("rel") or "").lower() == "canonical" and link.get("href")
+        ),
+        None,
+    )
+    return tidy(
+        [
+            ("title", known.title),
+            ("author", known.author),
+            ("site", known.sitename),
+            *dates.items(),
+            ("canonical_url", canonical),
+        ]
+    )
 
 # %% ../../nbs/02_ingest/13_web.ipynb #f65cab96
 def html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document:
     "A document of a page's main content."
-    return Document(doc_id, page.text, headings=structure(page.text)[0], metadata={**page.metadata, **more}, format="html", source=source)
+    return Document(
+        doc_id,
+        page.text,
+        headings=structure(page.text)[0],
+        metadata={**page.metadata, **more},
+        format="html",
+        source=source,
+    )
+
 
 def load_html(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Document:
     "An HTML file: its main content as Markdown, with headings and what the page says about itself."
     path = as_path(path, "load_html")
-    try: page = read_html(read_bytes(path, limits))
-    except RecursionError as e: raise Refused("it nests too deep", path.name) from e
+    try:
+        page = read_html(read_bytes(path, limits))
+    except RecursionError as e:
+        raise Refused("it nests too deep", path.name) from e
     return html_document(doc_id, page, str(path))
 
 # %% ../../nbs/02_ingest/13_web.ipynb #756cc710
-FileReader = Callable[[Path, str], Iterable["Document | Refusal"]]      # the file and its id -> its documents, or why not
+FileReader = Callable[
+    [Path, str], Iterable["Document | Refusal"]
+]  # the file and its id -> its documents, or why not
 
-FILE_TYPES = {"application/pdf": ".pdf", "application/x-pdf": ".pdf", "text/markdown": ".md", "text/x-markdown": ".md", "text/plain": ".txt", "text/vtt": ".vtt",
-              "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx", "text/csv": ".csv", "text/tab-separated-values": ".tsv",
-              "application/json": ".json", "application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "application/x-subrip": ".srt"}
+FILE_TYPES = {
+    "application/pdf": ".pdf",
+    "application/x-pdf": ".pdf",
+    "text/markdown": ".md",
+    "text/x-markdown": ".md",
+    "text/plain": ".txt",
+    "text/vtt": ".vtt",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
+    "text/csv": ".csv",
+    "text/tab-separated-values": ".tsv",
+    "application/json": ".json",
+    "application/x-ndjson": ".jsonl",
+    "application/jsonl": ".jsonl",
+    "application/x-subrip": ".srt",
+}
+
 
 def file_ending(answer: Answer) -> str | None:
     "The file name ending under which a loader knows what came back; None where there is none."
     named = PurePosixPath(httpx_module().URL(answer.url).path).suffix.lower()
-    if answer.body.startswith(b"%PDF-"): return ".pdf"
+    if answer.body.startswith(b"%PDF-"):
+        return ".pdf"
     vague = answer.type in ("", "text/plain", "application/octet-stream", "binary/octet-stream")
     return named if vague and named in FILE_TYPES.values() else FILE_TYPES.get(answer.type)
 
 # %% ../../nbs/02_ingest/13_web.ipynb #b0bd9e98
-def _host(url: str) -> str: return url.split("/", 3)[2]                   # of a URL in its normal form
+def _host(url: str) -> str:
+    return url.split("/", 3)[2]  # of a URL in its normal form
+
 
 def _or_none(url: str, base: str) -> str | None:
     "The normal form of a link; None for what cannot be followed, such as mailto:."
-    try: return normal_url(url, base) if url else None
-    except Refused: return None
+    try:
+        return normal_url(url, base) if url else None
+    except Refused:
+        return None
+
 
 def _refused(href: str, base: str) -> Refusal | None:
-    "Why a link into the web is not followed: a password in it, or its length; None for one that is, and for what leads elsewhere, such as mailto:."
-    try: normal_url(href, base)
-    except Refused as e: return Refusal(e.where, e.what) if e.where.startswith(("http://", "https://")) and "/" in e.where[8:] else None
+    """Why a link into the web is not followed: a password in it, or its length; None for one that is, and for
+    what leads elsewhere, such as mailto:."""
+    try:
+        normal_url(href, base)
+    except Refused as e:
+        return (
+            Refusal(e.where, e.what)
+            if e.where.startswith(("http://", "https://")) and "/" in e.where[8:]
+            else None
+        )
+
 
 def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple[Page, str | None, list[str]]:
-    "A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this takes place in a worker."
-    try: page = read_html(data, url, charset)
-    except RecursionError as e: raise Refused("it nests too deep") from e
+    """A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this
+    takes place in a worker."""
+    try:
+        page = read_html(data, url, charset)
+    except RecursionError as e:
+        raise Refused("it nests too deep") from e
     base = _or_none(page.base, url) or url
-    links = dict.fromkeys(link for href in dict.fromkeys(page.links) if (link := _or_none(href, base))) if follow else ()
-    refused = dict.fromkeys(row for href in dict.fromkeys(page.links) if (row := _refused(href, base))) if follow else ()
-    return page._replace(links=[], refused=tuple(refused)), _or_none(page.metadata.pop("canonical_url", ""), base), list(links)
+    links = (
+        dict.fromkeys(link for href in dict.fromkeys(page.links) if (link := _or_none(href, base)))
+        if follow
+        else ()
+    )
+    refused = (
+        dict.fromkeys(row for href in dict.fromkeys(page.links) if (row := _refused(href, base)))
+        if follow
+        else ()
+    )
+    return (
+        page._replace(links=[], refused=tuple(refused)),
+        _or_none(page.metadata.pop("canonical_url", ""), base),
+        list(links),
+    )
 
 # %% ../../nbs/02_ingest/13_web.ipynb #33be533a
 class Visit:
     "The state of one crawl: documents and errors so far, and under which names a page is known."
-    def __init__(self, web: Web, robots: Robots, same_host: bool, delay: float, max_depth: int, files: FileReader | None = None, worker: Worker | None = None):
-        self.worker, self.folder = worker, None                            # folder: for what is no page
-        self.web, self.robots, self.same_host, self.delay, self.max_depth, self.files = web, robots, same_host, delay, max_depth, files
-        self.hosts, self.last, self.names, self.documents, self.errors = set(), {}, {}, [], []     # names: URL or canonical URL -> id
+
+    def __init__(
+        self,
+        web: Web,
+        robots: Robots,
+        same_host: bool,
+        delay: float,
+        max_depth: int,
+        files: FileReader | None = None,
+        worker: Worker | None = None,
+    ):
+        self.worker, self.folder = worker, None  # folder: for what is no page
+        self.web, self.robots, self.same_host, self.delay, self.max_depth, self.files = (
+            web,
+            robots,
+            same_host,
+            delay,
+            max_depth,
+            files,
+        )
+        self.hosts, self.last, self.names, self.documents, self.errors = (
+            set(),
+            {},
+            {},
+            [],
+            [],
+        )  # names: URL or canonical URL -> id
 
     def check(self, station: str, first: bool) -> None:
         "Wait as politeness asks; raise `Refused` for a place that this visit does not go to."
         host = _host(station)
-        if not first and self.same_host and host not in self.hosts: raise Refused(f"it redirects to another host: {station}")
+        if not first and self.same_host and host not in self.hosts:
+            raise Refused(f"it redirects to another host: {station}")
         self.robots.check(station)
-        time.sleep(max(0.0, self.last.get(host, -1e9) + max(self.delay, self.robots.delay(station)) - time.monotonic()))
+        time.sleep(
+            max(
+                0.0,
+                self.last.get(host, -1e9) + max(self.delay, self.robots.delay(station)) - time.monotonic(),
+            )
+        )
         self.last[host] = time.monotonic()
 
     def read(self, answer: Answer, follow: bool) -> tuple[Page, str | None, list[str]]:
         "What `read_page` makes of an answer, in the worker if there is one."
         job, limits = (answer.body, answer.url, answer.charset, follow), self.web.limits
-        found = self.worker.run(read_page, job, limits.seconds, limits.memory) if self.worker else read_page(*job)
-        if isinstance(found, Lost): raise Refused(found.reason)
+        found = (
+            self.worker.run(read_page, job, limits.seconds, limits.memory) if self.worker else read_page(*job)
+        )
+        if isinstance(found, Lost):
+            raise Refused(found.reason)
         return found
 
     def close(self) -> None:
-        if self.folder: shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def load(self, url: str, depth: int) -> list[str]:
         "Load one page; returns the URLs it links to. Raises `Refused` where there is no new document."
         answer = self.web.get(url, lambda station: self.check(station, not depth))
-        if answer.status != 200: raise Refused(f"the server answered with status {answer.status}")
-        if answer.url in self.names: raise Refused(f"it redirects to {answer.url}, which is loaded")
-        if not depth: self.hosts.add(_host(answer.url))
-        if answer.type not in ("text/html", "application/xhtml+xml"): return _load_file(self, answer, depth)
+        if answer.status != 200:
+            raise Refused(f"the server answered with status {answer.status}")
+        if answer.url in self.names:
+            raise Refused(f"it redirects to {answer.url}, which is loaded")
+        if not depth:
+            self.hosts.add(_host(answer.url))
+        if answer.type not in ("text/html", "application/xhtml+xml"):
+            return _load_file(self, answer, depth)
         page, canonical, links = self.read(answer, depth < self.max_depth)
         name = canonical if canonical and _host(canonical) in self.hosts else answer.url
-        if name in self.names: raise Refused(f"it is a copy of {self.names[name]}, by its own word")
+        if name in self.names:
+            raise Refused(f"it is a copy of {self.names[name]}, by its own word")
         self.names |= {name: answer.url, answer.url: answer.url}
-        self.errors += [row for row in page.refused if row not in self.errors and (not self.same_host or _host(row.source) in self.hosts)]
-        self.documents.append(html_document(answer.url, page, answer.url, url=answer.url, depth=depth, **({"canonical_url": canonical} if canonical else {})))
+        self.errors += [
+            row
+            for row in page.refused
+            if row not in self.errors and (not self.same_host or _host(row.source) in self.hosts)
+        ]
+        self.documents.append(
+            html_document(
+                answer.url,
+                page,
+                answer.url,
+                url=answer.url,
+                depth=depth,
+                **({"canonical_url": canonical} if canonical else {}),
+            )
+        )
         return links
 
 # %% ../../nbs/02_ingest/13_web.ipynb #f0869560
 def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
     "Load what is not a page but a file that a loader reads; it has no links."
     ending = file_ending(answer)
-    if ending is None or visit.files is None: raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
+    if ending is None or visit.files is None:
+        raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
     visit.names[answer.url] = answer.url
-    visit.folder = visit.folder or temporary_folder("ragbench-web-")         # what a killed visit left is swept here
+    visit.folder = visit.folder or temporary_folder("ragbench-web-")  # what a killed visit left is swept here
     path = visit.folder / f"file{ending}"
     path.write_bytes(answer.body)
-    try: found = list(visit.files(path, answer.url))
-    finally: path.unlink(missing_ok=True)
+    try:
+        found = list(visit.files(path, answer.url))
+    finally:
+        path.unlink(missing_ok=True)
     visit.errors += [one for one in found if isinstance(one, Refusal)]
-    visit.documents += [replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth}) for one in found if isinstance(one, Document)]
+    visit.documents += [
+        replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth})
+        for one in found
+        if isinstance(one, Document)
+    ]
     return []
 
 # %% ../../nbs/02_ingest/13_web.ipynb #2c0fb414
-MOST_LINKS = 100_000   # that one visit remembers
+MOST_LINKS = 100_000  # that one visit remembers
+
 
 def _run(visit: Visit, start: str) -> Corpus:
     waiting, seen, fetched = deque([(start, 0)]), {start}, 0
     visit.hosts.add(_host(start))
     while waiting and fetched < visit.web.limits.pages:
         url, depth = waiting.popleft()
-        if url in visit.names: continue
+        if url in visit.names:
+            continue
         fetched += 1
-        try: links = visit.load(url, depth)
+        try:
+            links = visit.load(url, depth)
         except KeyboardInterrupt as e:
-            interrupted(e, [*visit.documents, *visit.errors], f"{thousands(fetched - 1)} of {thousands(fetched + len(waiting))} pages known so far were asked for")
+            interrupted(
+                e,
+                [*visit.documents, *visit.errors],
+                f"{thousands(fetched - 1)} of {thousands(fetched + len(waiting))} pages known so far were"
+                " asked for",
+            )
             raise
-        except Exception as e: visit.errors.append(Refusal(url, _reason(url, e))); continue
-        inside = [link for link in links if not visit.same_host or _host(link) in visit.hosts] if depth < visit.max_depth else []
-        new = [link for link in inside if link not in seen][:MOST_LINKS - len(seen)]
+        except Exception as e:
+            visit.errors.append(Refusal(url, _reason(url, e)))
+            continue
+        inside = (
+            [link for link in links if not visit.same_host or _host(link) in visit.hosts]
+            if depth < visit.max_depth
+            else []
+        )
+        new = [link for link in inside if link not in seen][: MOST_LINKS - len(seen)]
         seen.update(new)
         waiting.extend((link, depth + 1) for link in new)
-    if waiting: visit.errors.append(Refusal(waiting[0][0], f"not visited, nor {len(waiting) - 1} more: the limit is {visit.web.limits.pages} pages. Raise Limits(pages=…)"))
+    if waiting:
+        visit.errors.append(
+            Refusal(
+                waiting[0][0],
+                f"not visited, nor {len(waiting) - 1} more: the limit is {visit.web.limits.pages} pages."
+                " Raise Limits(pages=…)",
+            )
+        )
     return corpus_of([*visit.documents, *visit.errors])
+
 
 def _reason(url: str, error: Exception) -> str:
     "Why there is no document of a page; what was fetched before stays, whatever happened."
-    if isinstance(error, RagbenchError): return f"{error.what}. {error.fix}" if error.fix else error.what
+    if isinstance(error, RagbenchError):
+        return f"{error.what}. {error.fix}" if error.fix else error.what
     logger.error("%s: the reader failed", url, exc_info=error)
     return f"the reader failed, which is a mistake of its own ({type(error).__name__}: {str(error)[:200]})"
 
+
 USER_AGENT = "ragbench (+https://github.com/ragbench/ragbench)"
 
-def check_visit(url: str, *, max_depth: int = 0, delay: float = 1.0, max_redirects: int = 5, user_agent: str = USER_AGENT, limits: Limits = WEB_LIMITS) -> str:
-    "The normal form of the first URL; raises `ConfigError`, before anything is fetched, for arguments of a visit that cannot work."
+
+def check_visit(
+    url: str,
+    *,
+    max_depth: int = 0,
+    delay: float = 1.0,
+    max_redirects: int = 5,
+    user_agent: str = USER_AGENT,
+    limits: Limits = WEB_LIMITS,
+) -> str:
+    """The normal form of the first URL; raises `ConfigError`, before anything is fetched, for arguments of a
+    visit that cannot work."""
     whole_number("max_depth", max_depth, 0, "load_url")
-    if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < float("inf"): raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
-    if not isinstance(url, str): raise ConfigError(f"the URL is of type {type(url).__name__}", "load_url", "Give a URL such as https://example.org/docs/")
-    _trafilatura()                                                         # what is not installed
+    if not isinstance(delay, int | float) or isinstance(delay, bool) or not 0 <= delay < float("inf"):
+        raise ConfigError(f"delay is {delay!r}", "load_url", "Give seconds, 0 or more")
+    if not isinstance(url, str):
+        raise ConfigError(
+            f"the URL is of type {type(url).__name__}",
+            "load_url",
+            "Give a URL such as https://example.org/docs/",
+        )
+    _trafilatura()  # what is not installed
     Web(limits, max_redirects, False, user_agent).http.close()
-    try: return normal_url(url)
-    except Refused as e: raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
+    try:
+        return normal_url(url)
+    except Refused as e:
+        raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
+
 
 def load_url(
     url: str,
     *,
-    max_depth: int = 0,               # links to follow from the first page
-    same_host: bool = True,           # stay on the host (and port) of the first page
-    delay: float = 1.0,               # seconds between two requests to one host, more where robots.txt asks
+    max_depth: int = 0,  # links to follow from the first page
+    same_host: bool = True,  # stay on the host (and port) of the first page
+    delay: float = 1.0,  # seconds between two requests to one host, more where robots.txt asks
     max_redirects: int = 5,
-    allow_private: bool = False,      # also hosts that are not on the public internet; never with URLs that strangers chose
-    user_agent: str = USER_AGENT,     # its first word is the name that robots.txt is asked about
-    files: FileReader | None = None,  # reads what is not a page; `load_corpus` gives its loaders, None refuses
-    workers: int | None = None,       # 0: pages are parsed in this process, where nothing bounds their time and memory
-    limits: Limits = WEB_LIMITS,      # bytes and seconds a page (to fetch it, and again to parse it), memory to parse it, pages a visit
+    # also hosts that are not on the public internet; never with URLs that strangers chose
+    allow_private: bool = False,
+    user_agent: str = USER_AGENT,  # its first word is the name that robots.txt is asked about
+    files: (
+        FileReader | None
+    ) = None,  # reads what is not a page; `load_corpus` gives its loaders, None refuses
+    workers: (
+        int | None
+    ) = None,  # 0: pages are parsed in this process, where nothing bounds their time and memory
+    # bytes and seconds a page (to fetch it, and again to parse it), memory to parse it, pages a visit
+    limits: Limits = WEB_LIMITS,
 ) -> Corpus:
-    """The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only for arguments.
+    """The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only
+    for arguments.
     A `KeyboardInterrupt` carries what was fetched before it as `.corpus`."""
-    if workers is not None: whole_number("workers", workers, 0, "load_url")
-    start = check_visit(url, max_depth=max_depth, delay=delay, max_redirects=max_redirects, user_agent=user_agent, limits=limits)
-    at, [worker] = circumstances(), [None] if workers == 0 else RESERVE.take(1, ("ragbench.ingest.web", "trafilatura", "htmldate"))
+    if workers is not None:
+        whole_number("workers", workers, 0, "load_url")
+    start = check_visit(
+        url,
+        max_depth=max_depth,
+        delay=delay,
+        max_redirects=max_redirects,
+        user_agent=user_agent,
+        limits=limits,
+    )
+    at, [worker] = (
+        circumstances(),
+        ([None] if workers == 0 else RESERVE.take(1, ("ragbench.ingest.web", "trafilatura", "htmldate"))),
+    )
     visit = None
     try:
         with (web := Web(limits, max_redirects, allow_private, user_agent)).http:
             visit = Visit(web, Robots(web, user_agent), same_host, delay, max_depth, files, worker)
             return _run(visit, start)
     finally:
-        if visit: visit.close()
-        if worker: RESERVE.give([worker], at)
+        if visit:
+            visit.close()
+        if worker:
+            RESERVE.give([worker], at)

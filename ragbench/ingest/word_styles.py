@@ -17,15 +17,25 @@ __all__ = ['Style', 'whole', 'properties', 'Styles', 'number_text', 'Numbering',
 @dataclass(frozen=True)
 class Style:
     "What is needed of a paragraph style; None where neither it nor what it is based on says anything."
-    level: int | None = None           # heading level from 1; 0: body text
-    num: str | None = None             # list; "0": none
-    depth: int | None = None           # level in the list, from 0
-    breaks: bool | None = None         # page break before
+
+    level: int | None = None  # heading level from 1; 0: body text
+    num: str | None = None  # list; "0": none
+    depth: int | None = None  # level in the list, from 0
+    breaks: bool | None = None  # page break before
 
     def over(self, other: Style) -> Style:
         "This style, with `other` where this one is silent."
-        mine = lambda a, b: b if a is None else a
-        return Style(mine(self.level, other.level), mine(self.num, other.num), mine(self.depth, other.depth), mine(self.breaks, other.breaks))
+
+        def mine(a, b):
+            return b if a is None else a
+
+        return Style(
+            mine(self.level, other.level),
+            mine(self.num, other.num),
+            mine(self.depth, other.depth),
+            mine(self.breaks, other.breaks),
+        )
+
 
 def whole(text: str | None, default: int = 0) -> int:
     "A whole number from an attribute; damaged ones count as missing."
@@ -36,37 +46,52 @@ def properties(ppr: Any, w: str) -> Style:
     "What a paragraph's own properties (`w:pPr`) say; `w` is the namespace in braces."
     level = num = depth = breaks = None
     for e in ppr if ppr is not None else ():
-        if e.tag == w + "outlineLvl": level = (whole(e.get(w + "val"), 9) + 1) % 10
-        elif e.tag == w + "pageBreakBefore": breaks = e.get(w + "val", "1") not in ("0", "false", "off")
+        if e.tag == w + "outlineLvl":
+            level = (whole(e.get(w + "val"), 9) + 1) % 10
+        elif e.tag == w + "pageBreakBefore":
+            breaks = e.get(w + "val", "1") not in ("0", "false", "off")
         elif e.tag == w + "numPr":
             for x in e:
-                if x.tag == w + "numId": num = x.get(w + "val", "0")
-                elif x.tag == w + "ilvl": depth = min(max(whole(x.get(w + "val")), 0), 8)
+                if x.tag == w + "numId":
+                    num = x.get(w + "val", "0")
+                elif x.tag == w + "ilvl":
+                    depth = min(max(whole(x.get(w + "val")), 0), 8)
     return Style(level, num, depth, breaks)
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #4ca4cfe5
 class Styles(dict):
-    "Paragraph styles by id, from a style part; each resolved when it is first looked up, an unknown one empty. `default` is the id of the usual one."
+    """Paragraph styles by id, from a style part; each resolved when it is first looked up, an unknown one
+    empty. `default` is the id of the usual one."""
+
     def __init__(self, root: Any = None):
         super().__init__()
-        self.elements, self.default, self.w = {}, "", root.tag.rpartition("}")[0] + "}" if root is not None else ""
+        self.elements, self.default, self.w = (
+            {},
+            "",
+            root.tag.rpartition("}")[0] + "}" if root is not None else "",
+        )
         w = self.w
         for s in root.iterchildren(w + "style") if root is not None else ():
-            if s.get(w + "type", "paragraph") != "paragraph": continue
+            if s.get(w + "type", "paragraph") != "paragraph":
+                continue
             self.elements[s.get(w + "styleId", "")] = s
-            if s.get(w + "default") in ("1", "true"): self.default = s.get(w + "styleId", "")
+            if s.get(w + "default") in ("1", "true"):
+                self.default = s.get(w + "styleId", "")
 
     def own(self, element: Any) -> tuple[str, Style]:
         "What a style is based on, and what it says itself."
         w = self.w
-        name, base = (next((e.get(w + "val", "") for e in element.iterchildren(w + tag)), "") for tag in ("name", "basedOn"))
+        name, base = (
+            next((e.get(w + "val", "") for e in element.iterchildren(w + tag)), "")
+            for tag in ("name", "basedOn")
+        )
         named = re.fullmatch("heading ([1-9])", name.lower())
         by_name = Style(level=int(named[1]) if named else 1 if name.lower() == "title" else None)
         return base, properties(next(element.iterchildren(w + "pPr"), None), w).over(by_name)
 
     def __missing__(self, style: str) -> Style:
         found, seen, at = Style(), set(), style
-        while at in self.elements and at not in seen:           # a chain that bites its own tail ends here
+        while at in self.elements and at not in seen:  # a chain that bites its own tail ends here
             seen.add(at)
             at, said = self.own(self.elements[at])
             found = found.over(said)
@@ -74,41 +99,59 @@ class Styles(dict):
         return found
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #3fd84ebb
-_ROMAN = tuple(zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), "m cm d cd c xc l xl x ix v iv i".split()))
+_ROMAN = tuple(
+    zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), "m cm d cd c xc l xl x ix v iv i".split())
+)
+
 
 def number_text(n: int, style: str) -> str:
     "`n` in one of Word's number formats; those not known here are written in digits."
     text = str(n)
-    if style == "decimal": return text
-    if style == "none": return ""
-    if style == "decimalZero": return f"{n:02}"
-    if style.endswith("Letter") and 0 < n < 10_000: text = chr(97 + (n - 1) % 26) * ((n - 1) // 26 + 1)
+    if style == "decimal":
+        return text
+    if style == "none":
+        return ""
+    if style == "decimalZero":
+        return f"{n:02}"
+    if style.endswith("Letter") and 0 < n < 10_000:
+        text = chr(97 + (n - 1) % 26) * ((n - 1) // 26 + 1)
     elif style.endswith("Roman") and 0 < n < 10_000:
         text = ""
-        for value, sign in _ROMAN: text += sign * (n // value); n %= value
+        for value, sign in _ROMAN:
+            text += sign * (n // value)
+            n %= value
     return text.upper() if style.startswith("upper") else text
 
 # %% ../../nbs/02_ingest/03a_word_styles.ipynb #87a96ee0
 @dataclass
 class Numbering:
-    "The lists of a document while it is read: `marker(num, level)` counts on and gives what Word prints, such as '2.1 ' or '• '."
-    levels: dict[str, dict[int, tuple[int, str, str]]]          # abstract id -> level -> (start, format, template)
-    nums: dict[str, tuple[str, dict[int, int]]]                 # num id -> (abstract id, restarted level -> start)
+    """The lists of a document while it is read: `marker(num, level)` counts on and gives what Word prints,
+    such as '2.1 ' or '• '."""
+
+    levels: dict[str, dict[int, tuple[int, str, str]]]  # abstract id -> level -> (start, format, template)
+    nums: dict[str, tuple[str, dict[int, int]]]  # num id -> (abstract id, restarted level -> start)
     counts: dict[str, dict[int, int]] = field(default_factory=dict)
     begun: set[tuple[str, int]] = field(default_factory=set)
 
     def marker(self, num: str, level: int) -> str:
         abstract, restarts = self.nums.get(num, ("", {}))
         levels, counts = self.levels.get(abstract, {}), self.counts.setdefault(abstract, {})
-        if level not in levels: return ""
-        if levels[level][1] == "bullet": return "• "
-        if level in restarts and (num, level) not in self.begun: counts[level] = restarts[level]
-        else: counts[level] = counts.get(level, levels[level][0] - 1) + 1
+        if level not in levels:
+            return ""
+        if levels[level][1] == "bullet":
+            return "• "
+        if level in restarts and (num, level) not in self.begun:
+            counts[level] = restarts[level]
+        else:
+            counts[level] = counts.get(level, levels[level][0] - 1) + 1
         self.begun.add((num, level))
-        for deeper in [d for d in counts if d > level]: del counts[deeper]
+        for deeper in [d for d in counts if d > level]:
+            del counts[deeper]
+
         def shown(m):
             at = int(m[1]) - 1
             return number_text(counts.setdefault(at, levels[at][0]), levels[at][1]) if at in levels else ""
+
         text = re.sub("%([1-9])", shown, levels[level][2]).strip()
         return text + " " if text else ""
 
@@ -116,21 +159,39 @@ class Numbering:
 def read_numbering(root: Any, styles: Mapping[str, Style]) -> Numbering:
     "The lists that a numbering part defines."
     out = Numbering({}, {})
-    if root is None: return out
+    if root is None:
+        return out
     w, linked = root.tag.rpartition("}")[0] + "}", {}
-    value = lambda e, name, default="": next((x.get(w + "val", default) for x in e if x.tag == w + name), default)
-    read = lambda e: {whole(l.get(w + "ilvl")): (whole(value(l, "start")), value(l, "numFmt", "decimal"), value(l, "lvlText")) for l in e.iter(w + "lvl")}
+
+    def value(e, name, default=""):
+        return next((x.get(w + "val", default) for x in e if x.tag == w + name), default)
+
+    def read(e):
+        return {
+            whole(l.get(w + "ilvl")): (
+                whole(value(l, "start")),
+                value(l, "numFmt", "decimal"),
+                value(l, "lvlText"),
+            )
+            for l in e.iter(w + "lvl")
+        }
+
     for a in root.iter(w + "abstractNum"):
         out.levels[a.get(w + "abstractNumId", "")] = read(a)
-        if value(a, "numStyleLink"): linked[a.get(w + "abstractNumId", "")] = value(a, "numStyleLink")
+        if value(a, "numStyleLink"):
+            linked[a.get(w + "abstractNumId", "")] = value(a, "numStyleLink")
     for n in root.iter(w + "num"):
         num, abstract, redefined = n.get(w + "numId", ""), value(n, "abstractNumId"), read(n)
         if redefined:
             out.levels[f"{abstract}/{num}"] = {**out.levels.get(abstract, {}), **redefined}
             abstract = f"{abstract}/{num}"
         restarts = [o for o in n.iter(w + "lvlOverride") if value(o, "startOverride")]
-        out.nums[num] = abstract, {whole(o.get(w + "ilvl")): whole(value(o, "startOverride"), 1) for o in restarts}
-    for abstract, style in linked.items():                      # a list that is defined by a list style
+        out.nums[num] = (
+            abstract,
+            {whole(o.get(w + "ilvl")): whole(value(o, "startOverride"), 1) for o in restarts},
+        )
+    for abstract, style in linked.items():  # a list that is defined by a list style
         target = out.nums.get(styles[style].num or "", ("",))[0]
-        if not out.levels[abstract]: out.levels[abstract] = out.levels.get(target, {})
+        if not out.levels[abstract]:
+            out.levels[abstract] = out.levels.get(target, {})
     return out

@@ -14,55 +14,74 @@ __all__ = ['Hyphens', 'is_marker', 'starts_item', 'tidy_marker', 'plain_title']
 # %% ../../nbs/02_ingest/01_words.ipynb #7ba87e14
 _WORD = re.compile(r"[^\W\d_]+(?:[-\u2010][^\W\d_]+)*")
 _TAIL, _HEAD = re.compile(r"([^\W\d_]+)[-\u2010]$"), re.compile(r"([^\W\d_]+)")
-_SEAMS = frozenset("\u00ad-\u2010\u2013/")                    # how lines end that may go on without a space
+_SEAMS = frozenset("\u00ad-\u2010\u2013/")  # how lines end that may go on without a space
 
 # %% ../../nbs/02_ingest/01_words.ipynb #545a18e6
 class Hyphens:
-    "Joins printed lines; `texts` gives the lines of the whole document, and is only asked if a hyphen needs it."
-    def __init__(self, texts: Callable[[], Iterable[str]]): self.texts, self._words = texts, None
+    """Joins printed lines; `texts` gives the lines of the whole document, and is only asked if a hyphen needs
+    it."""
+
+    def __init__(self, texts: Callable[[], Iterable[str]]):
+        self.texts, self._words = texts, None
 
     @property
     def words(self) -> set[str]:
         if self._words is None:
             whole = (_TAIL.sub("", t) if t.endswith(("-", "\u2010")) else t for t in self.texts())
-            apart = set("\n".join(whole).lower().replace("\u2010", "-").split())       # each once: a tenth of the text
+            apart = set(
+                "\n".join(whole).lower().replace("\u2010", "-").split()
+            )  # each once: a tenth of the text
             self._words = set(_WORD.findall("\n".join(apart)))
         return self._words
 
     def keeps(self, before: str, after: str) -> bool:
         "Whether the hyphen at the end of `before` is part of the word that goes on in `after`."
         tail, head = _TAIL.search(before), _HEAD.match(after)
-        if not tail or not head or not head[1][0].islower(): return True
+        if not tail or not head or not head[1][0].islower():
+            return True
         a, b = tail[1].lower(), head[1].lower()
-        if a + b in self.words: return False
+        if a + b in self.words:
+            return False
         return f"{a}-{b}" in self.words or (a in self.words and b in self.words)
 
     def seam(self, before: str, after: str) -> tuple[str, str]:
         "What is left of the line `before`, and what stands between it and the line `after`."
-        if before.endswith("\u00ad"): return before[:-1], ""
-        if before.endswith(("-", "\u2010")) and before[-2:-1].strip(): return before if self.keeps(before, after) else before[:-1], ""
-        if before.endswith(("\u2013", "/")) and after[:1].isdigit() and before[-2:-1].isdigit(): return before, ""
+        if before.endswith("\u00ad"):
+            return before[:-1], ""
+        if before.endswith(("-", "\u2010")) and before[-2:-1].strip():
+            return before if self.keeps(before, after) else before[:-1], ""
+        if before.endswith(("\u2013", "/")) and after[:1].isdigit() and before[-2:-1].isdigit():
+            return before, ""
         return before, " "
 
     def join(self, lines: Sequence[str]) -> str:
         "The lines as one; words that a line end had cut in two are mended."
-        if _SEAMS.isdisjoint([line[-1:] for line in lines[:-1]]): out = " ".join(lines)       # the common case
+        if _SEAMS.isdisjoint([line[-1:] for line in lines[:-1]]):
+            out = " ".join(lines)  # the common case
         else:
             out = lines[0]
-            for line in lines[1:]: out, between = self.seam(out, line); out += between + line
+            for line in lines[1:]:
+                out, between = self.seam(out, line)
+                out += between + line
         return out.replace("\u00ad", "") if "\u00ad" in out else out
 
 # %% ../../nbs/02_ingest/01_words.ipynb #9c2e2f73
-_BULLET = re.compile(r"[\u2022\u2023\u25aa\u25ab\u25a0\u25a1\u25cf\u25cb\u25e6\u2043\u2219\u00b7\u27a2\u2713\u2714\uf0b7\uf0a7\uf0d8](?=\s|$|\w)"
-                     r"|[-\u2013*](?=\s|$)")
-_NUMBER = re.compile(r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{2,5})[.)]|(?:Step|STEP|Schritt|Paso|Passo|Étape) \d+[.:)]?)(?=\s|$)")
+_BULLET = re.compile(
+    r"[\u2022\u2023\u25aa\u25ab\u25a0\u25a1\u25cf\u25cb\u25e6\u2043\u2219\u00b7\u27a2\u2713\u2714\uf0b7\uf0a7\uf0d8](?=\s|$|\w)"
+    r"|[-\u2013*](?=\s|$)"
+)
+_NUMBER = re.compile(
+    r"(?:\(?(?:\d{1,3}|[a-zA-Z]|[ivxIVX]{2,5})[.)]|(?:Step|STEP|Schritt|Paso|Passo|Étape) \d+[.:)]?)(?=\s|$)"
+)
 
 _ITEM = re.compile(f"(?:{_BULLET.pattern})|(?:{_NUMBER.pattern})")
+
 
 def is_marker(text: str) -> bool:
     "Whether a text is nothing but the marker of a list item."
     m = _BULLET.match(text) or _NUMBER.match(text)
     return bool(m) and m.end() == len(text)
+
 
 def starts_item(text: str) -> bool:
     "Whether a line begins with a bullet or a number, as items of lists do."
@@ -72,7 +91,7 @@ def starts_item(text: str) -> bool:
 def tidy_marker(text: str) -> str:
     "The line with its bullet, whatever it was, as `• `."
     m = _BULLET.match(text)
-    return f"• {text[m.end():].lstrip()}".rstrip() if m and m[0] not in "-\u2013*" else text
+    return f"• {text[m.end() :].lstrip()}".rstrip() if m and m[0] not in "-\u2013*" else text
 
 # %% ../../nbs/02_ingest/01_words.ipynb #ec68f9b0
 def plain_title(text: str) -> str:

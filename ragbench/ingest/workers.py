@@ -30,87 +30,141 @@ from .memory import address_space, bounded
 __all__ = ['UNWANTED', 'RESERVE', 'serve', 'import_all', 'Lost', 'Worker', 'circumstances', 'Reserve', 'in_workers']
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #d63a62bc
-UNWANTED = ("pymupdf.layout", "pymupdf4llm")        # no loader asks for them
+UNWANTED = ("pymupdf.layout", "pymupdf4llm")  # no loader asks for them
+
 
 @contextmanager
 def _absent(names: Iterable[str]) -> Iterator[None]:
-    "Inside, modules of these names cannot be imported, as if they were not installed; those that are there stay."
+    """Inside, modules of these names cannot be imported, as if they were not installed; those that are there
+    stay."""
     hidden = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))
-    try: yield
+    try:
+        yield
     finally:
-        for name in hidden: del sys.modules[name]
+        for name in hidden:
+            del sys.modules[name]
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #102885fa
 def serve(modules: Iterable[str] = (), line: int = -1) -> None:
-    "Import `modules`, say so, and run jobs from standard input until it closes; the main loop of a worker process, which ends with the other end of the pipe `line`."
-    if line >= 0: end_with(line)
+    """Import `modules`, say so, and run jobs from standard input until it closes; the main loop of a worker
+    process, which ends with the other end of the pipe `line`."""
+    if line >= 0:
+        end_with(line)
     jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)                           # Ctrl-C is the parent's to handle
-    with _absent(UNWANTED): import_all(modules)
-    pickle.dump("ready", answers); answers.flush()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    with _absent(UNWANTED):
+        import_all(modules)
+    pickle.dump("ready", answers)
+    answers.flush()
     while True:
-        try: job, memory = pickle.load(jobs), pickle.load(jobs)            # bytes, so that a job that cannot be unpickled leaves the pipe in step
-        except EOFError: return
+        try:
+            job, memory = (
+                pickle.load(jobs),
+                pickle.load(jobs),
+            )  # bytes, so that a job that cannot be unpickled leaves the pipe in step
+        except EOFError:
+            return
         pickle.dump(_answer(job, memory), answers)
         answers.flush()
 
+
 def import_all(modules: Iterable[str]) -> None:
-    for name in modules: import_module(name)
+    for name in modules:
+        import_module(name)
+
 
 def _answer(job: bytes, memory: int | None) -> bytes:
-    "The pickled answer to a pickled job: (True, result), (False, exception), or (None, None) where the memory did not suffice."
+    """The pickled answer to a pickled job: (True, result), (False, exception), or (None, None) where the
+    memory did not suffice."""
+
     def run() -> bytes:
         function, args = pickle.loads(job)
         return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
-    try: return run() if memory is None else bounded(run, memory)
-    except MemoryError: return pickle.dumps((None, None))
+
+    try:
+        return run() if memory is None else bounded(run, memory)
+    except MemoryError:
+        return pickle.dumps((None, None))
     except Exception as e:
-        try: return pickle.dumps((False, e if isinstance(e, RagbenchError) else RuntimeError(f"{type(e).__name__}: {e}")))
-        except Exception: return pickle.dumps((False, RuntimeError(type(e).__name__)))          # an exception that cannot travel
+        try:
+            return pickle.dumps(
+                (False, e if isinstance(e, RagbenchError) else RuntimeError(f"{type(e).__name__}: {e}"))
+            )
+        except Exception:
+            return pickle.dumps((False, RuntimeError(type(e).__name__)))  # an exception that cannot travel
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #a64cd5d7
 class Lost(NamedTuple):
     "A job without a result, and what became of its worker."
+
     reason: str
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #4710245f
 class Worker:
-    "A process that runs one job at a time; it is started when it is first needed, and again after it was lost."
-    def __init__(self, modules: Sequence[str] = ()):                       # modules: imported before the first job
-        self.modules, self.process, self.imported, self.most = tuple(modules), None, set(), 0     # most: bytes that a job of this process was allowed
+    """A process that runs one job at a time; it is started when it is first needed, and again after it was
+    lost."""
+
+    def __init__(self, modules: Sequence[str] = ()):  # modules: imported before the first job
+        self.modules, self.process, self.imported, self.most = (
+            tuple(modules),
+            None,
+            set(),
+            0,
+        )  # most: bytes that a job of this process was allowed
 
     def _start(self) -> subprocess.Popen:
         line = lifeline()
-        code = f"import sys; sys.path[:] = {json.dumps(sys.path)}; from ragbench.ingest.workers import serve; serve({json.dumps(self.modules)}, {line})"
-        self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[line])
+        code = (
+            f"import sys; sys.path[:] = {json.dumps(sys.path)}; from ragbench.ingest.workers import serve;"
+            f" serve({json.dumps(self.modules)}, {line})"
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[line]
+        )
         self.imported, self.most = set(self.modules), 0
-        with _watched(self.process, 120): pickle.load(self.process.stdout)
+        with _watched(self.process, 120):
+            pickle.load(self.process.stdout)
         return self.process
 
     def run(self, function: Callable, args: Sequence[Any], seconds: float, memory: int | None = None) -> Any:
-        "The result of `function(*args)`, or `Lost` if the process died, took longer than `seconds` or more than `memory` bytes; raises what the function raised."
-        if memory is not None and memory < self.most: self.close()         # its peak may be that of an earlier job
+        """The result of `function(*args)`, or `Lost` if the process died, took longer than `seconds` or more
+        than `memory` bytes; raises what the function raised."""
+        if memory is not None and memory < self.most:
+            self.close()  # its peak may be that of an earlier job
         state = _State()
         try:
             p = self.process or self._start()
             if missing := set(self.modules) - self.imported:
                 self.imported |= missing
-                with _watched(p, 120): _ask(p, import_all, (sorted(missing),), None)
+                with _watched(p, 120):
+                    _ask(p, import_all, (sorted(missing),), None)
             self.most = max(self.most, memory or 0)
-            with _watched(p, seconds) as state: ok, answer = _ask(p, function, args, memory)
+            with _watched(p, seconds) as state:
+                ok, answer = _ask(p, function, args, memory)
         except (EOFError, OSError, pickle.UnpicklingError):
-            if self.process is None: raise                                 # the system has no process to give
+            if self.process is None:
+                raise  # the system has no process to give
             code = self._ended()
-            if state.late: return Lost(f"it took longer than {number(seconds, 'g')} seconds")
-            return _too_much(memory) if memory is not None and state.peak > 0.75 * memory else Lost(f"the process that read it died ({_ending(code)})")
-        except BaseException:                                              # Ctrl-C: nobody will read its answer
-            if self.process: self.process.kill()
+            if state.late:
+                return Lost(f"it took longer than {number(seconds, 'g')} seconds")
+            return (
+                _too_much(memory)
+                if memory is not None and state.peak > 0.75 * memory
+                else Lost(f"the process that read it died ({_ending(code)})")
+            )
+        except BaseException:  # Ctrl-C: nobody will read its answer
+            if self.process:
+                self.process.kill()
             raise
-        if state.late: self.close()                                        # killed when it had just answered
-        if ok: return answer
-        if ok is None: self.close(); return _too_much(memory)
+        if state.late:
+            self.close()  # killed when it had just answered
+        if ok:
+            return answer
+        if ok is None:
+            self.close()
+            return _too_much(memory)
         raise answer
 
     def _ended(self) -> int:
@@ -122,63 +176,102 @@ class Worker:
     def close(self) -> None:
         "End the process, if there is one: it leaves when its pipe closes, and is killed where it does not."
         p, self.process = self.process, None
-        if p is None: return
+        if p is None:
+            return
         for pipe in (p.stdin, p.stdout):
-            try: pipe.close()
-            except OSError: pass          # unsent bytes to a process that is gone
-        try: p.wait(timeout=2)
-        except subprocess.TimeoutExpired: p.kill(); p.wait()
+            try:
+                pipe.close()
+            except OSError:
+                pass  # unsent bytes to a process that is gone
+        try:
+            p.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            p.kill()
+            p.wait()
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #3acc05b2
-def _ask(process: subprocess.Popen, function: Callable, args: Sequence[Any], memory: int | None) -> tuple[bool | None, Any]:
+def _ask(
+    process: subprocess.Popen, function: Callable, args: Sequence[Any], memory: int | None
+) -> tuple[bool | None, Any]:
     "The answer of a worker to a job."
-    pickle.dump(pickle.dumps((function, tuple(args))), process.stdin); pickle.dump(memory, process.stdin); process.stdin.flush()
+    pickle.dump(pickle.dumps((function, tuple(args))), process.stdin)
+    pickle.dump(memory, process.stdin)
+    process.stdin.flush()
     return pickle.loads(pickle.load(process.stdout))
+
 
 @dataclass
 class _State:
     "Whether a process was killed for taking longer, and its largest address space so far, in bytes."
+
     late: bool = False
     peak: int = 0
+
 
 @contextmanager
 def _watched(process: subprocess.Popen, seconds: float) -> Iterator[_State]:
     "Inside, the process has so many seconds."
     state, over, end = _State(), threading.Event(), time.monotonic() + seconds
+
     def watch():
         while not over.wait(min(0.1, max(end - time.monotonic(), 0))):
             state.peak = max(state.peak, address_space(process.pid)[1])
-            if time.monotonic() >= end: state.late = True; process.kill(); return
+            if time.monotonic() >= end:
+                state.late = True
+                process.kill()
+                return
+
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
-    try: yield state
-    finally: over.set(); thread.join()
+    try:
+        yield state
+    finally:
+        over.set()
+        thread.join()
 
-def _too_much(memory: int) -> Lost: return Lost(f"it takes more than {thousands(memory)} bytes of memory. Raise Limits(memory=…)")
+
+def _too_much(memory: int) -> Lost:
+    return Lost(f"it takes more than {thousands(memory)} bytes of memory. Raise Limits(memory=…)")
+
 
 def _ending(code: int) -> str:
-    if code >= 0: return f"exit status {code}"
-    try: return signal.Signals(-code).name
-    except ValueError: return f"signal {-code}"
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 # %% ../../nbs/02_ingest/06_workers.ipynb #784a6430
 def circumstances() -> tuple:
     "What a process inherits when it starts: its parent, folder, import path and environment."
-    try: folder = os.getcwd()
-    except OSError: folder = ""                                            # it was removed
+    try:
+        folder = os.getcwd()
+    except OSError:
+        folder = ""  # it was removed
     return os.getpid(), folder, tuple(sys.path), tuple(os.environ.items())
+
 
 class Reserve:
     "At most `most` idle workers, kept for `seconds`."
+
     def __init__(self, most: int = 2, seconds: float = 30):
-        self.most, self.seconds, self.kept, self.lock = most, seconds, [], threading.Lock()       # kept: (circumstances, worker)
+        self.most, self.seconds, self.kept, self.lock = (
+            most,
+            seconds,
+            [],
+            threading.Lock(),
+        )  # kept: (circumstances, worker)
 
     def take(self, count: int, modules: Sequence[str] = ()) -> list[Worker]:
         "So many workers, among them those that were kept and would start the same today."
-        with self.lock: kept, self.kept = self.kept, []
+        with self.lock:
+            kept, self.kept = self.kept, []
         fit = [w for at, w in kept if at == circumstances() and w.process and w.process.poll() is None]
-        for worker in [w for _, w in kept if w not in fit] + fit[count:]: worker.close()
-        for worker in fit: worker.modules = tuple(modules)                 # what it has not imported yet, it will before its next job
+        for worker in [w for _, w in kept if w not in fit] + fit[count:]:
+            worker.close()
+        for worker in fit:
+            worker.modules = tuple(modules)  # what it has not imported yet, it will before its next job
         return fit[:count] + [Worker(modules) for _ in range(count - len(fit))]
 
     def give(self, workers: Iterable[Worker], at: tuple) -> None:
@@ -186,8 +279,11 @@ class Reserve:
         for worker in workers:
             with self.lock:
                 stays = worker.process is not None and len(self.kept) < self.most
-                if stays: self.kept.append((at, worker))
-            if not stays: worker.close(); continue
+                if stays:
+                    self.kept.append((at, worker))
+            if not stays:
+                worker.close()
+                continue
             timer = threading.Timer(self.seconds, self.close, [worker])
             timer.daemon = True
             timer.start()
@@ -197,7 +293,9 @@ class Reserve:
         with self.lock:
             going = [w for _, w in self.kept if w in workers or not workers]
             self.kept = [(at, w) for at, w in self.kept if w not in going]
-        for worker in going: worker.close()
+        for worker in going:
+            worker.close()
+
 
 RESERVE = Reserve()
 atexit.register(RESERVE.close)
@@ -207,45 +305,73 @@ def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., 
     "All jobs one after the other, in this process."
     results = []
     try:
-        for job in bar(jobs, total=len(jobs)): results.append(function(*job))
-    except KeyboardInterrupt as e: e.results = dict(enumerate(results)); raise
+        for job in bar(jobs, total=len(jobs)):
+            results.append(function(*job))
+    except KeyboardInterrupt as e:
+        e.results = dict(enumerate(results))
+        raise
     return results
 
+
 def in_workers(
-    function: Callable,                          # importable by name, so not defined in a script or notebook
-    jobs: Sequence[Sequence[Any]],               # the arguments of each call
-    workers: int = 0,                            # processes; 0: run in this one
-    seconds: float = 120,                        # a job that takes longer is lost
-    memory: int | None = None,                   # bytes; a job that needs more is lost. Neither bounds anything where `workers` is 0
+    function: Callable,  # importable by name, so not defined in a script or notebook
+    jobs: Sequence[Sequence[Any]],  # the arguments of each call
+    workers: int = 0,  # processes; 0: run in this one
+    seconds: float = 120,  # a job that takes longer is lost
+    memory: (
+        int | None
+    ) = None,  # bytes; a job that needs more is lost. Neither bounds anything where `workers` is 0
     bar: Callable[..., Iterable] = lambda it, total: it,
-    modules: Sequence[str] = (),                 # what a worker imports before its first job's seconds begin
-    stay: bool = False,                          # keep processes for the next call; not for functions that are still being written
-    cost: Sequence[float] = (),                  # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
+    modules: Sequence[str] = (),  # what a worker imports before its first job's seconds begin
+    stay: bool = False,  # keep processes for the next call; not for functions that are still being written
+    cost: Sequence[
+        float
+    ] = (),  # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
 ) -> list[Any]:
-    "The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised. A `KeyboardInterrupt` carries `.results`, those that were there, by the number of the job."
+    """The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised. A
+    `KeyboardInterrupt` carries `.results`, those that were there, by the number of the job."""
     if workers > 0 and function.__module__ == "__main__":
-        raise ConfigError(f"{function.__name__} is defined in a script or notebook, where a worker cannot find it",
-                          "in_workers", "Put it in a module, or give workers=0")
-    if workers < 1: return _here(function, jobs, bar)
+        raise ConfigError(
+            f"{function.__name__} is defined in a script or notebook, where a worker cannot find it",
+            "in_workers",
+            "Put it in a module, or give workers=0",
+        )
+    if workers < 1:
+        return _here(function, jobs, bar)
     at, count = circumstances(), min(workers, len(jobs))
     idle = RESERVE.take(count, modules) if stay else [Worker(modules) for _ in range(count)]
+
     def run(job):
         worker = idle.pop()
-        try: return worker.run(function, job, seconds, memory)
-        finally: idle.append(worker)
+        try:
+            return worker.run(function, job, seconds, memory)
+        finally:
+            idle.append(worker)
+
     everyone = list(idle)
     try:
         with ThreadPoolExecutor(len(everyone) or 1) as threads:
             order = sorted(range(len(jobs)), key=lambda i: -cost[i]) if len(cost) else range(len(jobs))
             futures = {i: threads.submit(run, jobs[i]) for i in order}
-            try: results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
-            except BaseException as e:                                     # an error or Ctrl-C: whoever still works is stopped
-                if isinstance(e, KeyboardInterrupt): e.results = {i: f.result() for i, f in futures.items() if f.done() and not f.cancelled() and not f.exception()}
-                for f in futures.values(): f.cancel()
+            try:
+                results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
+            except BaseException as e:  # an error or Ctrl-C: whoever still works is stopped
+                if isinstance(e, KeyboardInterrupt):
+                    e.results = {
+                        i: f.result()
+                        for i, f in futures.items()
+                        if f.done() and not f.cancelled() and not f.exception()
+                    }
+                for f in futures.values():
+                    f.cancel()
                 for worker in everyone:
-                    if worker.process: worker.process.kill()
+                    if worker.process:
+                        worker.process.kill()
                 raise
-        if stay: RESERVE.give(everyone, at); everyone = []
+        if stay:
+            RESERVE.give(everyone, at)
+            everyone = []
         return results
     finally:
-        for worker in everyone: worker.close()
+        for worker in everyone:
+            worker.close()

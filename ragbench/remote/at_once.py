@@ -18,80 +18,131 @@ from ..core.errors import RagbenchError
 __all__ = ['TICK', 'Stopped', 'check_stop', 'wait', 'side_by_side']
 
 # %% ../../nbs/01_remote/00_at_once.ipynb #8db5f619
-_here = threading.local()   # .stops: the events of those for whom this thread works
+_here = threading.local()  # .stops: the events of those for whom this thread works
+
 
 class Stopped(RagbenchError):
     "Nobody waits for the answer any more: no further request is sent."
-    def __init__(self, what: str = "stopped: nobody waits for this answer any more", where: str = "", fix: str = ""): super().__init__(what, where, fix)
+
+    def __init__(
+        self, what: str = "stopped: nobody waits for this answer any more", where: str = "", fix: str = ""
+    ):
+        super().__init__(what, where, fix)
+
 
 def _given_up(frame: Any) -> bool:
-    "Whether the main thread is closing an asyncio runner that Ctrl-C has ended, or the interpreter after an uncaught Ctrl-C."
+    """Whether the main thread is closing an asyncio runner that Ctrl-C has ended, or the interpreter after an
+    uncaught Ctrl-C."""
     runner = getattr(sys.modules.get("asyncio.runners"), "Runner", None)
     while frame is not None:
-        if runner is not None and frame.f_code is runner.close.__code__: return bool(getattr(frame.f_locals.get("self"), "_interrupt_count", 0))
-        if frame.f_code is threading._shutdown.__code__: return getattr(sys, "last_type", None) is KeyboardInterrupt
+        if runner is not None and frame.f_code is runner.close.__code__:
+            return bool(getattr(frame.f_locals.get("self"), "_interrupt_count", 0))
+        if frame.f_code is threading._shutdown.__code__:
+            return getattr(sys, "last_type", None) is KeyboardInterrupt
         frame = frame.f_back
     return False
 
+
 def check_stop() -> None:
-    "Raise `Stopped` where nobody waits any more, and what Ctrl-C means here where it could not be delivered; else nothing."
-    if any(stop.is_set() for stop in getattr(_here, "stops", ())): raise Stopped()
+    """Raise `Stopped` where nobody waits any more, and what Ctrl-C means here where it could not be
+    delivered; else nothing."""
+    if any(stop.is_set() for stop in getattr(_here, "stops", ())):
+        raise Stopped()
     asyncio = sys.modules.get("asyncio")
     if asyncio is not None and asyncio._get_running_loop() is not None:
         task = asyncio.current_task()
-        if task is not None and task.cancelling(): raise asyncio.CancelledError()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError()
     main = threading.main_thread()
-    if threading.current_thread() is not main and _given_up(sys._current_frames().get(main.ident)): raise Stopped()
+    if threading.current_thread() is not main and _given_up(sys._current_frames().get(main.ident)):
+        raise Stopped()
 
 # %% ../../nbs/01_remote/00_at_once.ipynb #139570fa
-TICK = 0.1   # seconds between two looks at whether somebody said stop
+TICK = 0.1  # seconds between two looks at whether somebody said stop
+
 
 def wait(seconds: float) -> None:
     "Wait, unless somebody says stop: see `check_stop`."
     end, stops = time.monotonic() + seconds, getattr(_here, "stops", ())
     while (left := end - time.monotonic()) > 0:
         check_stop()
-        if stops: stops[-1].wait(min(left, TICK))
-        else: time.sleep(min(left, TICK))
+        if stops:
+            stops[-1].wait(min(left, TICK))
+        else:
+            time.sleep(min(left, TICK))
     check_stop()
 
 # %% ../../nbs/01_remote/00_at_once.ipynb #c591b1c0
-def _worker(work: Callable[[Any], Any], todo: Iterator[tuple[int, Any]], lock: threading.Lock, done: queue.Queue, stops: tuple[threading.Event, ...]) -> None:
-    "Takes jobs until there are none, or somebody says stop; puts `(number, result, error)`, and `None` at the end."
+def _worker(
+    work: Callable[[Any], Any],
+    todo: Iterator[tuple[int, Any]],
+    lock: threading.Lock,
+    done: queue.Queue,
+    stops: tuple[threading.Event, ...],
+) -> None:
+    """Takes jobs until there are none, or somebody says stop; puts `(number, result, error)`, and `None` at
+    the end."""
     _here.stops = stops
     try:
         while not any(s.is_set() for s in stops):
-            with lock: job = next(todo, None)
-            if job is None: return
-            try: done.put((job[0], work(job[1]), None))
-            except Stopped: return
-            except BaseException as e: stops[-1].set(); done.put((job[0], None, e))
-    except BaseException as e: stops[-1].set(); done.put((-1, None, e))      # the jobs themselves could not be had
-    finally: done.put(None)
+            with lock:
+                job = next(todo, None)
+            if job is None:
+                return
+            try:
+                done.put((job[0], work(job[1]), None))
+            except Stopped:
+                return
+            except BaseException as e:
+                stops[-1].set()
+                done.put((job[0], None, e))
+    except BaseException as e:
+        stops[-1].set()
+        done.put((-1, None, e))  # the jobs themselves could not be had
+    finally:
+        done.put(None)
+
 
 def _next(done: queue.Queue) -> Any:
-    "What is done next; looks now and then whether somebody said stop. (A `SimpleQueue` that a signal interrupts at the end of its timeout waits for ever.)"
+    """What is done next; looks now and then whether somebody said stop. (A `SimpleQueue` that a signal
+    interrupts at the end of its timeout waits for ever.)"""
     while True:
-        try: return done.get(timeout=TICK)
-        except queue.Empty: check_stop()
+        try:
+            return done.get(timeout=TICK)
+        except queue.Empty:
+            check_stop()
+
 
 def side_by_side(
     work: Callable[[Any], Any],
     jobs: Iterable[Any],
     threads: int,
 ) -> Iterator[tuple[int, Any]]:
-    "Number and result of each job, as they end; raises the first error after all that was under way has ended."
+    """Number and result of each job, as they end; raises the first error after all that was under way has
+    ended."""
     stop, done, lock, failed = threading.Event(), queue.Queue(), threading.Lock(), None
     stops, todo = (*getattr(_here, "stops", ()), stop), iter(enumerate(jobs))
-    at_work = [threading.Thread(target=_worker, args=(work, todo, lock, done, stops), name=f"ragbench-{i}", daemon=True) for i in range(threads)]
+    at_work = [
+        threading.Thread(
+            target=_worker, args=(work, todo, lock, done, stops), name=f"ragbench-{i}", daemon=True
+        )
+        for i in range(threads)
+    ]
     try:
-        for thread in at_work: thread.start()
+        for thread in at_work:
+            thread.start()
         ended = 0
         while ended < threads:
-            if (got := _next(done)) is None: ended += 1; continue
+            if (got := _next(done)) is None:
+                ended += 1
+                continue
             number, result, error = got
-            if error is not None: failed = failed or error
-            else: yield number, result
-        if failed is not None: raise failed
+            if error is not None:
+                failed = failed or error
+            else:
+                yield number, result
+        if failed is not None:
+            raise failed
         check_stop()
-    finally: stop.set()
+    finally:
+        stop.set()

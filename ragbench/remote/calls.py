@@ -34,8 +34,10 @@ __all__ = ['log', 'RemoteError', 'Usage', 'retry_after', 'backoff', 'read_key', 
 class RemoteError(RagbenchError):
     "A remote model could not be reached, refused, or answered with something that is no answer."
 
+
 class Usage(NamedTuple):
     "What a client has used so far: `uncounted` replies came without token counts."
+
     replies: int = 0
     attempts: int = 0
     prompt_tokens: int = 0
@@ -44,68 +46,106 @@ class Usage(NamedTuple):
 
     def plus(self, r: Any) -> Usage:
         "With one more reply, which has `attempts`, `prompt_tokens` and `completion_tokens`."
-        return Usage(self.replies + 1, self.attempts + r.attempts, self.prompt_tokens + (r.prompt_tokens or 0),
-                     self.completion_tokens + (r.completion_tokens or 0), self.uncounted + (r.prompt_tokens is None))
+        return Usage(
+            self.replies + 1,
+            self.attempts + r.attempts,
+            self.prompt_tokens + (r.prompt_tokens or 0),
+            self.completion_tokens + (r.completion_tokens or 0),
+            self.uncounted + (r.prompt_tokens is None),
+        )
 
 # %% ../../nbs/01_remote/00_calls.ipynb #33ea7e3f
 def retry_after(headers: Mapping[str, str]) -> float | None:
     "Seconds that the server asks to wait, or `None` if it does not say so in a form that can be read."
-    if (ms := _number(headers.get("retry-after-ms"))) is not None: return ms / 1000
+    if (ms := _number(headers.get("retry-after-ms"))) is not None:
+        return ms / 1000
     said = headers.get("retry-after")
-    if said is None or (seconds := _number(said)) is not None: return None if said is None else seconds
-    try: return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
-    except ValueError: return None
+    if said is None or (seconds := _number(said)) is not None:
+        return None if said is None else seconds
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+    except ValueError:
+        return None
+
 
 def _number(said: str | None) -> float | None:
     "A finite number that is not negative, or `None`."
-    try: x = float(said or "")
-    except ValueError: return None
+    try:
+        x = float(said or "")
+    except ValueError:
+        return None
     return x if math.isfinite(x) and x >= 0 else None
 
+
 def backoff(
-    attempt: int,             # 0 for the first wait
-    asked: float | None,      # seconds that the server asks for
-    base: float,              # seconds, the first wait at most
-    most: float,              # seconds, any wait at most
+    attempt: int,  # 0 for the first wait
+    asked: float | None,  # seconds that the server asks for
+    base: float,  # seconds, the first wait at most
+    most: float,  # seconds, any wait at most
     chance: Callable[[], float] = random.random,
 ) -> float:
     "Seconds to wait before the next attempt."
-    if asked is not None: return asked + base * chance()
+    if asked is not None:
+        return asked + base * chance()
     return min(most, base * 2 ** min(attempt, 30)) * (0.5 + 0.5 * chance())
 
 # %% ../../nbs/01_remote/00_calls.ipynb #002bf701
 def read_key(name: str | None, where: str) -> str:
-    "The key in that environment variable; any word where `name` is `None` (local servers ask for none, the client does)."
-    if name is None: return "none"
-    key = os.environ.get(name, "").strip()  # a line break at the end would make the HTTP library quote the header
-    if not key: raise ConfigError(f"the environment variable {name} is not set", where, "Put the key there, or give key_env=None for a server without keys")
-    if not (key.isascii() and key.isprintable()): raise ConfigError(f"the key in {name} has characters that no key has", where, "Copy it again")
+    """The key in that environment variable; any word where `name` is `None` (local servers ask for none, the
+    client does)."""
+    if name is None:
+        return "none"
+    key = os.environ.get(
+        name, ""
+    ).strip()  # a line break at the end would make the HTTP library quote the header
+    if not key:
+        raise ConfigError(
+            f"the environment variable {name} is not set",
+            where,
+            "Put the key there, or give key_env=None for a server without keys",
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"the key in {name} has characters that no key has", where, "Copy it again")
     return key
 
+
 def environment_secrets() -> list[str]:
-    "Values of environment variables whose names speak of keys, tokens, secrets or passwords; long ones first."
-    named = (v.strip() for k, v in os.environ.items() if re.search("KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", k.upper()))
+    """Values of environment variables whose names speak of keys, tokens, secrets or passwords; long ones
+    first."""
+    named = (
+        v.strip()
+        for k, v in os.environ.items()
+        if re.search("KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", k.upper())
+    )
     return sorted({v for v in named if len(v) >= 8}, key=len, reverse=True)
+
 
 def hidden(text: object, *keys: str) -> str:
     "`text` without the keys, and not too long for a message."
     shown = str(text).split("Traceback (most recent")[0]
-    for key in keys: shown = shown.replace(key, "[key]") if key not in ("", "none") else shown
+    for key in keys:
+        shown = shown.replace(key, "[key]") if key not in ("", "none") else shown
     shown = " ".join(shown.split())
     return shown if len(shown) <= 300 else shown[:300] + " …"
 
 # %% ../../nbs/01_remote/00_calls.ipynb #e2a74955
 class Failure(NamedTuple):
     "Why an attempt gave no answer; `again` if another may; `wait` is what the server asked for, in seconds."
+
     why: str
     again: bool
     wait: float | None = None
     fix: str = ""
 
+
 def refusal(status: int, said: str, wait: float | None = None) -> Failure:
     "What a status other than 200 means; `said` is the server's message, without keys."
-    if "insufficient_quota" in said: return Failure(f"status {status}: {said}", False, fix="The account has no credit left; waiting does not help")
-    if status in (408, 409, 429) or status >= 500: return Failure(f"status {status}: {said}", True, wait, "Try later, or lower in_flight")
+    if "insufficient_quota" in said:
+        return Failure(
+            f"status {status}: {said}", False, fix="The account has no credit left; waiting does not help"
+        )
+    if status in (408, 409, 429) or status >= 500:
+        return Failure(f"status {status}: {said}", True, wait, "Try later, or lower in_flight")
     fixes = {401: "Check the key", 403: "Check the key", 404: "Check the model's name and the address"}
     return Failure(f"status {status}: {said}", False, fix=fixes.get(status, "See the server's message"))
 
@@ -118,42 +158,68 @@ def causes(e: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(e))
         e = e.__cause__ or e.__context__
 
+
 def _headers(e: BaseException) -> Mapping[str, str]:
     "The first headers along an exception's causes that ask to wait."
     for cause in causes(e):
-        for found in (getattr(cause, "headers", None), getattr(getattr(cause, "response", None), "headers", None)):
-            if found and retry_after(found) is not None: return found
+        for found in (
+            getattr(cause, "headers", None),
+            getattr(getattr(cause, "response", None), "headers", None),
+        ):
+            if found and retry_after(found) is not None:
+                return found
     return {}
+
 
 def openai_failure(e: Exception, *keys: str) -> Failure:
     "What an exception of `openai` means, or of LiteLLM, whose exceptions are children of those."
     import openai
-    if isinstance(e, openai.APITimeoutError): return Failure("the server was silent for too long", True, fix="Raise timeout, or ask for less at once")
+
+    if isinstance(e, openai.APITimeoutError):
+        return Failure(
+            "the server was silent for too long", True, fix="Raise timeout, or ask for less at once"
+        )
     if isinstance(e, openai.APIConnectionError):
-        return Failure(f"the connection failed ({hidden(e.__cause__ or e, *keys)})", True, fix="Check the address, and that the server is running")
+        return Failure(
+            f"the connection failed ({hidden(e.__cause__ or e, *keys)})",
+            True,
+            fix="Check the address, and that the server is running",
+        )
     status = _status(e)
     if status is None:
-        return Failure(f"the answer is not in the expected format ({type(e).__name__})", True, fix="Check that base_url ends where the API begins, often /v1")
+        return Failure(
+            f"the answer is not in the expected format ({type(e).__name__})",
+            True,
+            fix="Check that base_url ends where the API begins, often /v1",
+        )
     inner, message = getattr(e, "body", None), str(getattr(e, "message", e))
     said = hidden((inner.get("message") if isinstance(inner, dict) else "") or message, *keys)
-    if "insufficient_quota" in f"{inner} {message}" and "insufficient_quota" not in said: said += " (insufficient_quota)"
+    if "insufficient_quota" in f"{inner} {message}" and "insufficient_quota" not in said:
+        said += " (insufficient_quota)"
     return refusal(status, said, retry_after(_headers(e)))
+
 
 def _status(e: Exception) -> int | None:
     "The HTTP status behind an exception; LiteLLM gives some of them others than the server did."
     import openai
+
     found = [c.status_code for c in causes(e) if isinstance(getattr(c, "status_code", None), int)]
-    if not found: return None
-    return 400 if isinstance(e, openai.BadRequestError) and found[-1] >= 500 else found[-1]   # a parameter that LiteLLM does not know is no 500
+    if not found:
+        return None
+    return (
+        400 if isinstance(e, openai.BadRequestError) and found[-1] >= 500 else found[-1]
+    )  # a parameter that LiteLLM does not know is no 500
 
 # %% ../../nbs/01_remote/00_calls.ipynb #a07b412e
 def pause(seconds: float) -> None:
     "Wait, unless somebody says stop; a test that has no time to lose replaces this."
     wait(seconds)
 
+
 @dataclasses.dataclass
 class Live:
     "What a client holds while it runs: places for calls, connections, the count."
+
     slots: threading.BoundedSemaphore
     usage: Usage = Usage()
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -161,64 +227,111 @@ class Live:
 
     def once(self, key: str, make: Callable[[], Any], secret: bool = False) -> Any:
         "What `make` gives, made once for each `key`; of a `secret` one only the hash is kept."
-        if secret: key = text_hash(key)
+        if secret:
+            key = text_hash(key)
         with self.lock:
-            if key not in self.made: self.made[key] = make()
+            if key not in self.made:
+                self.made[key] = make()
             return self.made[key]
 
     def add(self, reply: Any) -> None:
-        with self.lock: self.usage = self.usage.plus(reply)
+        with self.lock:
+            self.usage = self.usage.plus(reply)
 
     def spend(self, tokens: int) -> None:
         "Count tokens of an answer that could not be used: it is paid for all the same."
-        with self.lock: self.usage = self.usage._replace(prompt_tokens=self.usage.prompt_tokens + tokens)
+        with self.lock:
+            self.usage = self.usage._replace(prompt_tokens=self.usage.prompt_tokens + tokens)
 
 # %% ../../nbs/01_remote/00_calls.ipynb #118dd23b
 def check_seconds(name: str, value: Any, least: float, owner: str) -> None:
     "Refuse what is no number of seconds; of a list of choices, each one."
     for v in value if isinstance(value, list) else [value]:
-        if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < math.inf: raise ConfigError(f"{name} is {v!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}")
+        if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < math.inf:
+            raise ConfigError(
+                f"{name} is {v!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}"
+            )
+
 
 class Remote:
-    "A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait` (seconds)."
+    """A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait`
+    (seconds)."""
+
     def __post_init__(self):
         owner = type(self).__name__
-        at_least("retries", self.retries, 0, owner); at_least("in_flight", self.in_flight, 1, owner)
-        for name, least in (("base_wait", 0), ("longest_wait", 0), ("timeout", 1e-3)): check_seconds(name, getattr(self, name, 1.0), least, owner)
-        if not isinstance(model := getattr(self, "model", "a model"), (str, list)) or not model: raise ConfigError(f"model is {model!r}", owner, "Give the name of a model as text")
-        if not isinstance(key := getattr(self, "key_env", None), (str, type(None))): raise ConfigError(f"key_env is a {type(key).__name__}", owner, "Give the name of an environment variable, or None")
+        at_least("retries", self.retries, 0, owner)
+        at_least("in_flight", self.in_flight, 1, owner)
+        for name, least in (("base_wait", 0), ("longest_wait", 0), ("timeout", 1e-3)):
+            check_seconds(name, getattr(self, name, 1.0), least, owner)
+        if not isinstance(model := getattr(self, "model", "a model"), (str, list)) or not model:
+            raise ConfigError(f"model is {model!r}", owner, "Give the name of a model as text")
+        if not isinstance(key := getattr(self, "key_env", None), (str, type(None))):
+            raise ConfigError(
+                f"key_env is a {type(key).__name__}",
+                owner,
+                "Give the name of an environment variable, or None",
+            )
         object.__setattr__(self, "_live", Live(threading.BoundedSemaphore(self.in_flight)))
 
-    def __getstate__(self) -> dict[str, Any]: return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.__post_init__()
 
     @property
-    def usage(self) -> Usage: return self._live.usage
+    def usage(self) -> Usage:
+        return self._live.usage
 
     def _answered(self, attempt: Callable[[], Any], where: str) -> tuple[Any, int]:
-        "The first answer that is no `Failure`, and how many attempts it took; raises `RemoteError` when there is none."
+        """The first answer that is no `Failure`, and how many attempts it took; raises `RemoteError` when
+        there is none."""
         for n in range(self.retries + 1):
-            check_stop()                                    # Ctrl-C sends no further request
+            check_stop()  # Ctrl-C sends no further request
             got = attempt()
-            if not isinstance(got, Failure): return got, n + 1
-            if not got.again or n == self.retries: break
+            if not isinstance(got, Failure):
+                return got, n + 1
+            if not got.again or n == self.retries:
+                break
             if (got.wait or 0) > self.longest_wait:
-                got = got._replace(fix=f"It asks to wait {number(got.wait, '.0f')} s, which is more than longest_wait={number(self.longest_wait, 'g')}")
+                got = got._replace(
+                    fix=(
+                        f"It asks to wait {number(got.wait, '.0f')} s, which is more than"
+                        f" longest_wait={number(self.longest_wait, 'g')}"
+                    )
+                )
                 break
             seconds = backoff(n, got.wait, self.base_wait, self.longest_wait)
-            log.info("%s: %s; attempt %d of %d in %s s", where, got.why, n + 2, self.retries + 1, number(seconds, ".1f"))
+            log.info(
+                "%s: %s; attempt %d of %d in %s s",
+                where,
+                got.why,
+                n + 2,
+                self.retries + 1,
+                number(seconds, ".1f"),
+            )
             pause(seconds)
         raise RemoteError(f"{got.why} (attempt {n + 1} of {self.retries + 1})", where, got.fix)
 
 # %% ../../nbs/01_remote/00_calls.ipynb #727b81de
 def check_url(url: str, owner: str, name: str = "base_url") -> None:
     "Refuse an address that cannot work, or that carries a secret; the message does not repeat it."
-    if isinstance(url, list): return                        # a choice, looked at when a grid expands it
-    if not isinstance(url, str): raise ConfigError(f"{name} is a {type(url).__name__}", owner, "Give an address that begins with http:// or https://")
-    try: parts = urlsplit(url)
-    except ValueError: raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname: raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://")
+    if isinstance(url, list):
+        return  # a choice, looked at when a grid expands it
+    if not isinstance(url, str):
+        raise ConfigError(
+            f"{name} is a {type(url).__name__}", owner, "Give an address that begins with http:// or https://"
+        )
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{name} is no http address", owner, "Begin with http:// or https://")
     if parts.username or parts.password or parts.query:
-        raise ConfigError(f"{name} carries a password or a query", owner, "Put the key into an environment variable and name it in key_env")
+        raise ConfigError(
+            f"{name} carries a password or a query",
+            owner,
+            "Put the key into an environment variable and name it in key_env",
+        )

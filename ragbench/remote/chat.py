@@ -19,7 +19,9 @@ __all__ = ['Reply', 'as_reply', 'Chat']
 
 # %% ../../nbs/01_remote/00_chat.ipynb #86676469
 class Reply(NamedTuple):
-    "What the model said; token counts are the server's, `None` where it gives none; `attempts` counts the requests it took."
+    """What the model said; token counts are the server's, `None` where it gives none; `attempts` counts the
+    requests it took."""
+
     text: str
     finish: str = "stop"
     prompt_tokens: int | None = None
@@ -28,70 +30,105 @@ class Reply(NamedTuple):
 
 # %% ../../nbs/01_remote/00_chat.ipynb #c3c98738
 def as_reply(answer: Any, owner: str = "") -> Reply:
-    "What a function of messages gave, as a `Reply`: a string, or anything with `text`; raises `ConfigError` for anything else."
-    if isinstance(answer, str): return Reply(answer)
+    """What a function of messages gave, as a `Reply`: a string, or anything with `text`; raises `ConfigError`
+    for anything else."""
+    if isinstance(answer, str):
+        return Reply(answer)
     text = getattr(answer, "text", answer)
-    if text is not None and not isinstance(text, str): raise ConfigError(f"the model gave {answer!r:.60}", owner, "Its function takes messages and gives a string, or something with a `text`, as Chat does")
-    if text is answer: raise ConfigError("the model gave nothing", owner, "Its function takes messages and gives a string, or something with a `text`, as Chat does")
+    if text is not None and not isinstance(text, str):
+        raise ConfigError(
+            f"the model gave {answer!r:.60}",
+            owner,
+            "Its function takes messages and gives a string, or something with a `text`, as Chat does",
+        )
+    if text is answer:
+        raise ConfigError(
+            "the model gave nothing",
+            owner,
+            "Its function takes messages and gives a string, or something with a `text`, as Chat does",
+        )
     return answer if isinstance(answer, Reply) else Reply(text or "", getattr(answer, "finish", "stop"))
 
 # %% ../../nbs/01_remote/00_chat.ipynb #cd0885e3
 def _reply(answer: Any) -> Reply:
     "The reply in a chat completion; raises `ValueError` where there is none."
     choices = getattr(answer, "choices", None)
-    if not choices or choices[0].message is None or choices[0].message.content is None: raise ValueError("no text")
+    if not choices or choices[0].message is None or choices[0].message.content is None:
+        raise ValueError("no text")
     counts = getattr(answer, "usage", None)
-    return Reply(choices[0].message.content, choices[0].finish_reason or "stop",
-                 getattr(counts, "prompt_tokens", None), getattr(counts, "completion_tokens", None))
+    return Reply(
+        choices[0].message.content,
+        choices[0].finish_reason or "stop",
+        getattr(counts, "prompt_tokens", None),
+        getattr(counts, "completion_tokens", None),
+    )
+
 
 def _attempt(client: Any, body: Mapping[str, Any], key: str) -> Reply | Failure:
     "One request."
     import openai
-    try: return _reply(client.chat.completions.create(**body))
-    except (openai.APIError, ValueError) as e: return openai_failure(e, key)
+
+    try:
+        return _reply(client.chat.completions.create(**body))
+    except (openai.APIError, ValueError) as e:
+        return openai_failure(e, key)
 
 # %% ../../nbs/01_remote/00_chat.ipynb #ad3299d9
 @typed
 @dataclass(frozen=True)
 class Chat(Remote):
     "A chat model behind an OpenAI-compatible endpoint; call it with a prompt or a list of messages."
+
     model: str
     base_url: str = "https://api.openai.com/v1"
-    temperature: float | None = 0.0                                    # None leaves it to the server
-    options: Mapping[str, Any] = field(default_factory=dict)           # sent along, such as max_tokens or seed
+    temperature: float | None = 0.0  # None leaves it to the server
+    options: Mapping[str, Any] = field(default_factory=dict)  # sent along, such as max_tokens or seed
     key_env: str | None = field(default="OPENAI_API_KEY", compare=False)
-    timeout: float = field(default=60.0, compare=False)                # seconds without a byte
-    retries: int = field(default=5, compare=False)                     # attempts after the first
-    in_flight: int = field(default=4, compare=False)                   # calls open at once
-    base_wait: float = field(default=1.0, compare=False)               # seconds
-    longest_wait: float = field(default=120.0, compare=False)          # seconds; a server that asks for more is given up
+    timeout: float = field(default=60.0, compare=False)  # seconds without a byte
+    retries: int = field(default=5, compare=False)  # attempts after the first
+    in_flight: int = field(default=4, compare=False)  # calls open at once
+    base_wait: float = field(default=1.0, compare=False)  # seconds
+    longest_wait: float = field(
+        default=120.0, compare=False
+    )  # seconds; a server that asks for more is given up
 
     def __post_init__(self):
         check_url(self.base_url, "Chat")
-        if not isinstance(self.options, Mapping): raise ConfigError(f"options is a {type(self.options).__name__}", "Chat", "Give a mapping, such as {'max_tokens': 500}")
-        if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float, type(None))): raise ConfigError(f"temperature is {self.temperature!r}", "Chat", "Give a number, or None")
+        if not isinstance(self.options, Mapping):
+            raise ConfigError(
+                f"options is a {type(self.options).__name__}",
+                "Chat",
+                "Give a mapping, such as {'max_tokens': 500}",
+            )
+        if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float, type(None))):
+            raise ConfigError(f"temperature is {self.temperature!r}", "Chat", "Give a number, or None")
         super().__post_init__()
 
     @property
-    def _where(self) -> str: return f"{self.model} at {self.base_url}"
+    def _where(self) -> str:
+        return f"{self.model} at {self.base_url}"
 
     def __call__(self, messages: str | Sequence[Mapping[str, str]]) -> Reply:
         "Ask once; raises `RemoteError` where there is no reply after all attempts."
-        if isinstance(messages, str): messages = [{"role": "user", "content": messages}]
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
         heat = {} if self.temperature is None else {"temperature": self.temperature}
         body = {"model": self.model, "messages": list(messages), **heat, **self.options}
         key = read_key(self.key_env, self._where)
         client = self._live.once(key, lambda: self._client(key), secret=True)
-        with self._live.slots: reply, attempts = self._answered(lambda: _attempt(client, body, key), self._where)
+        with self._live.slots:
+            reply, attempts = self._answered(lambda: _attempt(client, body, key), self._where)
         self._live.add(reply := reply._replace(attempts=attempts))
         return reply
 
     def _client(self, key: str) -> Any:
         "The `openai` client; it does not retry by itself."
         from openai import OpenAI
+
         return OpenAI(api_key=key, base_url=self.base_url, timeout=self.timeout, max_retries=0)
 
     def many(self, prompts: Sequence[str | Sequence[Mapping[str, str]]]) -> list[Reply]:
-        "Ask all, `in_flight` at a time; replies in the order of the prompts. The first failure ends it, and so does Ctrl-C."
+        """Ask all, `in_flight` at a time; replies in the order of the prompts. The first failure ends it, and
+        so does Ctrl-C."""
         replies = dict(side_by_side(self, prompts, self.in_flight))
         return [replies[i] for i in range(len(replies))]

@@ -20,42 +20,60 @@ __all__ = ['Answer', 'Loopback']
 @dataclass(frozen=True)
 class Answer:
     "One scripted answer: `text` of the assistant, and what goes wrong with it."
+
     text: str = ""
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
-    delay: float = 0.0         # seconds before the first byte
-    cut: bool = False          # send half of the body, then hang up
-    body: str | None = None    # send this instead of a well-formed body
-    usage: bool = True         # count tokens (words, here)
-    finish: str = "stop"       # or "length": the model had to stop
+    delay: float = 0.0  # seconds before the first byte
+    cut: bool = False  # send half of the body, then hang up
+    body: str | None = None  # send this instead of a well-formed body
+    usage: bool = True  # count tokens (words, here)
+    finish: str = "stop"  # or "length": the model had to stop
 
     def payload(self, asked: dict[str, Any]) -> bytes:
         "The body, in the format of OpenAI's chat completions."
-        if self.body is not None: return self.body.encode()
-        if self.status != 200: return json.dumps({"error": {"message": self.text, "code": None}}).encode()
+        if self.body is not None:
+            return self.body.encode()
+        if self.status != 200:
+            return json.dumps({"error": {"message": self.text, "code": None}}).encode()
         words = [len(str(m["content"]).split()) for m in asked.get("messages", ())]
-        out: dict[str, Any] = {"id": "loopback", "object": "chat.completion", "created": 0, "model": asked.get("model"), "choices": [
-            {"index": 0, "finish_reason": self.finish, "message": {"role": "assistant", "content": self.text}}]}
+        out: dict[str, Any] = {
+            "id": "loopback",
+            "object": "chat.completion",
+            "created": 0,
+            "model": asked.get("model"),
+            "choices": [
+                {
+                    "index": 0,
+                    "finish_reason": self.finish,
+                    "message": {"role": "assistant", "content": self.text},
+                }
+            ],
+        }
         counts = {"prompt_tokens": sum(words), "completion_tokens": len(self.text.split())}
-        if self.usage: out["usage"] = {**counts, "total_tokens": sum(counts.values())}
+        if self.usage:
+            out["usage"] = {**counts, "total_tokens": sum(counts.values())}
         return json.dumps(out).encode()
 
 # %% ../../nbs/01_remote/01_loopback.ipynb #ea8ab6d7
 @dataclass
 class Loopback:
     "A chat endpoint on this machine; `with Loopback([...]) as server: ... server.url`."
+
     script: Sequence[Answer | str] | Callable[[dict[str, Any]], Answer | str] = ("ok",)
-    asked: list[dict[str, Any]] = field(default_factory=list, init=False)     # the bodies, in order of arrival
-    paths: list[str] = field(default_factory=list, init=False)                # where they were sent to, query included
+    asked: list[dict[str, Any]] = field(default_factory=list, init=False)  # the bodies, in order of arrival
+    paths: list[str] = field(default_factory=list, init=False)  # where they were sent to, query included
     headers: list[dict[str, str]] = field(default_factory=list, init=False)
-    times: list[float] = field(default_factory=list, init=False)              # seconds, monotonic
+    times: list[float] = field(default_factory=list, init=False)  # seconds, monotonic
     most_at_once: int = field(default=0, init=False)
 
     def __enter__(self) -> Loopback:
         self._lock, self._open = threading.Lock(), 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"loopback": self}))
         self._server.daemon_threads, self._server.block_on_close = True, False
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,16 +81,21 @@ class Loopback:
         self._server.server_close()
 
     @property
-    def root(self) -> str: return f"http://127.0.0.1:{self._server.server_port}"
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
-    def url(self) -> str: return f"{self.root}/v1"
+    def url(self) -> str:
+        return f"{self.root}/v1"
 
     def answer(self, asked: dict[str, Any], headers: dict[str, str], path: str) -> Answer:
         "The next answer of the script; the request is remembered."
         with self._lock:
             n = len(self.asked)
-            self.asked.append(asked); self.headers.append(headers); self.paths.append(path); self.times.append(time.monotonic())
+            self.asked.append(asked)
+            self.headers.append(headers)
+            self.paths.append(path)
+            self.times.append(time.monotonic())
         chosen = self.script(asked) if callable(self.script) else self.script[min(n, len(self.script) - 1)]
         return Answer(chosen) if isinstance(chosen, str) else chosen
 
@@ -85,6 +108,7 @@ class Loopback:
 # %% ../../nbs/01_remote/01_loopback.ipynb #359fbe35
 class _Handler(BaseHTTPRequestHandler):
     "One request: read, wait, answer as the script says."
+
     loopback: Loopback
 
     def do_POST(self) -> None:
@@ -93,14 +117,23 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             answer = self.loopback.answer(asked, dict(self.headers), self.path)
             time.sleep(answer.delay)
-        finally: self.loopback.count(-1)  # before the answer goes out: the client may come back at once
-        try: self._send(answer, answer.payload(asked))
-        except ConnectionError: pass      # the client lost patience and hung up
+        finally:
+            self.loopback.count(-1)  # before the answer goes out: the client may come back at once
+        try:
+            self._send(answer, answer.payload(asked))
+        except ConnectionError:
+            pass  # the client lost patience and hung up
 
     def _send(self, answer: Answer, body: bytes) -> None:
         self.send_response(answer.status)
-        for name, value in (("Content-Type", "application/json"), ("Content-Length", str(len(body))), *answer.headers): self.send_header(name, value)
+        for name, value in (
+            ("Content-Type", "application/json"),
+            ("Content-Length", str(len(body))),
+            *answer.headers,
+        ):
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body[:len(body) // 2] if answer.cut else body)
+        self.wfile.write(body[: len(body) // 2] if answer.cut else body)
 
-    def log_message(self, format: str, *args: Any) -> None: "Silence: a test's output is for the test."
+    def log_message(self, format: str, *args: Any) -> None:
+        "Silence: a test's output is for the test."

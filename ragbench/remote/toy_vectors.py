@@ -30,25 +30,49 @@ def toy_vector(text: str, dim: int) -> np.ndarray:
 # %% ../../nbs/01_remote/02_toy_vectors.ipynb #77a7f0a5
 def asked_texts(asked: Mapping[str, Any]) -> list[str]:
     "The texts in a request for embeddings, of whichever provider."
-    if "requests" in asked: return ["".join(p["text"] for p in r["content"]["parts"]) for r in asked["requests"]]
-    if "inputText" in asked: return [asked["inputText"]]
+    if "requests" in asked:
+        return ["".join(p["text"] for p in r["content"]["parts"]) for r in asked["requests"]]
+    if "inputText" in asked:
+        return [asked["inputText"]]
     found = asked["texts"] if "texts" in asked else asked["input"]
     return [found] if isinstance(found, str) else list(found)
+
 
 def asked_dim(asked: Mapping[str, Any]) -> int | None:
     "The dimension that a request asks for."
     inside = asked["requests"][0] if asked.get("requests") else asked
-    return next((inside[n] for n in ("dimensions", "outputDimensionality", "output_dimension") if n in inside), None)
+    return next(
+        (inside[n] for n in ("dimensions", "outputDimensionality", "output_dimension") if n in inside), None
+    )
 
 # %% ../../nbs/01_remote/02_toy_vectors.ipynb #9437d05e
-def embedding_body(asked: Mapping[str, Any], rows: Sequence[tuple[int, np.ndarray]], tokens: int | None) -> str:
+def embedding_body(
+    asked: Mapping[str, Any], rows: Sequence[tuple[int, np.ndarray]], tokens: int | None
+) -> str:
     "The answer to `asked` as JSON; `tokens` is the count that goes with it, if any."
     lists = [v.tolist() for _, v in rows]
     if "requests" in asked:
-        return json.dumps({"embeddings": [{"values": v} for v in lists], **({"usageMetadata": {"promptTokenCount": tokens}} if tokens is not None else {})})
-    if "inputText" in asked: return json.dumps({"embedding": lists[0] if lists else [], "inputTextTokenCount": tokens or 0})
-    if "texts" in asked: return json.dumps({"id": "loopback", "embeddings": {"float": lists}, "meta": {"billed_units": {"input_tokens": tokens}}})
-    coded = [base64.b64encode(v.astype("<f4").tobytes()).decode() for _, v in rows] if asked.get("encoding_format") == "base64" else lists
+        return json.dumps(
+            {
+                "embeddings": [{"values": v} for v in lists],
+                **({"usageMetadata": {"promptTokenCount": tokens}} if tokens is not None else {}),
+            }
+        )
+    if "inputText" in asked:
+        return json.dumps({"embedding": lists[0] if lists else [], "inputTextTokenCount": tokens or 0})
+    if "texts" in asked:
+        return json.dumps(
+            {
+                "id": "loopback",
+                "embeddings": {"float": lists},
+                "meta": {"billed_units": {"input_tokens": tokens}},
+            }
+        )
+    coded = (
+        [base64.b64encode(v.astype("<f4").tobytes()).decode() for _, v in rows]
+        if asked.get("encoding_format") == "base64"
+        else lists
+    )
     data = [{"object": "embedding", "index": i, "embedding": v} for (i, _), v in zip(rows, coded)]
     usage = {"usage": {"prompt_tokens": tokens, "total_tokens": tokens}} if tokens is not None else {}
     return json.dumps({"object": "list", "model": asked.get("model"), "data": data, **usage})
@@ -56,21 +80,31 @@ def embedding_body(asked: Mapping[str, Any], rows: Sequence[tuple[int, np.ndarra
 # %% ../../nbs/01_remote/02_toy_vectors.ipynb #37c9b826
 Rows = list[tuple[int, np.ndarray]]
 
+
 @dataclass
 class ToyVectors:
     "A script for `Loopback`: answers requests for embeddings; `first` says what happens to the first ones."
+
     dim: int = 8
     first: Sequence[Answer | Callable[[Rows], Rows] | None] = ()
-    usage: bool = True     # count tokens (words, here)
-    delay: float = 0.0     # seconds before each good answer
-    obey: bool = True      # give the dimension that was asked for
+    usage: bool = True  # count tokens (words, here)
+    delay: float = 0.0  # seconds before each good answer
+    obey: bool = True  # give the dimension that was asked for
     _turn: Any = field(default_factory=itertools.count, init=False, repr=False)
 
     def __call__(self, asked: dict[str, Any]) -> Answer:
         turn = next(self._turn)
         deed = self.first[turn] if turn < len(self.first) else None
-        if isinstance(deed, Answer): return deed
+        if isinstance(deed, Answer):
+            return deed
         texts = asked_texts(asked)
         dim = (asked_dim(asked) if self.obey else None) or self.dim
         rows = [(i, toy_vector(t, dim)) for i, t in enumerate(texts)]
-        return Answer(body=embedding_body(asked, deed(rows) if deed else rows, sum(len(t.split()) for t in texts) if self.usage else None), delay=self.delay)
+        return Answer(
+            body=embedding_body(
+                asked,
+                deed(rows) if deed else rows,
+                sum(len(t.split()) for t in texts) if self.usage else None,
+            ),
+            delay=self.delay,
+        )

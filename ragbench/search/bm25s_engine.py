@@ -24,15 +24,22 @@ __all__ = ['VARIANTS', 'need', 'Cutter', 'BM25SSearcher', 'BM25S']
 # %% ../../nbs/06_search/02_bm25s_engine.ipynb #9fbd784d
 VARIANTS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 
+
 def need(module: str) -> Any:
     "An optional module, or a `MissingExtra` that names how to get it."
     import importlib
-    try: return importlib.import_module(module)
-    except ImportError as e: raise MissingExtra({"Stemmer": "PyStemmer"}.get(module, module), "bm25s") from e
+
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise MissingExtra({"Stemmer": "PyStemmer"}.get(module, module), "bm25s") from e
+
 
 @dataclass(frozen=True)
 class Cutter:
-    "bm25s's tokenizer with a Snowball stemmer (a language, or none) and stop words (a language code, words, or none)."
+    """bm25s's tokenizer with a Snowball stemmer (a language, or none) and stop words (a language code, words,
+    or none)."""
+
     stemmer: str | None = "english"
     stopwords: str | tuple[str, ...] | None = "en"
 
@@ -40,35 +47,69 @@ class Cutter:
         "The words of each text."
         bm25s, stem = need("bm25s"), None
         if self.stemmer is not None:
-            try: stem = need("Stemmer").Stemmer(self.stemmer)
-            except KeyError as e: raise ConfigError(f"there is no stemmer {self.stemmer!r}", "BM25S", f"Choose from {', '.join(need('Stemmer').algorithms())}") from e
-        stopwords = list(self.stopwords) if isinstance(self.stopwords, (tuple, list)) else self.stopwords or []
-        if wrong := [type(t).__name__ for t in texts if not isinstance(t, str)]: raise DataError(f"a text is a {wrong[0]}", "BM25S", "Give strings")
-        try: return bm25s.tokenize(list(texts), stopwords=stopwords, stemmer=stem, return_ids=False, show_progress=False)
-        except ValueError as e: raise ConfigError(f"stopwords is {self.stopwords!r} ({str(e)[:60]}…)", "BM25S", "Give a language code such as 'en', a tuple of words, or None") from e
+            try:
+                stem = need("Stemmer").Stemmer(self.stemmer)
+            except KeyError as e:
+                raise ConfigError(
+                    f"there is no stemmer {self.stemmer!r}",
+                    "BM25S",
+                    f"Choose from {', '.join(need('Stemmer').algorithms())}",
+                ) from e
+        stopwords = (
+            list(self.stopwords) if isinstance(self.stopwords, (tuple, list)) else self.stopwords or []
+        )
+        if wrong := [type(t).__name__ for t in texts if not isinstance(t, str)]:
+            raise DataError(f"a text is a {wrong[0]}", "BM25S", "Give strings")
+        try:
+            return bm25s.tokenize(
+                list(texts), stopwords=stopwords, stemmer=stem, return_ids=False, show_progress=False
+            )
+        except ValueError as e:
+            raise ConfigError(
+                f"stopwords is {self.stopwords!r} ({str(e)[:60]}…)",
+                "BM25S",
+                "Give a language code such as 'en', a tuple of words, or None",
+            ) from e
 
 # %% ../../nbs/06_search/02_bm25s_engine.ipynb #3a267fc9
 @dataclass(frozen=True, eq=False)
 class BM25SSearcher:
     "A built bm25s index; row numbers are those of the chunk table."
+
     index: Any = field(repr=False)
     cut: Cutter
     n: int
 
-    def __len__(self) -> int: return self.n
-    @property
-    def nbytes(self) -> int: return sum(a.nbytes for a in self.index.scores.values() if isinstance(a, np.ndarray)) if self.index else 0
+    def __len__(self) -> int:
+        return self.n
 
-    def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
+    @property
+    def nbytes(self) -> int:
+        return (
+            sum(a.nbytes for a in self.index.scores.values() if isinstance(a, np.ndarray))
+            if self.index
+            else 0
+        )
+
+    def search(
+        self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
+        question; `where`: rows that may be found."""
         whole_number("k", k, 1, "search")
-        if isinstance(queries, str): raise DataError("queries is one string", "BM25S.search", "Give a list of strings")
-        hidden = np.zeros(self.n, dtype=bool) if where is None else ~np.isin(np.arange(self.n), rows_of(where, self.n))
+        if isinstance(queries, str):
+            raise DataError("queries is one string", "BM25S.search", "Give a list of strings")
+        hidden = (
+            np.zeros(self.n, dtype=bool)
+            if where is None
+            else ~np.isin(np.arange(self.n), rows_of(where, self.n))
+        )
         return pad([self._one(words, k, hidden) for words in self.cut(queries)], k)
 
     def _one(self, words: list[str], k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         known = [w for w in words if self.index and w in self.index.vocab_dict]
-        if not known: return np.empty(0), np.empty(0, np.int64)
+        if not known:
+            return np.empty(0), np.empty(0, np.int64)
         scores = np.where(hidden, 0.0, self.index.get_scores(known)).astype(np.float64)
         rows = best(scores, k)
         return scores[rows], rows
@@ -76,22 +117,31 @@ class BM25SSearcher:
 # %% ../../nbs/06_search/02_bm25s_engine.ipynb #a644ad01
 @dataclass(frozen=True)
 class BM25S:
-    "BM25 by bm25s: `method` is lucene, robertson, atire, bm25l or bm25+; `stemmer` a Snowball language; `stopwords` a language code or words."
+    """BM25 by bm25s: `method` is lucene, robertson, atire, bm25l or bm25+; `stemmer` a Snowball language;
+    `stopwords` a language code or words."""
+
     method: str = "lucene"
     k1: float = 1.5
     b: float = 0.75
     stemmer: str | None = "english"
     stopwords: str | tuple[str, ...] | None = "en"
-    delta: float = 0.5                    # bm25l and bm25+ only
+    delta: float = 0.5  # bm25l and bm25+ only
     exact = True
     libraries = ("bm25s", "PyStemmer")
 
     def __post_init__(self):
-        BM25(k1=self.k1, b=self.b, delta=self.delta)      # the same limits
-        choice_of("method", self.method, VARIANTS, "BM25S"); text_of("stemmer", self.stemmer, "BM25S", none=True)
+        BM25(k1=self.k1, b=self.b, delta=self.delta)  # the same limits
+        choice_of("method", self.method, VARIANTS, "BM25S")
+        text_of("stemmer", self.stemmer, "BM25S", none=True)
         for words in self.stopwords if isinstance(self.stopwords, list) else [self.stopwords]:
-            if not isinstance(words, (str, type(None))) and not (isinstance(words, tuple) and all(isinstance(w, str) for w in words)):
-                raise ConfigError(f"stopwords is {words!r:.80}", "BM25S", "Give a language code such as 'en', a tuple of words, or None")
+            if not isinstance(words, (str, type(None))) and not (
+                isinstance(words, tuple) and all(isinstance(w, str) for w in words)
+            ):
+                raise ConfigError(
+                    f"stopwords is {words!r:.80}",
+                    "BM25S",
+                    "Give a language code such as 'en', a tuple of words, or None",
+                )
 
     def build(self, chunks: Chunks | Sequence[str]) -> BM25SSearcher:
         "Index the texts of `chunks`."
@@ -100,6 +150,8 @@ class BM25S:
         cut = Cutter(self.stemmer, self.stopwords)
         words, index = cut(texts), None
         if any(words):
-            index = need("bm25s").BM25(method=self.method, k1=self.k1, b=self.b, delta=self.delta, dtype="float64")
+            index = need("bm25s").BM25(
+                method=self.method, k1=self.k1, b=self.b, delta=self.delta, dtype="float64"
+            )
             index.index(words, show_progress=False)
         return BM25SSearcher(index, cut, len(texts))

@@ -18,7 +18,15 @@ from ..core.documents import Corpus
 from ..core.errors import ConfigError, choice_of
 from ..core.memory import lru_bytes
 from ..core.runs import pad
-from ..index.conditions import Clause, check_fields, check_kinds, chunk_values, clauses, known_fields, meets
+from ragbench.index.conditions import (
+    Clause,
+    check_fields,
+    check_kinds,
+    chunk_values,
+    clauses,
+    known_fields,
+    meets,
+)
 from .fusion import min_max
 
 # %% auto #0
@@ -27,16 +35,21 @@ __all__ = ['IN_QUERY', 'attributes', 'named', 'Boost', 'Boosts']
 # %% ../../nbs/06_search/13_boosts.ipynb #bd385616
 def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
     "What conditions may ask of chunk `row`: the values of every field that it has."
-    found = {f: chunk_values(chunks, row, f) for f in known_fields(Corpus([chunks.corpus[int(chunks.doc_row[row])]]))}
+    found = {
+        f: chunk_values(chunks, row, f)
+        for f in known_fields(Corpus([chunks.corpus[int(chunks.doc_row[row])]]))
+    }
     return {f: held for f, held in found.items() if held}
 
 # %% ../../nbs/06_search/13_boosts.ipynb #f7cfe1d7
 IN_QUERY = "in query"
 
+
 @lru_bytes(16_000_000)
 def _words(text: str) -> str:
     "Letters and digits in lower case, one space between words and around all of them."
     return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
+
 
 def named(held: Sequence[Any], question: str) -> bool:
     "Whether a question names one of these values."
@@ -46,48 +59,85 @@ def named(held: Sequence[Any], question: str) -> bool:
 @dataclass(frozen=True)
 class Boost:
     "Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`."
+
     when: Mapping[str, Any]
     by: float
 
     def __post_init__(self):
-        if not isinstance(self.when, Mapping) or not self.when: raise ConfigError(f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}")
-        for by in self.by if isinstance(self.by, list) else [self.by]:       # a list is a choice, which a grid expands
-            if isinstance(by, bool) or not isinstance(by, (int, float)) or not -np.inf < by < np.inf: raise ConfigError(f"by is {by!r}", "Boost", "Give a finite number")
-        assert self.clauses is not None                                       # read here: a wrong one is refused now, and not at the first question
+        if not isinstance(self.when, Mapping) or not self.when:
+            raise ConfigError(
+                f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}"
+            )
+        for by in (
+            self.by if isinstance(self.by, list) else [self.by]
+        ):  # a list is a choice, which a grid expands
+            if isinstance(by, bool) or not isinstance(by, (int, float)) or not -np.inf < by < np.inf:
+                raise ConfigError(f"by is {by!r}", "Boost", "Give a finite number")
+        assert (
+            self.clauses is not None
+        )  # read here: a wrong one is refused now, and not at the first question
 
     @property
     def label(self) -> str:
-        told = lambda v: v if isinstance(v, str) and re.fullmatch(r"[^\W\d][\w -]*", v) else repr(v)
+        def told(v):
+            return v if isinstance(v, str) and re.fullmatch(r"[^\W\d][\w -]*", v) else repr(v)
+
         conditions = (f"{k} {v}" if _asks(v) else f"{k} = {told(v)}" for k, v in self.when.items())
         return f"{', '.join(conditions)}: {f'{float(self.by):+}'.removesuffix('.0')}"
 
     @functools.cached_property
-    def clauses(self) -> tuple[Clause, ...]: return clauses({f: v for f, v in self.when.items() if not _asks(v)}, stored=False)
+    def clauses(self) -> tuple[Clause, ...]:
+        return clauses({f: v for f, v in self.when.items() if not _asks(v)}, stored=False)
 
     def applies(self, question: str, facts: Mapping[str, Sequence[Any]]) -> bool:
         "Whether every condition holds for a chunk with these values in its fields."
-        return all(named(facts.get(f, ()), question) for f, v in self.when.items() if _asks(v)) and all(meets(facts.get(c.field, ()), c) for c in self.clauses)
+        return all(named(facts.get(f, ()), question) for f, v in self.when.items() if _asks(v)) and all(
+            meets(facts.get(c.field, ()), c) for c in self.clauses
+        )
 
-def _asks(condition: Any) -> bool: return isinstance(condition, str) and condition == IN_QUERY
+
+def _asks(condition: Any) -> bool:
+    return isinstance(condition, str) and condition == IN_QUERY
 
 # %% ../../nbs/06_search/13_boosts.ipynb #d02cd705
 @dataclass(frozen=True)
 class Boosts:
     "Rules on metadata, applied to scores rescaled to [0, 1]; `how` is `'add'` or `'multiply'`."
+
     rules: tuple[Boost, ...]
     how: str = "add"
 
     def __post_init__(self):
-        object.__setattr__(self, "rules", (self.rules,) if isinstance(self.rules, Boost) else tuple(self.rules) if isinstance(self.rules, (list, tuple)) else self.rules)
-        if not isinstance(self.rules, tuple) or not self.rules or not all(isinstance(r, Boost) for r in self.rules): raise ConfigError(f"rules is {self.rules!r}", "Boosts", "Give at least one Boost")
+        object.__setattr__(
+            self,
+            "rules",
+            (
+                (self.rules,)
+                if isinstance(self.rules, Boost)
+                else tuple(self.rules)
+                if isinstance(self.rules, (list, tuple))
+                else self.rules
+            ),
+        )
+        if (
+            not isinstance(self.rules, tuple)
+            or not self.rules
+            or not all(isinstance(r, Boost) for r in self.rules)
+        ):
+            raise ConfigError(f"rules is {self.rules!r}", "Boosts", "Give at least one Boost")
         choice_of("how", self.how, ("add", "multiply"), "Boosts")
 
     @property
-    def label(self) -> str: return f"boosts({'; '.join(r.label for r in self.rules)}{'' if self.how == 'add' else ', multiplied'})"
+    def label(self) -> str:
+        return (
+            f"boosts({'; '.join(r.label for r in self.rules)}{'' if self.how == 'add' else ', multiplied'})"
+        )
 
     def check(self, corpus: Corpus) -> None:
         "Raise `ConfigError` for a rule on a field that no document has: it could never apply."
-        for r in self.rules: check_fields(corpus, r.when, f"Boost({r.label})"); check_kinds(corpus, r.clauses, f"Boost({r.label})")
+        for r in self.rules:
+            check_fields(corpus, r.when, f"Boost({r.label})")
+            check_kinds(corpus, r.clauses, f"Boost({r.label})")
 
     def applied(self, question: str, chunks: Chunks, row: int) -> tuple[Boost, ...]:
         "The rules that apply to chunk `row`."
@@ -98,15 +148,23 @@ class Boosts:
     def highest(self) -> float:
         "What no boosted score can exceed."
         by = [r.by for r in self.rules]
-        return 1.0 + sum(max(b, 0.0) for b in by) if self.how == "add" else float(np.prod([max(1.0, abs(1 + b)) for b in by]))
+        return (
+            1.0 + sum(max(b, 0.0) for b in by)
+            if self.how == "add"
+            else float(np.prod([max(1.0, abs(1 + b)) for b in by]))
+        )
 
     def boosted(self, score: float, rules: Sequence[Boost]) -> float:
         "A rescaled score after these rules."
-        if self.how == "add": return score + sum(r.by for r in rules)
+        if self.how == "add":
+            return score + sum(r.by for r in rules)
         return score * float(np.prod([1 + r.by for r in rules]))
 
-    def apply(self, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks) -> tuple[np.ndarray, np.ndarray]:
-        "Scores and rows `(q, k)` of each question's candidates, best first, in their new order; −inf and −1 behind the last."
+    def apply(
+        self, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and rows `(q, k)` of each question's candidates, best first, in their new order; −inf and −1
+        behind the last."""
         out = []
         for text, s, r in zip(texts, scores, np.asarray(rows)):
             r, s = r[r >= 0], min_max(np.asarray(s, np.float64)[r >= 0])

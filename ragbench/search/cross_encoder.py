@@ -23,59 +23,103 @@ __all__ = ['CrossEncoderReranker', 'tiny_cross_encoder']
 @functools.lru_cache(maxsize=4)
 def _load(folder: str, max_tokens: int | None) -> Any:
     from sentence_transformers import CrossEncoder
-    try: return CrossEncoder(folder, device="cpu", max_length=max_tokens, local_files_only=True)
-    except (OSError, ValueError, KeyError) as e: raise ConfigError(f"sentence-transformers cannot load it ({e})", folder, "Give the folder or name of a cross-encoder") from e
+
+    try:
+        return CrossEncoder(folder, device="cpu", max_length=max_tokens, local_files_only=True)
+    except (OSError, ValueError, KeyError) as e:
+        raise ConfigError(
+            f"sentence-transformers cannot load it ({e})",
+            folder,
+            "Give the folder or name of a cross-encoder",
+        ) from e
+
 
 @dataclass(frozen=True)
 class CrossEncoderReranker:
-    "Scores (question, passage) pairs with the cross-encoder `model`, a folder or a name; the best `depth` candidates are read."
+    """Scores (question, passage) pairs with the cross-encoder `model`, a folder or a name; the best `depth`
+    candidates are read."""
+
     model: str = "cross-encoder/ms-marco-MiniLM-L6-v2"
     depth: int = 50
     max_tokens: int | None = None  # the window; the model's own, if not given
     batch: int = 32
 
     def __post_init__(self):
-        for name in ("depth", "batch"): at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
+        for name in ("depth", "batch"):
+            at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
         for n in self.max_tokens if isinstance(self.max_tokens, list) else [self.max_tokens]:
-            if n is not None: at_least("max_tokens", n, 1, "CrossEncoderReranker")
+            if n is not None:
+                at_least("max_tokens", n, 1, "CrossEncoderReranker")
         text_of("model", self.model, "CrossEncoderReranker")
 
     label_covers = ("model",)
+
     @property
-    def label_name(self) -> str: return f"CE {self.model.rstrip('/').rsplit('/', 1)[-1]}"
+    def label_name(self) -> str:
+        return f"CE {self.model.rstrip('/').rsplit('/', 1)[-1]}"
+
     @property
-    def encoder(self) -> Any: return _load(str(resolve_model(self.model)), self.max_tokens)
+    def encoder(self) -> Any:
+        return _load(str(resolve_model(self.model)), self.max_tokens)
+
     @property
-    def revision(self) -> str: return model_revision(resolve_model(self.model))
+    def revision(self) -> str:
+        return model_revision(resolve_model(self.model))
 
     def score(self, query: str, passages: Sequence[str]) -> np.ndarray:
         "How relevant the model finds each passage, `(n,)` float64, on the model's own scale."
-        if not len(passages): return np.empty(0)
-        scores = self.encoder.predict([(query, p) for p in passages], batch_size=self.batch, show_progress_bar=False, convert_to_numpy=True)
-        if np.ndim(scores) != 1: raise ConfigError(f"the model gives {np.shape(scores)[1]} numbers a pair", self.model, "Give a cross-encoder with one output, trained for ranking")
+        if not len(passages):
+            return np.empty(0)
+        scores = self.encoder.predict(
+            [(query, p) for p in passages],
+            batch_size=self.batch,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+        )
+        if np.ndim(scores) != 1:
+            raise ConfigError(
+                f"the model gives {np.shape(scores)[1]} numbers a pair",
+                self.model,
+                "Give a cross-encoder with one output, trained for ranking",
+            )
         return np.asarray(scores, dtype=np.float64)
 
     def rerank(self, query: str, rows: np.ndarray, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        "Scores and rows of the first `depth` of `rows`, best first; `texts` are those of the rows. Equal scores keep their order."
-        rows = np.asarray(rows)[:self.depth]
-        scores = self.score(query, list(texts)[:len(rows)])
+        """Scores and rows of the first `depth` of `rows`, best first; `texts` are those of the rows. Equal
+        scores keep their order."""
+        rows = np.asarray(rows)[: self.depth]
+        scores = self.score(query, list(texts)[: len(rows)])
         order = np.argsort(-scores, kind="stable")
         return scores[order], rows[order]
 
     def cut(self, query: str, passages: Sequence[str]) -> int:
         "How many of the pairs do not fit the model's window."
         model = self.encoder
-        ids = model.tokenizer([(query, p) for p in passages], truncation=False, verbose=False)["input_ids"] if len(passages) else []
+        ids = (
+            model.tokenizer([(query, p) for p in passages], truncation=False, verbose=False)["input_ids"]
+            if len(passages)
+            else []
+        )
         return sum(len(x) > (self.max_tokens or model.max_seq_length or len(x)) for x in ids)
 
 # %% ../../nbs/06_search/10_cross_encoder.ipynb #9d79910c
 def tiny_cross_encoder(folder: str, words: Sequence[str], outputs: int = 1, seed: int = 0) -> str:
-    "A cross-encoder with random weights and a vocabulary of `words`, written to `folder`; for tests and examples."
+    """A cross-encoder with random weights and a vocabulary of `words`, written to `folder`; for tests and
+    examples."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+
     vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
     torch.manual_seed(seed)
-    config = BertConfig(vocab_size=len(vocab), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32, max_position_embeddings=32, num_labels=outputs)
+    config = BertConfig(
+        vocab_size=len(vocab),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=32,
+        num_labels=outputs,
+    )
     with whole_folder(folder) as path:
         (path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
         BertForSequenceClassification(config).save_pretrained(path)

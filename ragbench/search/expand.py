@@ -26,13 +26,18 @@ __all__ = ['Place', 'Passage', 'merged', 'Neighbours', 'SentenceWindow', 'Parent
 # %% ../../nbs/06_search/12_expand.ipynb #80cc489a
 class Passage(NamedTuple):
     "What is handed over: a span of a document, and the row of the best-ranked chunk that it grew from."
+
     doc_row: int
     start: int
     end: int
     row: int
 
-    def text(self, chunks: Chunks) -> str: return chunks.corpus[self.doc_row].text[self.start:self.end]
-    def section(self, chunks: Chunks) -> str: return section_of(chunks, *self[:3])
+    def text(self, chunks: Chunks) -> str:
+        return chunks.corpus[self.doc_row].text[self.start : self.end]
+
+    def section(self, chunks: Chunks) -> str:
+        return section_of(chunks, *self[:3])
+
 
 def merged(
     passages: Sequence[Passage],  # best first
@@ -41,8 +46,12 @@ def merged(
     out: list[Passage] = []
     for p in passages:
         mine = [o for o in out if o.doc_row == p.doc_row and o.start <= p.end and p.start <= o.end]
-        if not mine: out.append(p); continue
-        grown = mine[0]._replace(start=min(p.start, *(o.start for o in mine)), end=max(p.end, *(o.end for o in mine)))
+        if not mine:
+            out.append(p)
+            continue
+        grown = mine[0]._replace(
+            start=min(p.start, *(o.start for o in mine)), end=max(p.end, *(o.end for o in mine))
+        )
         out = [grown if o is mine[0] else o for o in out if o is mine[0] or o not in mine]
     return out
 
@@ -50,11 +59,13 @@ def merged(
 @dataclass(frozen=True)
 class Neighbours:
     "Grow by whole chunks of the same document."
+
     before: int = 1
     after: int = 1
 
     def __post_init__(self):
-        for name in ("before", "after"): at_least(name, getattr(self, name), 0, "Neighbours")
+        for name in ("before", "after"):
+            at_least(name, getattr(self, name), 0, "Neighbours")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`."
@@ -62,13 +73,17 @@ class Neighbours:
         rows = slice(max(first, row - self.before), min(last, row + self.after + 1))
         return int(chunks.start[rows].min()), int(chunks.end[rows].max())
 
+
 @dataclass(frozen=True)
 class SentenceWindow:
     "Grow to whole sentences, and by `sentences` of them on each side."
+
     sentences: int = 1
     language: str = "en"
 
-    def __post_init__(self): at_least("sentences", self.sentences, 0, "SentenceWindow"); text_of("language", self.language, "SentenceWindow")
+    def __post_init__(self):
+        at_least("sentences", self.sentences, 0, "SentenceWindow")
+        text_of("language", self.language, "SentenceWindow")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`."
@@ -78,14 +93,17 @@ class SentenceWindow:
         starts = np.r_[0, ends[:-1]]
         touched = np.flatnonzero((starts < end) & (start < ends))
         first, last = max(0, touched[0] - self.sentences), min(len(ends) - 1, touched[-1] + self.sentences)
-        return min(start, int(starts[first])), max(end, len(text[:ends[last]].rstrip()))
+        return min(start, int(starts[first])), max(end, len(text[: ends[last]].rstrip()))
+
 
 @dataclass(frozen=True)
 class ParentSection:
     "Grow to the section that the chunk begins in, or to one further out."
+
     levels: int = 1
 
-    def __post_init__(self): at_least("levels", self.levels, 1, "ParentSection")
+    def __post_init__(self):
+        at_least("levels", self.levels, 1, "ParentSection")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`; the chunk itself where it stands under no heading."
@@ -96,44 +114,75 @@ class ParentSection:
 # %% ../../nbs/06_search/12_expand.ipynb #ee62172f
 def section_span(
     doc: Document,
-    start: int,       # code-point offset into doc.text
+    start: int,  # code-point offset into doc.text
     levels: int = 1,  # 1 for the innermost section, 2 for the one around it
     end: int | None = None,
 ) -> tuple[int, int] | None:
-    "Where the section that a span stands in begins (with the line of its heading) and ends; `None` under no heading. Beyond the outermost, the outermost."
+    """Where the section that a span stands in begins (with the line of its heading) and ends; `None` under no
+    heading. Beyond the outermost, the outermost."""
     path = section_headings(doc, start, end)
-    if not path: return None
+    if not path:
+        return None
     top = path[max(0, len(path) - levels)]
     begins = doc.section_starts[doc.headings.index(top)]
-    return begins, next((s for s, h in zip(doc.section_starts, doc.headings) if h.start > top.start and h.level <= top.level), len(doc.text))
+    return begins, next(
+        (s for s, h in zip(doc.section_starts, doc.headings) if h.start > top.start and h.level <= top.level),
+        len(doc.text),
+    )
 
 # %% ../../nbs/06_search/12_expand.ipynb #4b4a7b18
 def _placed(grow: Any, chunks: Chunks, place: Any, call: str, fix: str) -> tuple[int, int, int]:
     "A span (doc_row, start, end) that stands in its document; raises `DataError`."
     owner = who("expansion", grow)
-    if not all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in place): raise DataError(f"{call} gave {what_came(tuple(place)[1:])}", owner, fix)
+    if not all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in place):
+        raise DataError(f"{call} gave {what_came(tuple(place)[1:])}", owner, fix)
     doc, start, end = map(int, place)
-    if not 0 <= doc < len(chunks.corpus): raise DataError(f"{call} gave document {doc} of a corpus of {len(chunks.corpus)}", owner, fix)
-    if not 0 <= start < end <= len(chunks.corpus[doc]): raise DataError(f"{call} gave [{start}, {end}) of a text of {len(chunks.corpus[doc])} characters ({chunks.corpus[doc].id!r})", owner, fix)
+    if not 0 <= doc < len(chunks.corpus):
+        raise DataError(f"{call} gave document {doc} of a corpus of {len(chunks.corpus)}", owner, fix)
+    if not 0 <= start < end <= len(chunks.corpus[doc]):
+        raise DataError(
+            f"{call} gave [{start}, {end}) of a text of {len(chunks.corpus[doc])} characters"
+            f" ({chunks.corpus[doc].id!r})",
+            owner,
+            fix,
+        )
     return doc, start, end
+
 
 def _span(grow: Any, chunks: Chunks, row: int) -> tuple[int, int, int]:
     "Where chunk `row` has grown to: (doc_row, start, end)."
-    got, fix = grow.span(chunks, row), "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document of the chunk"
-    if not isinstance(got, (tuple, list, np.ndarray)) or len(got) != 2: raise DataError(f"span gave {what_came(got)}", who("expansion", grow), fix)
+    got, fix = (
+        grow.span(chunks, row),
+        (
+            "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document"
+            " of the chunk"
+        ),
+    )
+    if not isinstance(got, (tuple, list, np.ndarray)) or len(got) != 2:
+        raise DataError(f"span gave {what_came(got)}", who("expansion", grow), fix)
     return _placed(grow, chunks, (int(chunks.doc_row[row]), *got), "span", fix)
+
 
 def _related(grow: Any, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
     "What is related to chunk `row`, each (doc_row, start, end)."
-    got, fix = grow.related(chunks, row), "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its document"
-    if not isinstance(got, (tuple, list)) or not all(isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in got): raise DataError(f"related gave {what_came(got)}", who("expansion", grow), fix)
+    got, fix = (
+        grow.related(chunks, row),
+        (
+            "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its"
+            " document"
+        ),
+    )
+    if not isinstance(got, (tuple, list)) or not all(
+        isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in got
+    ):
+        raise DataError(f"related gave {what_came(got)}", who("expansion", grow), fix)
     return [_placed(grow, chunks, g, "related", fix) for g in got]
 
 # %% ../../nbs/06_search/12_expand.ipynb #03ea2653
 def expand(
     chunks: Chunks,
-    rows: Sequence[int] | np.ndarray,                      # one query's rows, best first; -1 is passed over
-    grow: Neighbours | SentenceWindow | ParentSection,     # or anything with span(chunks, row)
+    rows: Sequence[int] | np.ndarray,  # one query's rows, best first; -1 is passed over
+    grow: Neighbours | SentenceWindow | ParentSection,  # or anything with span(chunks, row)
 ) -> list[Passage]:
     "The passages to hand over, best first: each row grown, and what overlaps merged."
     return merged([Passage(*_span(grow, chunks, int(r)), int(r)) for r in rows if r >= 0])
@@ -141,70 +190,117 @@ def expand(
 # %% ../../nbs/06_search/12_expand.ipynb #73c2d197
 def grown(
     chunks: Chunks,
-    rows: Sequence[int] | np.ndarray,   # one query's rows, best first; -1 is passed over
-    grow: Any,                          # anything with span(chunks, row), and perhaps related(chunks, row)
+    rows: Sequence[int] | np.ndarray,  # one query's rows, best first; -1 is passed over
+    grow: Any,  # anything with span(chunks, row), and perhaps related(chunks, row)
     documents: np.ndarray | None = None,  # (n_documents,) bool, those that may be shown; all, if not given
 ) -> list[Passage]:
-    "Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover wholly."
+    """Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover
+    wholly."""
     out, covered = [], {}
     for i, r in enumerate(int(r) for r in rows if r >= 0):
         found = [_span(grow, chunks, r)]
-        if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)): found += _related(grow, chunks, r)
+        if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)):
+            found += _related(grow, chunks, r)
         for doc, start, end in found:
-            if documents is not None and not documents[doc]: continue
+            if documents is not None and not documents[doc]:
+                continue
             have = covered.get(doc, np.empty((0, 2), np.int64))
-            if ((have[:, 0] <= start) & (end <= have[:, 1])).any(): continue
+            if ((have[:, 0] <= start) & (end <= have[:, 1])).any():
+                continue
             covered[doc] = union(np.r_[have, [(start, end)]])
             out.append(Passage(doc, start, end, r))
     return out
 
 # %% ../../nbs/06_search/12_expand.ipynb #f1d18796
-Place = str | tuple[str, str]   # a document's id, or (id, title of one of its headings)
+Place = str | tuple[str, str]  # a document's id, or (id, title of one of its headings)
+
 
 def _grows(grow: Any) -> bool:
-    try: inspect.signature(grow.span).bind("chunks", "row"); return True
-    except (AttributeError, TypeError, ValueError): return False
+    try:
+        inspect.signature(grow.span).bind("chunks", "row")
+        return True
+    except (AttributeError, TypeError, ValueError):
+        return False
+
 
 @dataclass(frozen=True)
 class SeeAlso:
-    "Hand over, behind a passage, the beginning of what its document or section is related to: `SeeAlso([('sop-12', 'sop-30')])`."
+    """Hand over, behind a passage, the beginning of what its document or section is related to:
+    `SeeAlso([('sop-12', 'sop-30')])`."""
+
     relations: tuple[tuple[Place, Place], ...]
-    grow: Any = None        # Neighbours and the like, for the passages themselves
-    hits: int = 5           # only the first so many passages are followed
-    most: int = 2           # targets of one passage
-    chunks: int = 1         # of each target
+    grow: Any = None  # Neighbours and the like, for the passages themselves
+    hits: int = 5  # only the first so many passages are followed
+    most: int = 2  # targets of one passage
+    chunks: int = 1  # of each target
 
     def __post_init__(self):
-        plain = lambda v: tuple(map(plain, v)) if isinstance(v, (list, tuple)) else v
-        place = lambda v: isinstance(v, str) or isinstance(v, tuple) and len(v) == 2 and all(isinstance(x, str) for x in v)
+        def plain(v):
+            return tuple(map(plain, v)) if isinstance(v, (list, tuple)) else v
+
+        def place(v):
+            return (
+                isinstance(v, str)
+                or isinstance(v, tuple)
+                and len(v) == 2
+                and all(isinstance(x, str) for x in v)
+            )
+
         pairs = plain(self.relations)
-        if not isinstance(pairs, tuple): raise DataError(f"relations is {pairs!r:.80}", "SeeAlso", "Give pairs (from, to)")
-        for bad in (p for p in pairs if not isinstance(p, tuple) or len(p) != 2 or not all(map(place, p))): raise DataError(f"a relation is {bad!r}", "SeeAlso", "Give (from, to), each a document id or (document id, heading)")
+        if not isinstance(pairs, tuple):
+            raise DataError(f"relations is {pairs!r:.80}", "SeeAlso", "Give pairs (from, to)")
+        for bad in (p for p in pairs if not isinstance(p, tuple) or len(p) != 2 or not all(map(place, p))):
+            raise DataError(
+                f"a relation is {bad!r}",
+                "SeeAlso",
+                "Give (from, to), each a document id or (document id, heading)",
+            )
         object.__setattr__(self, "relations", pairs)
         for g in self.grow if isinstance(self.grow, list) else [self.grow]:
-            if g is not None and (isinstance(g, type) or not _grows(g)): raise ConfigError(f"grow is {g!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None")
-        for name, low in (("hits", 0), ("most", 1), ("chunks", 1)): at_least(name, getattr(self, name), low, "SeeAlso")
+            if g is not None and (isinstance(g, type) or not _grows(g)):
+                raise ConfigError(f"grow is {g!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None")
+        for name, low in (("hits", 0), ("most", 1), ("chunks", 1)):
+            at_least(name, getattr(self, name), low, "SeeAlso")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The passage's own span, grown if `grow` is given."
-        return self.grow.span(chunks, row) if self.grow is not None else (int(chunks.start[row]), int(chunks.end[row]))
+        return (
+            self.grow.span(chunks, row)
+            if self.grow is not None
+            else (int(chunks.start[row]), int(chunks.end[row]))
+        )
 
     def related(self, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
-        "What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the relations."
+        """What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the
+        relations."""
         doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
         here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
-        found = [place_span(chunks, target, self.chunks) for source, target in self.relations if source in here]
-        return list(dict.fromkeys(found))[:self.most]
+        found = [
+            place_span(chunks, target, self.chunks) for source, target in self.relations if source in here
+        ]
+        return list(dict.fromkeys(found))[: self.most]
+
 
 def place_span(chunks: Chunks, place: Place, most: int) -> tuple[int, int, int]:
-    "Where the first `most` chunks of a document or section stand: (doc_row, start, end); raises `DataError` for a place that is not there."
+    """Where the first `most` chunks of a document or section stand: (doc_row, start, end); raises `DataError`
+    for a place that is not there."""
     doc_id, title = (place, None) if isinstance(place, str) else place
     row = chunks.corpus.row(doc_id)
     start, end = 0, len(chunks.corpus[row])
     if title is not None:
         heading = next((h for h in chunks.corpus[row].headings if h.title == title), None)
-        if heading is None: raise DataError(f"{doc_id!r} has no heading {title!r}", "SeeAlso", f"There is: {', '.join(h.title for h in chunks.corpus[row].headings[:8])}")
+        if heading is None:
+            raise DataError(
+                f"{doc_id!r} has no heading {title!r}",
+                "SeeAlso",
+                f"There is: {', '.join(h.title for h in chunks.corpus[row].headings[:8])}",
+            )
         start, end = section_span(chunks.corpus[row], heading.start)
     rows = np.flatnonzero((chunks.doc_row == row) & (chunks.end > start) & (chunks.start < end))[:most]
-    if not len(rows): raise DataError(f"no chunk stands in {place!r}", "SeeAlso", "Take the relation out, or look at what the chunker drops")
+    if not len(rows):
+        raise DataError(
+            f"no chunk stands in {place!r}",
+            "SeeAlso",
+            "Take the relation out, or look at what the chunker drops",
+        )
     return row, int(chunks.start[rows].min()), int(chunks.end[rows].max())

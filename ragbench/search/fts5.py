@@ -31,18 +31,44 @@ def rows_of(
     where: Sequence[int] | np.ndarray,  # row numbers, or a mask over all rows
     n: int,
 ) -> np.ndarray:
-    "The rows that a filter allows, int64; raises `DataError` for a mask of another length, and for what is neither."
-    try: a = np.asarray(where)
-    except ValueError as e: raise DataError(f"the filter is {where!r:.60}", "where", "Give one truth value a row, or the numbers of the allowed rows") from e
-    if a.ndim != 1 or a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer): raise DataError(f"the filter is {where!r:.60}", "where", "Give one truth value a row, or the numbers of the allowed rows")
-    if a.dtype != bool: return a.astype(np.int64)
-    if a.shape != (n,): raise DataError(f"the mask has shape {a.shape} for {n} rows", "where", "Give one truth value a row, or the numbers of the allowed rows")
+    """The rows that a filter allows, int64; raises `DataError` for a mask of another length, and for what is
+    neither."""
+    try:
+        a = np.asarray(where)
+    except ValueError as e:
+        raise DataError(
+            f"the filter is {where!r:.60}",
+            "where",
+            "Give one truth value a row, or the numbers of the allowed rows",
+        ) from e
+    if a.ndim != 1 or a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer):
+        raise DataError(
+            f"the filter is {where!r:.60}",
+            "where",
+            "Give one truth value a row, or the numbers of the allowed rows",
+        )
+    if a.dtype != bool:
+        return a.astype(np.int64)
+    if a.shape != (n,):
+        raise DataError(
+            f"the mask has shape {a.shape} for {n} rows",
+            "where",
+            "Give one truth value a row, or the numbers of the allowed rows",
+        )
     return np.flatnonzero(a)
 
 # %% ../../nbs/06_search/00_fts5.ipynb #ffd0851a
-def native_search(con: sqlite3.Connection, table: str, match: str, weights: Sequence[float], k: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+def native_search(
+    con: sqlite3.Connection,
+    table: str,
+    match: str,
+    weights: Sequence[float],
+    k: int,
+    allowed: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     "Scores and row ids of the best `k` rows for one compiled query, by FTS5 itself."
-    if not match: return np.empty(0), np.empty(0, np.int64)
+    if not match:
+        return np.empty(0), np.empty(0, np.int64)
     t, ids = identifier(table), [] if allowed is None else [json.dumps(allowed.tolist())]
     among = "AND +rowid IN (SELECT value FROM json_each(?))" if ids else ""
     sql = f"SELECT -rank, rowid FROM {t} WHERE {t} MATCH ? AND rank MATCH ? {among} ORDER BY rank LIMIT ?"
@@ -52,30 +78,46 @@ def native_search(con: sqlite3.Connection, table: str, match: str, weights: Sequ
 # %% ../../nbs/06_search/00_fts5.ipynb #99ea7d4d
 @dataclass(frozen=True, eq=False)
 class FTS5Searcher:
-    "A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was attached."
+    """A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was
+    attached."""
+
     con: sqlite3.Connection = field(repr=False)
     engine: FTS5
     table: str = "passages"
-    store: Any = field(default=None, repr=False)    # a Store, to keep the postings in
-    weights: tuple[float, ...] = ()                 # of the table's columns, in order; 1 for columns beyond
-    only: tuple[str, ...] = ()                      # the columns that are searched; all, if none is named
+    store: Any = field(default=None, repr=False)  # a Store, to keep the postings in
+    weights: tuple[float, ...] = ()  # of the table's columns, in order; 1 for columns beyond
+    only: tuple[str, ...] = ()  # the columns that are searched; all, if none is named
     kept: dict = field(default_factory=dict, repr=False)
 
-    def __post_init__(self): self.kept.update(compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near), words=Words(self.engine.tokenize))
+    def __post_init__(self):
+        self.kept.update(
+            compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near),
+            words=Words(self.engine.tokenize),
+        )
 
-    def __len__(self) -> int: return self.con.execute(f"SELECT count(*) FROM {identifier(self.table + '_docsize')}").fetchone()[0]
+    def __len__(self) -> int:
+        return self.con.execute(f"SELECT count(*) FROM {identifier(self.table + '_docsize')}").fetchone()[0]
 
     @property
     def nbytes(self) -> int:
-        blocks = self.con.execute(f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}").fetchone()[0]
+        blocks = self.con.execute(
+            f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}"
+        ).fetchone()[0]
         return blocks + (self.kept["postings"].nbytes if "postings" in self.kept else 0)
 
-    def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
+    def search(
+        self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
+        question; `where`: rows that may be found."""
         whole_number("k", k, 1, "search")
-        if isinstance(queries, str): raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
+        if isinstance(queries, str):
+            raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else rows_of(where, len(self))
-        if use_postings(self, queries): return search_postings(self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and")
+        if use_postings(self, queries):
+            return search_postings(
+                self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"
+            )
         within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
         matches = [f"{within}({m})" if m and within else m for m in expressions(self, queries)]
         return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
@@ -83,10 +125,16 @@ class FTS5Searcher:
     @property
     def postings(self) -> Postings:
         "The postings of the table as it is now: read once, and again when it has changed."
-        if self.con.in_transaction: raise DataError("the table is being written to", self.table, "Commit the transaction, then search")
+        if self.con.in_transaction:
+            raise DataError(
+                "the table is being written to", self.table, "Commit the transaction, then search"
+            )
         if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
             read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
-            self.kept.update(postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()), stamp=now)
+            self.kept.update(
+                postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()),
+                stamp=now,
+            )
         return self.kept["postings"]
 
 # %% ../../nbs/06_search/00_fts5.ipynb #f17a612f
@@ -94,29 +142,49 @@ BATCH = 16  # from how many questions on the postings are worth reading
 
 LONG = 256  # words of one question; FTS5's time grows with their square
 
+
 def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]]:
-    "The index terms of each question, as its kind of match counts them: words that repeat count once except in `or` and `phrase`."
+    """The index terms of each question, as its kind of match counts them: words that repeat count once except
+    in `or` and `phrase`."""
     engine, terms = searcher.engine, searcher.kept["words"]
-    if engine.match in ("or", "phrase"): return terms(list(queries))
-    if engine.match == "prefix": return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
-    return [[t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each] for words in searcher.kept["compile"].words(list(queries))]
+    if engine.match in ("or", "phrase"):
+        return terms(list(queries))
+    if engine.match == "prefix":
+        return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
+    return [
+        [t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each]
+        for words in searcher.kept["compile"].words(list(queries))
+    ]
+
 
 def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     "Whether the postings can and should answer these questions."
-    if searcher.engine.match not in ("or", "and") or searcher.only: return False
-    if searcher.engine.bm25 is not None: return True
-    if searcher.con.in_transaction: return False
+    if searcher.engine.match not in ("or", "and") or searcher.only:
+        return False
+    if searcher.engine.bm25 is not None:
+        return True
+    if searcher.con.in_transaction:
+        return False
     words = terms_of(searcher, queries)
-    long = max(map(len, words), default=0) > LONG or any(steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT)
-    if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]: return long
+    long = max(map(len, words), default=0) > LONG or any(
+        steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT
+    )
+    if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]:
+        return long
     return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
 
+
 def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
-    "The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that is too much work."
+    """The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that
+    is too much work."""
     engine, terms = searcher.engine, terms_of(searcher, queries)
-    apart = [engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms]     # so many words cannot stand so near
-    for t, never in zip(terms, apart): check_work(searcher.con, searcher.table, [] if never else t, engine.match)
+    apart = [
+        engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms
+    ]  # so many words cannot stand so near
+    for t, never in zip(terms, apart):
+        check_work(searcher.con, searcher.table, [] if never else t, engine.match)
     return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
+
 
 def stamp(con: sqlite3.Connection, table: str) -> list:
     "What changes whenever an FTS5 table does: its records of its totals and of its structure."
@@ -126,77 +194,146 @@ def stamp(con: sqlite3.Connection, table: str) -> list:
 def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
     "Make the contentless FTS5 table `passages` with these columns; row ids count from 0."
     names = ", ".join(map(identifier, columns))
-    con.execute(f"CREATE VIRTUAL TABLE passages USING fts5({names}, content='', tokenize={literal(tokenize)})")
+    con.execute(
+        f"CREATE VIRTUAL TABLE passages USING fts5({names}, content='', tokenize={literal(tokenize)})"
+    )
     con.execute("BEGIN")
     rows = enumerate(zip(*([storable(t) for t in texts] for texts in columns.values())))
-    con.executemany(f"INSERT INTO passages(rowid, {names}) VALUES (?{', ?' * len(columns)})", ((i, *row) for i, row in rows))
+    con.executemany(
+        f"INSERT INTO passages(rowid, {names}) VALUES (?{', ?' * len(columns)})",
+        ((i, *row) for i, row in rows),
+    )
     con.execute("COMMIT")
     con.execute("INSERT INTO passages(passages) VALUES ('optimize')")
 
 # %% ../../nbs/06_search/00_fts5.ipynb #185904d3
 @dataclass(frozen=True)
 class FTS5:
-    "BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English), `'unicode61'` or `'trigram'`."
+    """BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English),
+    `'unicode61'` or `'trigram'`."""
+
     tokenize: str = "porter unicode61"
-    match: str = "or"                            # or, and, phrase, near, prefix
-    weights: tuple[float, float] = (1.0, 1.0)    # of text and section path
-    near: int = 10                               # for match="near": words between the first and the last
-    bm25: BM25 | None = None                     # another formula than FTS5's
+    match: str = "or"  # or, and, phrase, near, prefix
+    weights: tuple[float, float] = (1.0, 1.0)  # of text and section path
+    near: int = 10  # for match="near": words between the first and the last
+    bm25: BM25 | None = None  # another formula than FTS5's
     exact = True
 
     def __post_init__(self):
         choice_of("match", self.match, MATCHES, "FTS5")
-        if not isinstance(self.tokenize, (str, list)): raise ConfigError(f"tokenize is {self.tokenize!r}", "FTS5", "Name a tokenizer, such as 'porter unicode61'")
-        if not isinstance(self.weights, list):      # a list is a choice, which a grid expands
-            good = isinstance(self.weights, tuple) and len(self.weights) == 2 and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)
-            if not good or not any(self.weights): raise ConfigError(f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0")
+        if not isinstance(self.tokenize, (str, list)):
+            raise ConfigError(
+                f"tokenize is {self.tokenize!r}", "FTS5", "Name a tokenizer, such as 'porter unicode61'"
+            )
+        if not isinstance(self.weights, list):  # a list is a choice, which a grid expands
+            good = (
+                isinstance(self.weights, tuple)
+                and len(self.weights) == 2
+                and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)
+            )
+            if not good or not any(self.weights):
+                raise ConfigError(
+                    f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0"
+                )
             object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         at_least("near", self.near, 0, "FTS5")
-        if not isinstance(self.bm25, (BM25, list, type(None))): raise ConfigError(f"bm25 is {self.bm25!r}", "FTS5", "Give a formula, such as BM25('lucene', k1=0.9, b=0.4)")
+        if not isinstance(self.bm25, (BM25, list, type(None))):
+            raise ConfigError(
+                f"bm25 is {self.bm25!r}", "FTS5", "Give a formula, such as BM25('lucene', k1=0.9, b=0.4)"
+            )
         if self.bm25 is not None and self.match != "or" and not isinstance(self.match, list):
-            raise ConfigError("FTS5 itself, which answers this kind of match, has one formula", "FTS5", "Use bm25= with match='or'")
+            raise ConfigError(
+                "FTS5 itself, which answers this kind of match, has one formula",
+                "FTS5",
+                "Use bm25= with match='or'",
+            )
 
     @property
-    def used(self) -> tuple[float, ...]: return tuple(w for w in self.weights if w)
+    def used(self) -> tuple[float, ...]:
+        return tuple(w for w in self.weights if w)
 
     def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
-        "Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises `ConfigError` for a tokenizer that SQLite does not know."
+        """Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises
+        `ConfigError` for a tokenizer that SQLite does not know."""
         one_choice(self)
         texts = texts_of(chunks, "FTS5")
         con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         searcher = FTS5Searcher(con, self, store=store, weights=self.used)
-        columns = {"text": texts, "section": chunk_sections(chunks) if isinstance(chunks, Chunks) and self.weights[1] else [""] * len(texts)}
-        fill_table(con, {name: column for (name, column), w in zip(columns.items(), self.weights) if w}, self.tokenize)
+        columns = {
+            "text": texts,
+            "section": (
+                chunk_sections(chunks)
+                if isinstance(chunks, Chunks) and self.weights[1]
+                else [""] * len(texts)
+            ),
+        }
+        fill_table(
+            con,
+            {name: column for (name, column), w in zip(columns.items(), self.weights) if w},
+            self.tokenize,
+        )
         return searcher
 
     def attach(self, con: sqlite3.Connection, table: str, store: Any = None) -> FTS5Searcher:
-        "Search an FTS5 table that exists: nothing is copied, and rows are its row ids; `weights` are of its first two columns; raises `ConfigError` where it was made in another way."
+        """Search an FTS5 table that exists: nothing is copied, and rows are its row ids; `weights` are of its
+        first two columns; raises `ConfigError` where it was made in another way."""
         check_table(con, table, self.tokenize)
         names = [row[1] for row in con.execute(f"PRAGMA table_info({identifier(table)})")]
-        weights = (*self.weights, *[1.0] * len(names))[:len(names)]
-        if all(weights): return FTS5Searcher(con, self, table, store, weights)
-        if not any(weights): raise ConfigError(f"weights {self.weights} leave out its only column", table, "Give its column a weight")
-        if self.bm25 is not None: raise ConfigError("a column is left out, which FTS5 itself has to do, and it has one formula", table, "Leave bm25 out, or give both columns a weight")
+        weights = (*self.weights, *[1.0] * len(names))[: len(names)]
+        if all(weights):
+            return FTS5Searcher(con, self, table, store, weights)
+        if not any(weights):
+            raise ConfigError(
+                f"weights {self.weights} leave out its only column", table, "Give its column a weight"
+            )
+        if self.bm25 is not None:
+            raise ConfigError(
+                "a column is left out, which FTS5 itself has to do, and it has one formula",
+                table,
+                "Leave bm25 out, or give both columns a weight",
+            )
         return FTS5Searcher(con, self, table, store, weights, tuple(n for n, w in zip(names, weights) if w))
 
 # %% ../../nbs/06_search/00_fts5.ipynb #f29248da
 def texts_of(chunks: Chunks | Sequence[str], owner: str) -> list[str]:
     "The texts to index; raises `DataError` where there are none, or where one string was given for many."
-    if isinstance(chunks, str): raise DataError("the passages are one string", owner, "Give a list of strings, or chunks")
+    if isinstance(chunks, str):
+        raise DataError("the passages are one string", owner, "Give a list of strings, or chunks")
     texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
-    if not texts: raise DataError("there are no passages to index", owner)
-    if bad := [type(x).__name__ for x in texts if not isinstance(x, str)]: raise DataError(f"a text is a {bad[0]}", owner, "Give strings")
+    if not texts:
+        raise DataError("there are no passages to index", owner)
+    if bad := [type(x).__name__ for x in texts if not isinstance(x, str)]:
+        raise DataError(f"a text is a {bad[0]}", owner, "Give strings")
     return texts
 
 # %% ../../nbs/06_search/00_fts5.ipynb #b94e959d
 def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
-    "Raise `ConfigError` unless `table` is an FTS5 table of this connection, with this tokenizer, with positions and passage sizes."
-    if not isinstance(con, sqlite3.Connection): raise ConfigError(f"the connection is a {type(con).__name__}", "FTS5.attach", "Give sqlite3.connect(path)")
+    """Raise `ConfigError` unless `table` is an FTS5 table of this connection, with this tokenizer, with
+    positions and passage sizes."""
+    if not isinstance(con, sqlite3.Connection):
+        raise ConfigError(
+            f"the connection is a {type(con).__name__}", "FTS5.attach", "Give sqlite3.connect(path)"
+        )
     found = con.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (table,)).fetchone()
-    if found is None or not re.search(r"using\s+fts5", found[0], re.I): raise ConfigError("it is not an FTS5 table", table)
-    options = {k.lower(): re.sub(r"(['\"])\1", r"\1", v[1:-1]) if v[0] in "'\"" else v for k, v in
-               re.findall(r"(\w+)\s*=\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^\s,)]+)", found[0])}
+    if found is None or not re.search(r"using\s+fts5", found[0], re.I):
+        raise ConfigError("it is not an FTS5 table", table)
+    options = {
+        k.lower(): re.sub(r"(['\"])\1", r"\1", v[1:-1]) if v[0] in "'\"" else v
+        for k, v in re.findall(r"(\w+)\s*=\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^\s,)]+)", found[0])
+    }
     if options.get("tokenize", "unicode61").split() != tokenize.split():
-        raise ConfigError(f"the table was made with tokenize={options.get('tokenize', 'unicode61')!r}, not {tokenize!r}", table, "Give FTS5 the table's tokenizer")
-    for name, value, why in (("detail", "full", "every score would be 0"), ("columnsize", "1", "passages would have no length")):
-        if options.get(name, value).lower() != value: raise ConfigError(f"the table was made with {name}={options[name]}: {why}", table, f"Make it with {name}={value}")
+        raise ConfigError(
+            f"the table was made with tokenize={options.get('tokenize', 'unicode61')!r}, not {tokenize!r}",
+            table,
+            "Give FTS5 the table's tokenizer",
+        )
+    for name, value, why in (
+        ("detail", "full", "every score would be 0"),
+        ("columnsize", "1", "passages would have no length"),
+    ):
+        if options.get(name, value).lower() != value:
+            raise ConfigError(
+                f"the table was made with {name}={options[name]}: {why}",
+                table,
+                f"Make it with {name}={value}",
+            )

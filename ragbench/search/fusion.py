@@ -25,16 +25,20 @@ __all__ = ['Ranked', 'CELLS', 'Aligned', 'align', 'blocks', 'ArrayFusion', 'sett
 
 # %% ../../nbs/06_search/01_fusion.ipynb #883d6ff8
 class Aligned(NamedTuple):
-    "The candidates of a batch of queries: `rows` `(q, m)`, −1 behind the last; `scores` `(n_runs, q, m)`, NaN, and `ranks` from 1, 0, where a run lacks the candidate."
+    """The candidates of a batch of queries: `rows` `(q, m)`, −1 behind the last; `scores` `(n_runs, q, m)`,
+    NaN, and `ranks` from 1, 0, where a run lacks the candidate."""
+
     rows: np.ndarray
     scores: np.ndarray
     ranks: np.ndarray
 
     @property
-    def has(self) -> np.ndarray: return self.ranks > 0
+    def has(self) -> np.ndarray:
+        return self.ranks > 0
+
 
 def align(
-    rows: Sequence[np.ndarray],    # of each run, (q, depth), best first, -1 where there are fewer
+    rows: Sequence[np.ndarray],  # of each run, (q, depth), best first, -1 where there are fewer
     scores: Sequence[np.ndarray],  # of each run, (q, depth)
 ) -> Aligned:
     "Lay the runs side by side, candidates in order of row."
@@ -50,31 +54,53 @@ def align(
     column = np.cumsum(new, axis=1) - 1
     m = max(1, int(column[:, -1].max(initial=-1)) + 1) if wide else 1
     column += line * m
-    cell, found = np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column, np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
+    cell, found = (
+        np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column,
+        np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place],
+    )
     given = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
-    if not there.all(): column, ids, cell, found, given = (x[there] for x in (column, ids, cell, found, given))
-    out, ranks, aligned = np.full((q, m), -1, dtype=np.int64), np.zeros((len(rows), q, m), dtype=np.int32), np.full((len(rows), q, m), np.nan)
+    if not there.all():
+        column, ids, cell, found, given = (x[there] for x in (column, ids, cell, found, given))
+    out, ranks, aligned = (
+        np.full((q, m), -1, dtype=np.int64),
+        np.zeros((len(rows), q, m), dtype=np.int32),
+        np.full((len(rows), q, m), np.nan),
+    )
     out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, found, given
     return Aligned(out, aligned, ranks)
 
 # %% ../../nbs/06_search/01_fusion.ipynb #659ade8c
 CELLS = 25_000  # candidates looked at together
 
+
 def blocks(q: int, width: int) -> list[slice]:
-    "Slices of `q` queries with `width` candidates each that are worked on together; at least one, which may be empty."
+    """Slices of `q` queries with `width` candidates each that are worked on together; at least one, which may
+    be empty."""
     step = max(1, CELLS // max(width, 1))
     return [slice(i, i + step) for i in range(0, max(q, 1), step)]
 
+
 class ArrayFusion(ABC):
     "What fusions share: a subclass says how a table of candidates becomes numbers."
+
     @abstractmethod
-    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: "One number for each candidate, `(q, m)`, higher is better."
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        "One number for each candidate, `(q, m)`, higher is better."
 
     def checked(self, given: np.ndarray, table: Aligned) -> np.ndarray:
         "What `fused` gave, looked at; raises `DataError`."
-        shape, fix = table.rows.shape, "fused(table, kinds) returns one number for each candidate: the shape of table.rows"
-        if np.shape(given) != shape or np.asarray(given).dtype.kind not in "iufb": raise DataError(f"it gave {what_came(given)} for candidates of shape {shape}", who("fusion", self), fix)
-        if (bad := np.isnan(given) & (table.rows >= 0)).any(): raise DataError(f"the score of row {int(table.rows[bad][0])} is not a number", who("fusion", self), fix)
+        shape, fix = (
+            table.rows.shape,
+            "fused(table, kinds) returns one number for each candidate: the shape of table.rows",
+        )
+        if np.shape(given) != shape or np.asarray(given).dtype.kind not in "iufb":
+            raise DataError(
+                f"it gave {what_came(given)} for candidates of shape {shape}", who("fusion", self), fix
+            )
+        if (bad := np.isnan(given) & (table.rows >= 0)).any():
+            raise DataError(
+                f"the score of row {int(table.rows[bad][0])} is not a number", who("fusion", self), fix
+            )
         return given
 
     def highest(self, runs: int, depth: int) -> float | None:
@@ -83,26 +109,42 @@ class ArrayFusion(ABC):
 
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
         "Fused scores and rows of one query, not ordered."
-        scores, rows = self.fuse_batch([np.asarray(r, np.int64)[None] for _, r in runs], [np.asarray(s, np.float64)[None] for s, _ in runs], kinds)
+        scores, rows = self.fuse_batch(
+            [np.asarray(r, np.int64)[None] for _, r in runs],
+            [np.asarray(s, np.float64)[None] for s, _ in runs],
+            kinds,
+        )
         return scores[0][rows[0] >= 0], rows[0][rows[0] >= 0]
 
-    def fuse_batch(self, rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], kinds: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        "Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `rows` and `scores` are `(q, depth)` for each run."
-        if not rows: raise DataError("there are no runs to fuse", type(self).__name__)
-        if not len(rows) == len(scores) == len(kinds): raise DataError(f"{len(rows)} rows, {len(scores)} scores, {len(kinds)} kinds", type(self).__name__)
+    def fuse_batch(
+        self, rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], kinds: Sequence[str]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `rows` and
+        `scores` are `(q, depth)` for each run."""
+        if not rows:
+            raise DataError("there are no runs to fuse", type(self).__name__)
+        if not len(rows) == len(scores) == len(kinds):
+            raise DataError(
+                f"{len(rows)} rows, {len(scores)} scores, {len(kinds)} kinds", type(self).__name__
+            )
         out = []
         for b in blocks(len(rows[0]), sum(r.shape[1] for r in rows)):
             table = align([r[b] for r in rows], [s[b] for s in scores])
-            out.append((np.where(table.rows < 0, -np.inf, self.checked(self.fused(table, kinds), table)), table.rows))
+            out.append(
+                (np.where(table.rows < 0, -np.inf, self.checked(self.fused(table, kinds), table)), table.rows)
+            )
         m = max(r.shape[1] for _, r in out)
-        pad = lambda x, fill: np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
+
+        def pad(x, fill):
+            return np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
+
         return np.concatenate([pad(s, -np.inf) for s, _ in out]), np.concatenate([pad(r, -1) for _, r in out])
 
 # %% ../../nbs/06_search/01_fusion.ipynb #56aeb624
 def settled(
     negative: np.ndarray,  # (q, m) scores with the sign turned, in rising order
-    rows: np.ndarray,      # (q, m)
-    ties: np.ndarray,      # (q, m) uint64
+    rows: np.ndarray,  # (q, m)
+    ties: np.ndarray,  # (q, m) uint64
 ) -> np.ndarray:
     "The rows with equal scores put in order of tie key, then of position; -1 last."
     bits, group = rows.shape[1].bit_length(), np.zeros(rows.shape, dtype=np.uint64)
@@ -118,82 +160,120 @@ def settled(
 
 # %% ../../nbs/06_search/01_fusion.ipynb #ed15d947
 def rank_batch(
-    scores: np.ndarray,        # (q, m) higher is better
-    rows: np.ndarray,          # (q, m) distinct rows of the chunk table, -1 for none
+    scores: np.ndarray,  # (q, m) higher is better
+    rows: np.ndarray,  # (q, m) distinct rows of the chunk table, -1 for none
     query_hashes: np.ndarray,  # (q,) uint64
-    text_hashes: np.ndarray,   # (n_chunks,) uint64
+    text_hashes: np.ndarray,  # (n_chunks,) uint64
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` of each query, `(q, k)`: by score, then by tie key, then by position in the corpus."
     out_s, out_r = np.full((len(rows), k), -np.inf), np.full((len(rows), k), -1, dtype=np.int64)
     for b in blocks(*rows.shape):
         s, r = _ranked(np.where(rows[b] < 0, np.inf, -scores[b]), rows[b], query_hashes[b], text_hashes, k)
-        out_s[b, :s.shape[1]], out_r[b, :r.shape[1]] = -s, r
+        out_s[b, : s.shape[1]], out_r[b, : r.shape[1]] = -s, r
     return np.where(out_r < 0, -np.inf, out_s), out_r
 
-def _ranked(negative: np.ndarray, rows: np.ndarray, query_hashes: np.ndarray, text_hashes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+
+def _ranked(
+    negative: np.ndarray, rows: np.ndarray, query_hashes: np.ndarray, text_hashes: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     "A block of `rank_batch`, scores with the sign turned."
-    if 4 * k < rows.shape[1]:   # few of many: the others need no order
-        keep = negative <= np.partition(negative, k - 1, axis=1)[:, k - 1:k]
-        few = np.argsort(~keep, axis=1, kind="stable")[:, :max(1, int(keep.sum(axis=1).max(initial=0)))]
+    if 4 * k < rows.shape[1]:  # few of many: the others need no order
+        keep = negative <= np.partition(negative, k - 1, axis=1)[:, k - 1 : k]
+        few = np.argsort(~keep, axis=1, kind="stable")[:, : max(1, int(keep.sum(axis=1).max(initial=0)))]
         negative, rows = (np.take_along_axis(x, few, axis=1) for x in (negative, rows))
     order = np.argsort(negative, axis=1)
     negative, rows = (np.take_along_axis(x, order, axis=1) for x in (negative, rows))
     equal = (negative[:, 1:] == negative[:, :-1]) & ((rows[:, 1:] >= 0) | (rows[:, :-1] >= 0))
     if len(tied := np.flatnonzero(equal.any(axis=1))):
-        rows[tied] = settled(negative[tied], rows[tied], tie_keys(query_hashes[tied, None], text_hashes[rows[tied]]))
+        rows[tied] = settled(
+            negative[tied], rows[tied], tie_keys(query_hashes[tied, None], text_hashes[rows[tied]])
+        )
     return negative[:, :k], rows[:, :k]
 
 # %% ../../nbs/06_search/01_fusion.ipynb #a169a986
 @dataclass(frozen=True)
 class RRF(ArrayFusion):
-    "Reciprocal rank fusion: sum of `weight / (k + rank)`, ranks from 1; a run that lacks a candidate adds nothing to it."
+    """Reciprocal rank fusion: sum of `weight / (k + rank)`, ranks from 1; a run that lacks a candidate adds
+    nothing to it."""
+
     k: int = 60
-    weights: tuple[float, ...] | None = None  # one a run, in their order, at least 0; only their ratio matters; None: all 1
+    weights: tuple[float, ...] | None = (
+        None  # one a run, in their order, at least 0; only their ratio matters; None: all 1
+    )
 
     def __post_init__(self):
         at_least("k", self.k, 0, "RRF")
-        if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RRF"))
+        if self.weights is not None and not isinstance(self.weights, list):
+            object.__setattr__(self, "weights", check_weights(self.weights, "RRF"))
 
-    def highest(self, runs: int, depth: int) -> float: return sum(self.weights or [1.0] * runs) / (self.k + 1)
+    def highest(self, runs: int, depth: int) -> float:
+        return sum(self.weights or [1.0] * runs) / (self.k + 1)
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         parts = np.where(table.has, 1.0 / (float(self.k) + np.maximum(table.ranks, 1)), 0.0)
         return weighted(parts, self.weights, "RRF").sum(axis=0)
 
+
 def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
     "Weights as a tuple of numbers of at least 0, or a `ConfigError`."
-    if isinstance(weights, np.ndarray): weights = weights.tolist()
-    good = isinstance(weights, Sequence) and not isinstance(weights, str) and all(isinstance(w, (int, float)) and not isinstance(w, bool) and 0 <= w < np.inf for w in weights)
-    if not good or not any(weights): raise ConfigError(f"weights is {weights!r}", owner, "Give one number of at least 0 for each run, not all 0")
+    if isinstance(weights, np.ndarray):
+        weights = weights.tolist()
+    good = (
+        isinstance(weights, Sequence)
+        and not isinstance(weights, str)
+        and all(isinstance(w, (int, float)) and not isinstance(w, bool) and 0 <= w < np.inf for w in weights)
+    )
+    if not good or not any(weights):
+        raise ConfigError(
+            f"weights is {weights!r}", owner, "Give one number of at least 0 for each run, not all 0"
+        )
     return tuple(map(float, weights))
+
 
 def weighted(parts: np.ndarray, weights: Sequence[float] | None, owner: str) -> np.ndarray:
     "What each run gives, times its weight: `(n_runs, q, m)`."
-    if weights is None: return parts
-    if len(check_weights(weights, owner)) != len(parts): raise ConfigError(f"{len(weights)} weights for {len(parts)} runs", owner, "Give one weight for each run, in their order")
+    if weights is None:
+        return parts
+    if len(check_weights(weights, owner)) != len(parts):
+        raise ConfigError(
+            f"{len(weights)} weights for {len(parts)} runs",
+            owner,
+            "Give one weight for each run, in their order",
+        )
     return parts * np.asarray(weights)[:, None, None]
 
 # %% ../../nbs/06_search/01_fusion.ipynb #9487e8fb
 def min_max(scores: np.ndarray) -> np.ndarray:
     "Scores rescaled to [0, 1] along the last axis; all 0 where they are all equal; NaN stays."
-    if not scores.size: return scores
+    if not scores.size:
+        return scores
     low = np.fmin.reduce(scores, axis=-1, keepdims=True)
     span = np.fmax.reduce(scores, axis=-1, keepdims=True) - low
     return np.divide(scores - low, span, out=np.where(np.isnan(scores), np.nan, 0.0), where=span > 0)
 
+
 @dataclass(frozen=True)
 class MinMax(ArrayFusion):
-    "Weighted sum of min-max normalised scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a candidate adds 0, as for its last."
+    """Weighted sum of min-max normalised scores: `dense` for the dense run, the rest for the lexical one; a
+    run that lacks a candidate adds 0, as for its last."""
+
     dense: float = 0.5
 
     def __post_init__(self):
-        if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "MinMax"))   # a list: checked when a grid expands it
+        if not isinstance(self.dense, list):
+            object.__setattr__(
+                self, "dense", check_share(self.dense, "MinMax")
+            )  # a list: checked when a grid expands it
 
-    def highest(self, runs: int, depth: int) -> float: return 1.0
+    def highest(self, runs: int, depth: int) -> float:
+        return 1.0
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
-        return weighted(np.where(table.has, min_max(table.scores), 0.0), shares(self.dense, kinds, "MinMax"), "MinMax").sum(axis=0)
+        return weighted(
+            np.where(table.has, min_max(table.scores), 0.0), shares(self.dense, kinds, "MinMax"), "MinMax"
+        ).sum(axis=0)
+
 
 def check_share(dense: float, owner: str) -> float:
     "The weight of the dense run as a number from 0 to 1, or a `ConfigError`."
@@ -201,17 +281,24 @@ def check_share(dense: float, owner: str) -> float:
         raise ConfigError(f"dense is {dense!r}", owner, "Give the weight of the dense run, from 0 to 1")
     return float(dense)
 
+
 def shares(dense: float, kinds: Sequence[str], owner: str) -> list[float]:
     "The weight of each run where one is dense and one is lexical."
     if sorted(kinds) != ["dense", "lexical"]:
-        raise ConfigError(f"it was given {', '.join(kinds)} runs", owner, "It weighs one dense run against one lexical run; for others use RRF")
+        raise ConfigError(
+            f"it was given {', '.join(kinds)} runs",
+            owner,
+            "It weighs one dense run against one lexical run; for others use RRF",
+        )
     share = check_share(dense, owner)
     return [share if kind == "dense" else 1 - share for kind in kinds]
 
 # %% ../../nbs/06_search/01_fusion.ipynb #a7bf267f
 def add_along(x: np.ndarray) -> np.ndarray:
-    "Sums along the last axis, from left to right; NumPy's own order depends on the width, so that a query's last bits would depend on its batch."
+    """Sums along the last axis, from left to right; NumPy's own order depends on the width, so that a query's
+    last bits would depend on its batch."""
     return np.cumsum(x, axis=-1)[..., -1:]
+
 
 def z_scores(scores: np.ndarray) -> np.ndarray:
     "Mean 0 and standard deviation 1 along the last axis; all 0 where they are all equal; NaN stays."
@@ -221,17 +308,24 @@ def z_scores(scores: np.ndarray) -> np.ndarray:
     sd = np.sqrt(add_along(np.where(there, centred, 0.0) ** 2) / n)
     return np.where(there, centred / np.maximum(sd, 1e-9), np.nan)
 
+
 @dataclass(frozen=True)
 class ZScore(ArrayFusion):
-    "Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a candidate adds its lowest z-score."
+    """Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a
+    candidate adds its lowest z-score."""
+
     dense: float = 0.5
 
     def __post_init__(self):
-        if not isinstance(self.dense, list): object.__setattr__(self, "dense", check_share(self.dense, "ZScore"))
+        if not isinstance(self.dense, list):
+            object.__setattr__(self, "dense", check_share(self.dense, "ZScore"))
 
-    def highest(self, runs: int, depth: int) -> float: return math.sqrt(max(depth - 1, 0))    # one high score among `depth` - 1 equal ones
+    def highest(self, runs: int, depth: int) -> float:
+        return math.sqrt(max(depth - 1, 0))  # one high score among `depth` - 1 equal ones
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         z = z_scores(table.scores)
         lowest = np.nan_to_num(np.fmin.reduce(z, axis=-1, keepdims=True))
-        return weighted(np.where(table.has, z, lowest), shares(self.dense, kinds, "ZScore"), "ZScore").sum(axis=0)
+        return weighted(np.where(table.has, z, lowest), shares(self.dense, kinds, "ZScore"), "ZScore").sum(
+            axis=0
+        )

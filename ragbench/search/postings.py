@@ -27,9 +27,12 @@ __all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'sco
 # %% ../../nbs/06_search/00b_postings.ipynb #cf09c7a4
 METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
 
+
 @dataclass(frozen=True)
 class BM25:
-    "A formula: `method`, saturation `k1`, length normalisation `b`, and `delta` for `bm25l` (0.5) and `bm25+` (1)."
+    """A formula: `method`, saturation `k1`, length normalisation `b`, and `delta` for `bm25l` (0.5) and
+    `bm25+` (1)."""
+
     method: str = "fts5"
     k1: float = 1.2
     b: float = 0.75
@@ -37,76 +40,132 @@ class BM25:
 
     def __post_init__(self):
         choice_of("method", self.method, METHODS, "BM25")
-        for name, value, most in (("k1", self.k1, math.inf), ("b", self.b, 1), ("delta", 0 if self.delta is None else self.delta, math.inf)):
-            for v in value if isinstance(value, list) else [value]:      # a list is a choice, which a grid expands
+        for name, value, most in (
+            ("k1", self.k1, math.inf),
+            ("b", self.b, 1),
+            ("delta", 0 if self.delta is None else self.delta, math.inf),
+        ):
+            for v in (
+                value if isinstance(value, list) else [value]
+            ):  # a list is a choice, which a grid expands
                 if isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= most:
-                    raise ConfigError(f"{name} is {v!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1")
+                    raise ConfigError(
+                        f"{name} is {v!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1"
+                    )
 
     def idf(self, df: np.ndarray, n: int) -> np.ndarray:
         "How rare words are that occur in `df` of `n` passages."
         kinds, where = np.unique(df, return_inverse=True)
-        return np.array([self._idf(int(d), n) for d in kinds], dtype=np.float64)[where]   # math.log: numpy's may differ from C's in the last bit
+        return np.array([self._idf(int(d), n) for d in kinds], dtype=np.float64)[
+            where
+        ]  # math.log: numpy's may differ from C's in the last bit
 
     def _idf(self, df: int, n: int) -> float:
-        if self.method == "lucene": return math.log(1 + (n - df + 0.5) / (df + 0.5))
-        if self.method == "atire": return math.log(n / df)
-        if self.method == "bm25l": return math.log((n + 1) / (df + 0.5))
-        if self.method == "bm25+": return math.log((n + 1) / df)
+        if self.method == "lucene":
+            return math.log(1 + (n - df + 0.5) / (df + 0.5))
+        if self.method == "atire":
+            return math.log(n / df)
+        if self.method == "bm25l":
+            return math.log((n + 1) / (df + 0.5))
+        if self.method == "bm25+":
+            return math.log((n + 1) / df)
         idf = math.log((n - df + 0.5) / (df + 0.5))
         return idf if idf > 0 else 1e-6 if self.method == "fts5" else 0.0
 
     def saturate(self, tf: np.ndarray, norm: np.ndarray) -> np.ndarray:
-        "What `tf` occurrences are worth where the length factor is `norm`; the operations and their order are those of FTS5."
+        """What `tf` occurrences are worth where the length factor is `norm`; the operations and their order
+        are those of FTS5."""
         k1 = self.k1
-        if self.method in ("robertson", "lucene"): return tf / (tf + k1 * norm)
+        if self.method in ("robertson", "lucene"):
+            return tf / (tf + k1 * norm)
         if self.method == "bm25l":
             c = tf / norm + (0.5 if self.delta is None else self.delta)
             return (k1 + 1.0) * c / (k1 + c)
-        return (tf * (k1 + 1.0)) / (tf + k1 * norm) + ((1.0 if self.delta is None else self.delta) if self.method == "bm25+" else 0.0)
+        return (tf * (k1 + 1.0)) / (tf + k1 * norm) + (
+            (1.0 if self.delta is None else self.delta) if self.method == "bm25+" else 0.0
+        )
 
 # %% ../../nbs/06_search/00b_postings.ipynb #a47d9224
 def best(scores: np.ndarray, k: int) -> np.ndarray:
     "Positions of the `k` largest scores above 0, best first; among equal ones the first come first."
     size, floor = len(scores) // (4 * k), 0.0
     if size >= 8:
-        highest = scores[:len(scores) // size * size].reshape(-1, size).max(axis=1)
+        highest = scores[: len(scores) // size * size].reshape(-1, size).max(axis=1)
         floor = np.partition(highest, len(highest) - k)[len(highest) - k]
     found = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
     return found[np.argsort(-scores[found], kind="stable")[:k]]
 
 # %% ../../nbs/06_search/00b_postings.ipynb #bf656eed
-LARGE = 1 << 24     # postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
-BLOCK = 1 << 20     # postings that are worked on at a time
+LARGE = (
+    1 << 24
+)  # postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
+BLOCK = 1 << 20  # postings that are worked on at a time
+
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    "Who holds which word: list `i` is `docs[indptr[i]:indptr[i + 1]]`, with `tf` (weighted) occurrences in each."
+    """Who holds which word: list `i` is `docs[indptr[i]:indptr[i + 1]]`, with `tf` (weighted) occurrences in
+    each."""
+
     words: list[bytes] = field(repr=False)
-    indptr: np.ndarray = field(repr=False)   # (n_words + 1,) int64
-    docs: np.ndarray = field(repr=False)     # (nnz,) int64, or int32 where there are many: positions of passages, rising within a list
-    tf: np.ndarray = field(repr=False)       # (nnz,) float64, or float32 where there are many and it holds them exactly
-    length: np.ndarray = field(repr=False)   # (n,) int64, words of each passage
-    rowids: np.ndarray = field(repr=False)   # (n,) int64, what FTS5 calls each passage
+    indptr: np.ndarray = field(repr=False)  # (n_words + 1,) int64
+    docs: np.ndarray = field(
+        repr=False
+    )  # (nnz,) int64, or int32 where there are many: positions of passages, rising within a list
+    tf: np.ndarray = field(
+        repr=False
+    )  # (nnz,) float64, or float32 where there are many and it holds them exactly
+    length: np.ndarray = field(repr=False)  # (n,) int64, words of each passage
+    rowids: np.ndarray = field(repr=False)  # (n,) int64, what FTS5 calls each passage
     bm25: BM25 = BM25()
 
-    def __len__(self) -> int: return len(self.rowids)
-    def __repr__(self) -> str: return f"Postings({thousands(len(self.words))} words × {thousands(len(self))} passages, {thousands(len(self.docs))} postings, {self.bm25})"
+    def __len__(self) -> int:
+        return len(self.rowids)
+
+    def __repr__(self) -> str:
+        return (
+            f"Postings({thousands(len(self.words))} words × {thousands(len(self))} passages,"
+            f" {thousands(len(self.docs))} postings, {self.bm25})"
+        )
+
     @property
-    def nbytes(self) -> int: return sum(a.nbytes for a in (self.indptr, self.docs, self.tf, self.length, self.rowids, *([] if self.large else [self.weights]))) + sum(map(len, self.words))
+    def nbytes(self) -> int:
+        return sum(
+            a.nbytes
+            for a in (
+                self.indptr,
+                self.docs,
+                self.tf,
+                self.length,
+                self.rowids,
+                *([] if self.large else [self.weights]),
+            )
+        ) + sum(map(len, self.words))
+
     @property
-    def large(self) -> bool: return len(self.docs) > LARGE
+    def large(self) -> bool:
+        return len(self.docs) > LARGE
 
     @functools.cached_property
-    def ids(self) -> dict[bytes, int]: return {w: i for i, w in enumerate(self.words)}
+    def ids(self) -> dict[bytes, int]:
+        return {w: i for i, w in enumerate(self.words)}
+
     @functools.cached_property
-    def idf(self) -> np.ndarray: return self.bm25.idf(np.diff(self.indptr), len(self))
+    def idf(self) -> np.ndarray:
+        return self.bm25.idf(np.diff(self.indptr), len(self))
+
     @functools.cached_property
-    def norm(self) -> np.ndarray: return 1 - self.bm25.b + self.bm25.b * self.length / max(self.length.sum() / max(len(self), 1), 1e-300)
+    def norm(self) -> np.ndarray:
+        return (
+            1 - self.bm25.b + self.bm25.b * self.length / max(self.length.sum() / max(len(self), 1), 1e-300)
+        )
 
     def added(self, first: int, last: int) -> np.ndarray:
         "What the postings of the words `first` to `last` − 1 add to scores, float64."
-        start, end, df = self.indptr[first], self.indptr[last], np.diff(self.indptr[first:last + 1])
-        return np.repeat(self.idf[first:last], df) * self.bm25.saturate(self.tf[start:end].astype(np.float64, copy=False), self.norm[self.docs[start:end]])
+        start, end, df = self.indptr[first], self.indptr[last], np.diff(self.indptr[first : last + 1])
+        return np.repeat(self.idf[first:last], df) * self.bm25.saturate(
+            self.tf[start:end].astype(np.float64, copy=False), self.norm[self.docs[start:end]]
+        )
 
     @functools.cached_property
     def weights(self) -> np.ndarray:
@@ -114,7 +173,7 @@ class Postings:
         out, first = np.empty(len(self.docs)), 0
         while first < len(self.words):
             last = max(first + 1, int(np.searchsorted(self.indptr, self.indptr[first] + BLOCK, "right")) - 1)
-            out[self.indptr[first]:self.indptr[last]] = self.added(first, last)
+            out[self.indptr[first] : self.indptr[last]] = self.added(first, last)
             first = last
         return out
 
@@ -127,41 +186,55 @@ class Postings:
     def matrix(self):
         "The same as a SciPy sparse array, words × passages."
         from scipy.sparse import csr_array
+
         return csr_array((self.weights, self.docs, self.indptr), shape=(len(self.words), len(self)))
 
     @functools.cached_property
-    def _rows(self) -> dict[int, np.ndarray]: return {}
+    def _rows(self) -> dict[int, np.ndarray]:
+        return {}
 
     def with_bm25(self, bm25: BM25) -> Postings:
         "The same postings under another formula; nothing is read again."
         return Postings(self.words, self.indptr, self.docs, self.tf, self.length, self.rowids, bm25)
 
 # %% ../../nbs/06_search/00b_postings.ipynb #e5081737
-FULL = 1 << 29      # bytes of full rows that are kept
+FULL = 1 << 29  # bytes of full rows that are kept
+
 
 def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "The score of every passage for one question, `(n,)` float64; 0 where none of its words occurs."
     out, rows = np.zeros(len(postings)), postings._rows
     for i in (postings.ids[w] for w in words if w in postings.ids):
-        if i in rows: out += rows[i]; continue
+        if i in rows:
+            out += rows[i]
+            continue
         docs, weights = postings.list_of(i)
-        if 8 * len(docs) <= len(out) or (len(rows) + 1) * out.nbytes > FULL: out[docs] += weights; continue
+        if 8 * len(docs) <= len(out) or (len(rows) + 1) * out.nbytes > FULL:
+            out[docs] += weights
+            continue
         rows[i] = np.zeros(len(out))
         rows[i][docs] = weights
         out += rows[i]
     return out
 
+
 def held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "How many different words of a question each passage holds, `(n,)` int64."
-    lists = [postings.docs[postings.indptr[i]:postings.indptr[i + 1]] for i in (postings.ids[w] for w in set(words) if w in postings.ids)]
+    lists = [
+        postings.docs[postings.indptr[i] : postings.indptr[i + 1]]
+        for i in (postings.ids[w] for w in set(words) if w in postings.ids)
+    ]
     return np.bincount(np.concatenate([np.empty(0, np.int64), *lists]), minlength=len(postings))
+
 
 def search_postings(
     postings: Postings,
     queries: Sequence[Sequence[bytes]],  # the words of each question
     k: int,
-    where: np.ndarray | None = None,     # FTS5's row ids of the passages that may be found, int64; all, if not given
-    every: bool = False,                 # only passages that hold every word
+    where: (
+        np.ndarray | None
+    ) = None,  # FTS5's row ids of the passages that may be found, int64; all, if not given
+    every: bool = False,  # only passages that hold every word
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores `(q, k)` float64 and row ids `(q, k)` of the best passages, best first, ties in order of row id."
     whole_number("k", k, 1, "search")
@@ -169,8 +242,10 @@ def search_postings(
     found = []
     for words in queries:
         scores = scores_of(postings, words)
-        if hidden is not None: scores[hidden] = 0
-        if every: scores[held_by(postings, words) < len(set(words))] = 0
+        if hidden is not None:
+            scores[hidden] = 0
+        if every:
+            scores[held_by(postings, words) < len(set(words))] = 0
         top = best(scores, k)
         found.append((scores[top], postings.rowids[top]))
     return pad(found, k)
@@ -178,21 +253,35 @@ def search_postings(
 # %% ../../nbs/06_search/00b_postings.ipynb #2786b9bc
 def read_postings(
     con: sqlite3.Connection,
-    table: str,                       # an FTS5 table of `con`, with its docsize table
-    weights: Sequence[float] = (),    # of its columns, in order; 1 for columns beyond
+    table: str,  # an FTS5 table of `con`, with its docsize table
+    weights: Sequence[float] = (),  # of its columns, in order; 1 for columns beyond
 ) -> Postings:
     "The postings of an FTS5 table, words in byte order."
     names = [row[1] for row in con.execute(f"PRAGMA table_info({identifier(table)})")]
     weigh = dict(zip(names, [*map(float, weights), *[1.0] * len(names)]))
     same, voc = len(set(weigh.values())) == 1, f"temp.{identifier(table + '_instances')}"
-    con.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {voc} USING fts5vocab(main, {identifier(table)}, instance)")
-    rowids = np.fromiter((i for i, in con.execute(f"SELECT id FROM {identifier(table + '_docsize')} ORDER BY id")), dtype=np.int64)
+    con.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {voc} USING fts5vocab(main, {identifier(table)}, instance)"
+    )
+    rowids = np.fromiter(
+        (i for (i,) in con.execute(f"SELECT id FROM {identifier(table + '_docsize')} ORDER BY id")),
+        dtype=np.int64,
+    )
     count, words, docs, values, waiting = _Counter(rowids), [], [], [], 0
-    for word, rows, cols in con.execute(f"SELECT CAST(term AS BLOB), group_concat(doc), {'NULL' if same else 'group_concat(col, char(31))'} FROM {voc} GROUP BY term"):
+    for word, rows, cols in con.execute(
+        f"SELECT CAST(term AS BLOB), group_concat(doc), {'NULL' if same else 'group_concat(col, char(31))'}"
+        f" FROM {voc} GROUP BY term"
+    ):
         words.append(word)
         docs.append(np.fromstring(rows, dtype=np.int64, sep=","))
-        values.append(np.full(len(docs[-1]), weigh[names[0]]) if cols is None else np.array([weigh[c] for c in cols.split("\x1f")]))
-        if (waiting := waiting + len(docs[-1])) >= BLOCK: count.add(docs, values); docs, values, waiting = [], [], 0
+        values.append(
+            np.full(len(docs[-1]), weigh[names[0]])
+            if cols is None
+            else np.array([weigh[c] for c in cols.split("\x1f")])
+        )
+        if (waiting := waiting + len(docs[-1])) >= BLOCK:
+            count.add(docs, values)
+            docs, values, waiting = [], [], 0
     con.execute(f"DROP TABLE {voc}")
     count.add(docs, values)
     return count.postings(words)
@@ -200,24 +289,42 @@ def read_postings(
 # %% ../../nbs/06_search/00b_postings.ipynb #60be596e
 class _Counter:
     "Occurrences, given some words at a time and in order of passages, as postings."
+
     def __init__(self, rowids: np.ndarray):
         self.rowids, self.length, self.blocks = rowids, np.zeros(len(rowids), np.int64), []
 
     def add(self, docs: list[np.ndarray], values: list[np.ndarray]) -> None:
         "Count the occurrences of the next words."
-        if not docs: return
-        of_word, at = np.repeat(np.arange(len(docs)), [len(d) for d in docs]), np.searchsorted(self.rowids, np.concatenate(docs))
+        if not docs:
+            return
+        of_word, at = (
+            np.repeat(np.arange(len(docs)), [len(d) for d in docs]),
+            np.searchsorted(self.rowids, np.concatenate(docs)),
+        )
         new = np.ones(len(at), dtype=bool)
         new[1:] = (np.diff(of_word) != 0) | (np.diff(at) != 0)
         tf = np.bincount(np.cumsum(new) - 1, np.concatenate(values), minlength=int(new.sum()))
         self.length += np.bincount(at, minlength=len(self.rowids))
         exact = (tf == tf.astype(np.float32)).all()
-        self.blocks.append((np.bincount(of_word[new], minlength=len(docs)), at[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64), tf.astype(np.float32) if exact else tf))
+        self.blocks.append(
+            (
+                np.bincount(of_word[new], minlength=len(docs)),
+                at[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64),
+                tf.astype(np.float32) if exact else tf,
+            )
+        )
 
     def postings(self, words: list[bytes]) -> Postings:
         "All of them: in eight bytes a number where there are few, which is quicker."
-        df, docs, tf = (np.concatenate([empty, *b]) for empty, b in zip((np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)), zip(*self.blocks) if self.blocks else [()] * 3))
-        if len(docs) <= LARGE: docs, tf = docs.astype(np.int64), tf.astype(np.float64)
+        df, docs, tf = (
+            np.concatenate([empty, *b])
+            for empty, b in zip(
+                (np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32)),
+                zip(*self.blocks) if self.blocks else [()] * 3,
+            )
+        )
+        if len(docs) <= LARGE:
+            docs, tf = docs.astype(np.int64), tf.astype(np.float64)
         return Postings(words, np.concatenate([[0], np.cumsum(df)]), docs, tf, self.length, self.rowids)
 
 # %% ../../nbs/06_search/00b_postings.ipynb #35e05fd9
@@ -229,13 +336,33 @@ def index_digest(con: sqlite3.Connection, table: str) -> str:
         parts.append(digest(b"".join(b"%d %d " % (i, len(blob)) + blob for i, blob in rows)))
     return digest("".join(parts).encode())
 
+
 def kept_postings(store: Any, con: sqlite3.Connection, table: str, weights: Sequence[float] = ()) -> Postings:
-    "The postings of an FTS5 table out of a `Store`, read from the table and put there if they are not in it yet."
+    """The postings of an FTS5 table out of a `Store`, read from the table and put there if they are not in it
+    yet."""
+
     def arrays() -> dict[str, np.ndarray]:
         p = read_postings(con, table, weights)
         ends = np.cumsum([len(w) for w in p.words], dtype=np.int64)
-        return {"words": np.frombuffer(b"".join(p.words), np.uint8), "ends": ends, "indptr": p.indptr, "docs": p.docs, "tf": p.tf, "length": p.length, "rowids": p.rowids}
-    recipe = {"index": index_digest(con, table), "weights": list(map(float, weights)), "sqlite": sqlite3.sqlite_version, "layout": 1}
+        return {
+            "words": np.frombuffer(b"".join(p.words), np.uint8),
+            "ends": ends,
+            "indptr": p.indptr,
+            "docs": p.docs,
+            "tf": p.tf,
+            "length": p.length,
+            "rowids": p.rowids,
+        }
+
+    recipe = {
+        "index": index_digest(con, table),
+        "weights": list(map(float, weights)),
+        "sqlite": sqlite3.sqlite_version,
+        "layout": 1,
+    }
     kept = store.make("postings", recipe, arrays)
     blob, ends = kept.array("words").tobytes(), kept.array("ends").tolist()
-    return Postings([blob[i:j] for i, j in zip([0, *ends], ends)], *(kept.array(name) for name in ("indptr", "docs", "tf", "length", "rowids")))
+    return Postings(
+        [blob[i:j] for i, j in zip([0, *ends], ends)],
+        *(kept.array(name) for name in ("indptr", "docs", "tf", "length", "rowids")),
+    )

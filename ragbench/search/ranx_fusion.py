@@ -21,157 +21,280 @@ __all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'CEILINGS', 'TRAINED', '
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ae8cb2ca
 def normalized(table: Aligned, norm: str | None) -> np.ndarray:
-    "The scores of each run on a common scale, `(n_runs, q, m)`, NaN where a run lacks the candidate (nowhere, for `borda`)."
+    """The scores of each run on a common scale, `(n_runs, q, m)`, NaN where a run lacks the candidate
+    (nowhere, for `borda`)."""
     check_norm(norm, "fusion")
     return NORMS[norm](table)
 
+
 def check_norm(norm: str | None | list, owner: str) -> None:
-    "Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked at."
+    """Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked
+    at."""
     choice_of("norm", norm, NORMS, owner)
+
 
 def _sum_norm(t: Aligned) -> np.ndarray:
     low = np.nan_to_num(np.fmin.reduce(t.scores, axis=-1, keepdims=True))
     above = add_along(np.nan_to_num(t.scores)) - low * t.has.sum(axis=-1, keepdims=True)
     return (t.scores - low) / np.maximum(above, 1e-9)
 
+
 def _borda_norm(t: Aligned) -> np.ndarray:
     n, m = t.has.sum(axis=-1, keepdims=True), np.maximum((t.rows >= 0).sum(axis=-1), 1)[None, :, None]
     return np.where(t.has, 1 - (t.ranks - 1) / m, 0.5 - (n - 1) / (2 * m))
 
-def _rank_norm(t: Aligned) -> np.ndarray: return np.where(t.has, 1 - (t.ranks - 1) / np.maximum(t.has.sum(axis=-1, keepdims=True), 1), np.nan)
-def _max_norm(t: Aligned) -> np.ndarray: return t.scores / np.maximum(np.fmax.reduce(t.scores, axis=-1, keepdims=True), 1e-9)
+
+def _rank_norm(t: Aligned) -> np.ndarray:
+    return np.where(t.has, 1 - (t.ranks - 1) / np.maximum(t.has.sum(axis=-1, keepdims=True), 1), np.nan)
+
+
+def _max_norm(t: Aligned) -> np.ndarray:
+    return t.scores / np.maximum(np.fmax.reduce(t.scores, axis=-1, keepdims=True), 1e-9)
+
 
 NORMS: dict[str | None, Callable[[Aligned], np.ndarray]] = {
-    None: lambda t: t.scores, "min-max": lambda t: min_max(t.scores), "max": _max_norm, "sum": _sum_norm, "zmuv": lambda t: z_scores(t.scores), "rank": _rank_norm, "borda": _borda_norm}
+    None: lambda t: t.scores,
+    "min-max": lambda t: min_max(t.scores),
+    "max": _max_norm,
+    "sum": _sum_norm,
+    "zmuv": lambda t: z_scores(t.scores),
+    "rank": _rank_norm,
+    "borda": _borda_norm,
+}
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #9e032f7a
-def _total(s: np.ndarray) -> np.ndarray: return sum(np.where(np.isnan(run), 0.0, run) for run in s)
-def _count(s: np.ndarray) -> np.ndarray: return np.maximum(sum((run == run).astype(np.float64) for run in s), 1)   # NaN is not equal to itself
+def _total(s: np.ndarray) -> np.ndarray:
+    return sum(np.where(np.isnan(run), 0.0, run) for run in s)
+
+
+def _count(s: np.ndarray) -> np.ndarray:
+    return np.maximum(sum((run == run).astype(np.float64) for run in s), 1)  # NaN is not equal to itself
+
 
 def _median(s: np.ndarray) -> np.ndarray:
-    if len(s) == 2: return (np.fmin(*s) + np.fmax(*s)) / 2
-    ordered, n = np.sort(s, axis=0), _count(s).astype(np.int64)      # NaN goes last
-    at = lambda i: np.take_along_axis(ordered, i[None], axis=0)[0]
+    if len(s) == 2:
+        return (np.fmin(*s) + np.fmax(*s)) / 2
+    ordered, n = np.sort(s, axis=0), _count(s).astype(np.int64)  # NaN goes last
+
+    def at(i):
+        return np.take_along_axis(ordered, i[None], axis=0)[0]
+
     return (at((n - 1) // 2) + at(n // 2)) / 2
 
-ON_SCORES: dict[str, Callable] = {   # (scores with NaN, the fusion) -> (q, m)
-    "sum": lambda s, f: _total(s), "min": lambda s, f: np.fmin.reduce(s, axis=0), "max": lambda s, f: np.fmax.reduce(s, axis=0), "med": lambda s, f: _median(s),
-    "anz": lambda s, f: _total(s) / _count(s), "mnz": lambda s, f: _total(s) * _count(s), "gmnz": lambda s, f: _total(s) * _count(s) ** f.gamma,
+
+ON_SCORES: dict[str, Callable] = {  # (scores with NaN, the fusion) -> (q, m)
+    "sum": lambda s, f: _total(s),
+    "min": lambda s, f: np.fmin.reduce(s, axis=0),
+    "max": lambda s, f: np.fmax.reduce(s, axis=0),
+    "med": lambda s, f: _median(s),
+    "anz": lambda s, f: _total(s) / _count(s),
+    "mnz": lambda s, f: _total(s) * _count(s),
+    "gmnz": lambda s, f: _total(s) * _count(s) ** f.gamma,
     "wsum": lambda s, f: _total(weighted(s, f.weights, "wsum")),
     "mixed": lambda s, f: _total(weighted(s, f.weights, "mixed")) * np.sqrt(_count(s)),
-    "wmnz": lambda s, f: _total(s) * weighted((~np.isnan(s)).astype(float), f.weights, "wmnz").sum(axis=0)}
+    "wmnz": lambda s, f: _total(s) * weighted((~np.isnan(s)).astype(float), f.weights, "wmnz").sum(axis=0),
+}
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #f662fdaa
 def _points(t: Aligned, f: RanxFusion) -> np.ndarray:
     m, n = (t.rows >= 0).sum(axis=-1)[None, :, None], t.has.sum(axis=-1, keepdims=True)
     return weighted(np.where(t.has, m - (t.ranks - 1.0), (m - n + 1) / 2), f.weights, f.method).sum(axis=0)
 
+
 def _duels(t: Aligned, f: RanxFusion) -> np.ndarray:
     r, there = np.where(t.has, t.ranks, np.iinfo(np.int32).max), t.rows >= 0
     votes = f.weights or (1.0,) * len(r)
     out = np.empty(t.rows.shape)
-    for i in range(len(out)):       # one query at a time: its duels are m × m
+    for i in range(len(out)):  # one query at a time: its duels are m × m
         won = sum(w * np.sign(x[i][None, :] - x[i][:, None]) for w, x in zip(votes, r))
-        out[i] = ((won > 0) + 0.5 * (won == 0))[:, there[i]].sum(axis=1) + 0.5     # the draw with itself makes up the rest of the one
+        out[i] = ((won > 0) + 0.5 * (won == 0))[:, there[i]].sum(
+            axis=1
+        ) + 0.5  # the draw with itself makes up the rest of the one
     return out
 
-def _inverse_squares(t: Aligned) -> np.ndarray: return np.where(t.has, 1.0 / np.maximum(t.ranks, 1) ** 2.0, 0.0).sum(axis=0)
-def _present(t: Aligned) -> np.ndarray: return np.maximum(t.has.sum(axis=0), 1)
 
-ON_RANKS: dict[str, Callable] = {    # (table, the fusion) -> (q, m)
+def _inverse_squares(t: Aligned) -> np.ndarray:
+    return np.where(t.has, 1.0 / np.maximum(t.ranks, 1) ** 2.0, 0.0).sum(axis=0)
+
+
+def _present(t: Aligned) -> np.ndarray:
+    return np.maximum(t.has.sum(axis=0), 1)
+
+
+ON_RANKS: dict[str, Callable] = {  # (table, the fusion) -> (q, m)
     "rrf": lambda t, f: np.where(t.has, 1.0 / (float(f.k) + np.maximum(t.ranks, 1)), 0.0).sum(axis=0),
-    "isr": lambda t, f: _inverse_squares(t) * _present(t), "log_isr": lambda t, f: _inverse_squares(t) * np.log(_present(t)),
+    "isr": lambda t, f: _inverse_squares(t) * _present(t),
+    "log_isr": lambda t, f: _inverse_squares(t) * np.log(_present(t)),
     "logn_isr": lambda t, f: _inverse_squares(t) * np.log(_present(t) + f.sigma),
     "rbc": lambda t, f: np.where(t.has, (1 - f.phi) * f.phi ** (t.ranks - 1.0), 0.0).sum(axis=0),
-    "bordafuse": _points, "w_bordafuse": _points, "condorcet": _duels, "w_condorcet": _duels}
+    "bordafuse": _points,
+    "w_bordafuse": _points,
+    "condorcet": _duels,
+    "w_condorcet": _duels,
+}
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #7c51abdc
 _NOTHING, _NOT_COUNTED = "the list adds nothing", "the list adds nothing and does not count"
 _AMONG = "only the lists that have it are looked at"
-MISSING: dict[str, str] = {          # method: what a list that lacks a candidate does to it
-    "sum": _NOTHING, "wsum": _NOTHING, "min": _AMONG, "max": _AMONG, "med": _AMONG, "anz": _AMONG,
+MISSING: dict[str, str] = {  # method: what a list that lacks a candidate does to it
+    "sum": _NOTHING,
+    "wsum": _NOTHING,
+    "min": _AMONG,
+    "max": _AMONG,
+    "med": _AMONG,
+    "anz": _AMONG,
     **dict.fromkeys(("mnz", "gmnz", "mixed", "wmnz"), _NOT_COUNTED),
-    **dict.fromkeys(("rrf", "rbc"), _NOTHING), **dict.fromkeys(("isr", "log_isr", "logn_isr"), _NOT_COUNTED),
-    **dict.fromkeys(("bordafuse", "w_bordafuse"), "those that a list lacks share equally the points that it has left"),
-    **dict.fromkeys(("condorcet", "w_condorcet"), "in that list it loses to all that are there, and draws with all that are not")}
+    **dict.fromkeys(("rrf", "rbc"), _NOTHING),
+    **dict.fromkeys(("isr", "log_isr", "logn_isr"), _NOT_COUNTED),
+    **dict.fromkeys(
+        ("bordafuse", "w_bordafuse"), "those that a list lacks share equally the points that it has left"
+    ),
+    **dict.fromkeys(
+        ("condorcet", "w_condorcet"),
+        "in that list it loses to all that are there, and draws with all that are not",
+    ),
+}
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #008d1ae6
-CEILINGS: dict[str, Callable] = {    # (n runs, their depth, highest normalised score, sum of weights, the fusion) -> highest fused score
-    "sum": lambda n, d, t, w, f: n * t, "wsum": lambda n, d, t, w, f: w * t, **dict.fromkeys(("min", "max", "med", "anz"), lambda n, d, t, w, f: t),
-    "mnz": lambda n, d, t, w, f: n * n * t, "gmnz": lambda n, d, t, w, f: n * t * n ** f.gamma, "mixed": lambda n, d, t, w, f: w * t * math.sqrt(n), "wmnz": lambda n, d, t, w, f: n * t * w,
-    "rrf": lambda n, d, t, w, f: n / (f.k + 1), "isr": lambda n, d, t, w, f: n * n, "log_isr": lambda n, d, t, w, f: n * math.log(n),
-    "logn_isr": lambda n, d, t, w, f: n * max(math.log(n + f.sigma), 0.0), "rbc": lambda n, d, t, w, f: n * (1 - f.phi),
-    **dict.fromkeys(("bordafuse", "w_bordafuse"), lambda n, d, t, w, f: w * n * d), **dict.fromkeys(("condorcet", "w_condorcet"), lambda n, d, t, w, f: n * d)}
+CEILINGS: dict[
+    str, Callable
+] = {  # (n runs, their depth, highest normalised score, sum of weights, the fusion) -> highest fused score
+    "sum": lambda n, d, t, w, f: n * t,
+    "wsum": lambda n, d, t, w, f: w * t,
+    **dict.fromkeys(("min", "max", "med", "anz"), lambda n, d, t, w, f: t),
+    "mnz": lambda n, d, t, w, f: n * n * t,
+    "gmnz": lambda n, d, t, w, f: n * t * n**f.gamma,
+    "mixed": lambda n, d, t, w, f: w * t * math.sqrt(n),
+    "wmnz": lambda n, d, t, w, f: n * t * w,
+    "rrf": lambda n, d, t, w, f: n / (f.k + 1),
+    "isr": lambda n, d, t, w, f: n * n,
+    "log_isr": lambda n, d, t, w, f: n * math.log(n),
+    "logn_isr": lambda n, d, t, w, f: n * max(math.log(n + f.sigma), 0.0),
+    "rbc": lambda n, d, t, w, f: n * (1 - f.phi),
+    **dict.fromkeys(("bordafuse", "w_bordafuse"), lambda n, d, t, w, f: w * n * d),
+    **dict.fromkeys(("condorcet", "w_condorcet"), lambda n, d, t, w, f: n * d),
+}
+
 
 def ceiling(fusion: Any, method: str, norm: str | None, runs: int, depth: int) -> float | None:
     "The highest score that a fusion of `runs` rankings can give; `None` for scores on no common scale."
-    if method in ON_SCORES and norm is None: return None
+    if method in ON_SCORES and norm is None:
+        return None
     top = math.sqrt(max(depth - 1, 0)) if norm == "zmuv" else 1.0
-    return float(CEILINGS[method](runs, depth, top, sum(getattr(fusion, "weights", None) or [1.0] * runs), fusion))
+    return float(
+        CEILINGS[method](runs, depth, top, sum(getattr(fusion, "weights", None) or [1.0] * runs), fusion)
+    )
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #ebfac8a3
 TRAINED = ("bayesfuse", "mapfuse", "posfuse", "probfuse", "segfuse", "slidefuse")
-NEEDS = {"gmnz": "gamma", "rbc": "phi", "wsum": "weights", "mixed": "weights", "wmnz": "weights", "w_bordafuse": "weights", "w_condorcet": "weights"}
+NEEDS = {
+    "gmnz": "gamma",
+    "rbc": "phi",
+    "wsum": "weights",
+    "mixed": "weights",
+    "wmnz": "weights",
+    "w_bordafuse": "weights",
+    "w_condorcet": "weights",
+}
+
 
 @dataclass(frozen=True)
 class RanxFusion(ArrayFusion):
-    "A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that a run lacks `MISSING[method]` tells."
+    """A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that a
+    run lacks `MISSING[method]` tells."""
+
     method: str
     norm: str | None = "min-max"
     weights: tuple[float, ...] | None = None  # wsum, mixed, wmnz, w_bordafuse, w_condorcet
-    k: int = 60                               # rrf
-    gamma: float | None = None                # gmnz
-    phi: float | None = None                  # rbc
-    sigma: float = 0.01                       # logn_isr
+    k: int = 60  # rrf
+    gamma: float | None = None  # gmnz
+    phi: float | None = None  # rbc
+    sigma: float = 0.01  # logn_isr
 
     def __post_init__(self):
-        if isinstance(self.method, list): return  # choices, checked when a grid expands them
+        if isinstance(self.method, list):
+            return  # choices, checked when a grid expands them
         if isinstance(self.method, str) and self.method in TRAINED:
-            raise ConfigError(f"{self.method} has to be trained on judged queries", "RanxFusion", "Take a method without training, such as 'rrf', and tune its parameters on held-out questions")
+            raise ConfigError(
+                f"{self.method} has to be trained on judged queries",
+                "RanxFusion",
+                "Take a method without training, such as 'rrf', and tune its parameters on held-out"
+                " questions",
+            )
         choice_of("method", self.method, sorted((*ON_SCORES, *ON_RANKS)), "RanxFusion")
-        if getattr(self, NEEDS.get(self.method, "method")) is None: raise ConfigError(f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}=")
+        if getattr(self, NEEDS.get(self.method, "method")) is None:
+            raise ConfigError(
+                f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}="
+            )
         check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")
         for name, least, most in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
             for v in value if isinstance(value := getattr(self, name), list) else [value]:
-                if v is not None and (isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most): raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}")
-        if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
+                if v is not None and (
+                    isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most
+                ):
+                    raise ConfigError(
+                        f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}"
+                    )
+        if self.weights is not None and not isinstance(self.weights, list):
+            object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
 
-    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, self.method, self.norm, runs, depth)
+    def highest(self, runs: int, depth: int) -> float | None:
+        return ceiling(self, self.method, self.norm, runs, depth)
 
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
-        if self.method in ON_RANKS: return ON_RANKS[self.method](table, self)
+        if self.method in ON_RANKS:
+            return ON_RANKS[self.method](table, self)
         return ON_SCORES[self.method](normalized(table, self.norm), self)
 
 # %% ../../nbs/06_search/01a_ranx_fusion.ipynb #dfd9d133
 @dataclass(frozen=True)
 class CombSUM(ArrayFusion):
     "Sum of normalised scores (Fox and Shaw, 1994); a run that lacks a candidate adds nothing."
+
     norm: str | None = "min-max"
 
-    def __post_init__(self): check_norm(self.norm, "CombSUM")
+    def __post_init__(self):
+        check_norm(self.norm, "CombSUM")
 
-    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, "sum", self.norm, runs, depth)
-    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["sum"](normalized(table, self.norm), self)
+    def highest(self, runs: int, depth: int) -> float | None:
+        return ceiling(self, "sum", self.norm, runs, depth)
+
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        return ON_SCORES["sum"](normalized(table, self.norm), self)
+
 
 @dataclass(frozen=True)
 class CombMNZ(ArrayFusion):
-    "Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994); a run that lacks it adds nothing, and does not count."
+    """Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994); a run
+    that lacks it adds nothing, and does not count."""
+
     norm: str | None = "min-max"
 
-    def __post_init__(self): check_norm(self.norm, "CombMNZ")
+    def __post_init__(self):
+        check_norm(self.norm, "CombMNZ")
 
-    def highest(self, runs: int, depth: int) -> float | None: return ceiling(self, "mnz", self.norm, runs, depth)
-    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return ON_SCORES["mnz"](normalized(table, self.norm), self)
+    def highest(self, runs: int, depth: int) -> float | None:
+        return ceiling(self, "mnz", self.norm, runs, depth)
+
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        return ON_SCORES["mnz"](normalized(table, self.norm), self)
+
 
 @dataclass(frozen=True)
 class Borda(ArrayFusion):
-    "An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those that a run lacks share equally the points that it has left."
+    """An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those that
+    a run lacks share equally the points that it has left."""
+
     weights: tuple[float, ...] | None = None
     method = "bordafuse"
 
     def __post_init__(self):
-        if self.weights is not None and not isinstance(self.weights, list): object.__setattr__(self, "weights", check_weights(self.weights, "Borda"))
+        if self.weights is not None and not isinstance(self.weights, list):
+            object.__setattr__(self, "weights", check_weights(self.weights, "Borda"))
 
-    def highest(self, runs: int, depth: int) -> float: return ceiling(self, self.method, None, runs, depth)
-    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray: return _points(table, self)
+    def highest(self, runs: int, depth: int) -> float:
+        return ceiling(self, self.method, None, runs, depth)
+
+    def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
+        return _points(table, self)

@@ -29,19 +29,24 @@ __all__ = ['WORDINGS', 'PASSAGE', 'REWRITE', 'Query', 'Rewritten', 'ask_until', 
 # %% ../../nbs/06_search/14_rewrite.ipynb #8af18101
 class Query(NamedTuple):
     "One text to search for; `role` is how an encoder reads it: `'query'` or `'passage'`."
+
     text: str
     role: str = "query"
 
+
 class Rewritten(NamedTuple):
     "What a question became, and the milliseconds that it took when it was asked."
+
     queries: tuple[Query, ...]
     ms: float
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #f7329058
 def ask_until(
-    chat: Callable[[list[dict[str, str]]], Any],  # messages to something with `text` and `finish`, such as `Chat`
+    chat: Callable[
+        [list[dict[str, str]]], Any
+    ],  # messages to something with `text` and `finish`, such as `Chat`
     messages: Sequence[dict[str, str]],
-    read: Callable[[str], Any],                   # raises `BadAnswer`, which says why
+    read: Callable[[str], Any],  # raises `BadAnswer`, which says why
     tries: int,
     where: str,
 ) -> Any:
@@ -49,63 +54,112 @@ def ask_until(
     asked, why = list(messages), ""
     for _ in range(tries):
         reply = as_reply(chat(asked), where)
-        try: return read(reply.text or "")
-        except BadAnswer as e: why = str(e)
-        asked = [*asked, {"role": "assistant", "content": reply.text or ""}, {"role": "user", "content": f"This cannot be used: {why}. Answer again as you were told."}]
-    raise DataError(f"the model gave no usable answer in {tries} tries; of the last one, {why}: {(reply.text or '')[:80]!r}", where, "Use a stronger model, or raise tries")
+        try:
+            return read(reply.text or "")
+        except BadAnswer as e:
+            why = str(e)
+        asked = [
+            *asked,
+            {"role": "assistant", "content": reply.text or ""},
+            {"role": "user", "content": f"This cannot be used: {why}. Answer again as you were told."},
+        ]
+    raise DataError(
+        f"the model gave no usable answer in {tries} tries; of the last one, {why}:"
+        f" {(reply.text or '')[:80]!r}",
+        where,
+        "Use a stronger model, or raise tries",
+    )
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #09ed621a
-WORDINGS = ("You help to search technical documents. Write {n} other wordings of the user's question that mean the same: other terms, synonyms, spelled-out abbreviations. "
-            "Keep identifiers such as part numbers exactly. Answer with one JSON list of {n} strings and nothing else.")
+WORDINGS = (
+    "You help to search technical documents. Write {n} other wordings of the user's question that mean the"
+    " same: other terms, synonyms, spelled-out abbreviations. Keep identifiers such as part numbers exactly."
+    " Answer with one JSON list of {n} strings and nothing else."
+)
+
 
 def check_rewriter(rewriter: Any, owner: str) -> None:
     "Raise `ConfigError` for a model that cannot be called, and for settings of the wrong type."
     for chat in rewriter.chat if isinstance(rewriter.chat, list) else [rewriter.chat]:
-        if isinstance(chat, type) or not callable(chat): raise ConfigError(f"chat is {chat!r:.80}", owner, "Give a model, such as Chat('gpt-5-mini'), or a function of messages")
-    choice_of("keep", rewriter.keep, (True, False), owner); text_of("prompt", rewriter.prompt, owner)
+        if isinstance(chat, type) or not callable(chat):
+            raise ConfigError(
+                f"chat is {chat!r:.80}",
+                owner,
+                "Give a model, such as Chat('gpt-5-mini'), or a function of messages",
+            )
+    choice_of("keep", rewriter.keep, (True, False), owner)
+    text_of("prompt", rewriter.prompt, owner)
+
 
 @dataclass(frozen=True)
 class MultiQuery:
-    "Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant `rrf_k`."
+    """Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant
+    `rrf_k`."""
+
     chat: Callable[[list[dict[str, str]]], Any]
     n: int = 3
-    keep: bool = True                                # search for the question itself too
+    keep: bool = True  # search for the question itself too
     rrf_k: int = 60
-    prompt: str = WORDINGS                           # {n} is replaced
-    tries: int = field(default=3, compare=False)     # answers asked for before a question is refused
+    prompt: str = WORDINGS  # {n} is replaced
+    tries: int = field(default=3, compare=False)  # answers asked for before a question is refused
 
     def __post_init__(self):
-        for name, low in (("n", 1), ("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "MultiQuery")
+        for name, low in (("n", 1), ("tries", 1), ("rrf_k", 0)):
+            at_least(name, getattr(self, name), low, "MultiQuery")
         check_rewriter(self, "MultiQuery")
 
     @property
-    def queries(self) -> int: return self.n + bool(self.keep)                        # that it makes of a question
+    def queries(self) -> int:
+        return self.n + bool(self.keep)  # that it makes of a question
 
     def rewrite(self, question: str) -> tuple[Query, ...]:
-        "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."
-        messages = [{"role": "system", "content": self.prompt.replace("{n}", str(self.n))}, {"role": "user", "content": question}]
-        found = ask_until(self.chat, messages, lambda text: parse_wordings(text, self.n), self.tries, f"question {question[:60]!r}")
+        """The queries for one question; raises `DataError` where the model gives no usable answer,
+        `RemoteError` where it cannot be asked."""
+        messages = [
+            {"role": "system", "content": self.prompt.replace("{n}", str(self.n))},
+            {"role": "user", "content": question},
+        ]
+        found = ask_until(
+            self.chat,
+            messages,
+            lambda text: parse_wordings(text, self.n),
+            self.tries,
+            f"question {question[:60]!r}",
+        )
         return (*([Query(question)] if self.keep else []), *map(Query, found))
+
 
 def parse_wordings(answer: str, n: int) -> list[str]:
     "The JSON list of `n` different texts in an answer; raises `BadAnswer`."
     at, decoder = answer.find("["), json.JSONDecoder()
-    try: found = decoder.raw_decode(answer[at:])[0] if at >= 0 else None
-    except ValueError: found = None
-    if not isinstance(found, list): raise BadAnswer("there is no JSON list in the answer")
-    if not all(isinstance(t, str) and t.strip() for t in found): raise BadAnswer("the list holds something that is no text")
-    if len(found) != n: raise BadAnswer(f"the list holds {len(found)} texts and not {n}")
+    try:
+        found = decoder.raw_decode(answer[at:])[0] if at >= 0 else None
+    except ValueError:
+        found = None
+    if not isinstance(found, list):
+        raise BadAnswer("there is no JSON list in the answer")
+    if not all(isinstance(t, str) and t.strip() for t in found):
+        raise BadAnswer("the list holds something that is no text")
+    if len(found) != n:
+        raise BadAnswer(f"the list holds {len(found)} texts and not {n}")
     texts = [re.sub(r"\s+", " ", t).strip() for t in found]
-    if len({t.casefold() for t in texts}) < n: raise BadAnswer("two of the texts are the same")
+    if len({t.casefold() for t in texts}) < n:
+        raise BadAnswer("two of the texts are the same")
     return texts
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #7493da7f
-PASSAGE = ("Write one short passage, as it could stand in a technical document, that answers the user's question. Use the terms such a document would use. "
-           "If you do not know, write what is plausible. Write nothing but the passage.")
+PASSAGE = (
+    "Write one short passage, as it could stand in a technical document, that answers the user's question."
+    " Use the terms such a document would use. If you do not know, write what is plausible. Write nothing but"
+    " the passage."
+)
+
 
 @dataclass(frozen=True)
 class HyDE:
-    "Search for a made-up answer in place of the question; with `keep`, for both, fused by RRF with constant `rrf_k`."
+    """Search for a made-up answer in place of the question; with `keep`, for both, fused by RRF with constant
+    `rrf_k`."""
+
     chat: Callable[[list[dict[str, str]]], Any]
     keep: bool = False
     rrf_k: int = 60
@@ -113,59 +167,87 @@ class HyDE:
     tries: int = field(default=3, compare=False)
 
     def __post_init__(self):
-        for name, low in (("tries", 1), ("rrf_k", 0)): at_least(name, getattr(self, name), low, "HyDE")
+        for name, low in (("tries", 1), ("rrf_k", 0)):
+            at_least(name, getattr(self, name), low, "HyDE")
         check_rewriter(self, "HyDE")
 
     @property
-    def queries(self) -> int: return 1 + bool(self.keep)
+    def queries(self) -> int:
+        return 1 + bool(self.keep)
 
     def rewrite(self, question: str) -> tuple[Query, ...]:
-        "The queries for one question; raises `DataError` where the model gives no usable answer, `RemoteError` where it cannot be asked."
+        """The queries for one question; raises `DataError` where the model gives no usable answer,
+        `RemoteError` where it cannot be asked."""
         messages = [{"role": "system", "content": self.prompt}, {"role": "user", "content": question}]
         passage = ask_until(self.chat, messages, _passage, self.tries, f"question {question[:60]!r}")
         return (*([Query(question)] if self.keep else []), Query(passage, "passage"))
 
+
 def _passage(answer: str) -> str:
     "An answer as one paragraph; raises `BadAnswer` for less than three words."
     text = re.sub(r"\s+", " ", answer).strip()
-    if len(text.split()) < 3: raise BadAnswer("it is no passage")
+    if len(text.split()) < 3:
+        raise BadAnswer("it is no passage")
     return text
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #beb131e7
-REWRITE = "rewrite(question) returns a tuple of at least one Query, such as (Query('a text'), Query('a made-up answer', 'passage'))"
+REWRITE = (
+    "rewrite(question) returns a tuple of at least one Query, such as (Query('a text'), Query('a made-up"
+    " answer', 'passage'))"
+)
+
 
 def _queries(rewriter: Any, got: Any) -> tuple[Query, ...]:
     "What a rewriter gave, as queries; raises `ConfigError`."
     owner = who("rewriter", rewriter)
-    if not isinstance(got, (tuple, list)) or isinstance(got, Query): raise ConfigError(f"it gave {what_came(got)}", owner, REWRITE)
-    if not len(got): raise ConfigError("it made no query", owner, REWRITE)
+    if not isinstance(got, (tuple, list)) or isinstance(got, Query):
+        raise ConfigError(f"it gave {what_came(got)}", owner, REWRITE)
+    if not len(got):
+        raise ConfigError("it made no query", owner, REWRITE)
     for q in got:
-        if not isinstance(q, (tuple, list)) or not 1 <= len(q) <= 2 or not all(isinstance(x, str) for x in q): raise ConfigError(f"a query is {what_came(q)}", owner, REWRITE)
-        if not q[0].strip(): raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
-        if len(q) == 2 and q[1] not in ("query", "passage"): raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
+        if not isinstance(q, (tuple, list)) or not 1 <= len(q) <= 2 or not all(isinstance(x, str) for x in q):
+            raise ConfigError(f"a query is {what_came(q)}", owner, REWRITE)
+        if not q[0].strip():
+            raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
+        if len(q) == 2 and q[1] not in ("query", "passage"):
+            raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
     return tuple(Query(*q) for q in got)
+
 
 def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewritten:
     "What `rewriter` makes of a question: found in the store, or asked for and kept there."
+
     def ask() -> dict[str, Any]:
         began = time.perf_counter()
         queries = _queries(rewriter, rewriter.rewrite(question))
         return {"queries": [list(q) for q in queries], "ms": 1000 * (time.perf_counter() - began)}
-    if store is None: got = ask()
+
+    if store is None:
+        got = ask()
     else:
-        kept = store.make("rewrite", {"rewriter": rewriter, "question": question, "code": code_hash(Rewritten)}, ask)
+        kept = store.make(
+            "rewrite", {"rewriter": rewriter, "question": question, "code": code_hash(Rewritten)}, ask
+        )
         got = {"queries": kept.value("queries"), "ms": kept.value("ms")}
     return Rewritten(tuple(Query(*q) for q in got["queries"]), got["ms"])
 
 # %% ../../nbs/06_search/14_rewrite.ipynb #2e54ef8a
 def fuse_queries(
     rewriter: Any,
-    runs: Sequence[tuple[np.ndarray, np.ndarray]],  # (scores, rows) of each wording for all questions, (q, depth)
+    runs: Sequence[
+        tuple[np.ndarray, np.ndarray]
+    ],  # (scores, rows) of each wording for all questions, (q, depth)
     questions: Sequence[str],
-    text_hashes: np.ndarray,                        # (n_chunks,) uint64
+    text_hashes: np.ndarray,  # (n_chunks,) uint64
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     "One ranking of each question: scores `(q, k)` and rows `(q, k)`."
-    if len(runs) == 1: return runs[0][0][:, :k], runs[0][1][:, :k]
+    if len(runs) == 1:
+        return runs[0][0][:, :k], runs[0][1][:, :k]
     fuse = RRF(getattr(rewriter, "rrf_k", 60))
-    return rank_batch(*fuse.fuse_batch([r for _, r in runs], [s for s, _ in runs], ["query"] * len(runs)), hash64(list(questions)), text_hashes, k)
+    return rank_batch(
+        *fuse.fuse_batch([r for _, r in runs], [s for s, _ in runs], ["query"] * len(runs)),
+        hash64(list(questions)),
+        text_hashes,
+        k,
+    )

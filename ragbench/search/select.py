@@ -19,37 +19,57 @@ __all__ = ['MMR', 'above', 'best_per_document']
 @dataclass(frozen=True)
 class MMR:
     "Maximal marginal relevance; `lambda_` from 0 (variety) to 1 (relevance)."
+
     lambda_: float = 0.5
 
     def __post_init__(self):
-        if isinstance(self.lambda_, list): return  # choices, checked when a grid expands them
-        if isinstance(self.lambda_, bool) or not isinstance(self.lambda_, (int, float)) or not 0 <= self.lambda_ <= 1:
+        if isinstance(self.lambda_, list):
+            return  # choices, checked when a grid expands them
+        if (
+            isinstance(self.lambda_, bool)
+            or not isinstance(self.lambda_, (int, float))
+            or not 0 <= self.lambda_ <= 1
+        ):
             raise ConfigError(f"lambda_ is {self.lambda_!r}", "MMR", "Give a number from 0 to 1")
 
-    def select(self, query: Any, candidates: Any, k: int, relevance: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        "Values and positions of up to `k` candidates in the order picked; `query` (1, d) and `candidates` (n, d) are `Vectors` of one space, or arrays; with `relevance` (n,), no query."
+    def select(
+        self, query: Any, candidates: Any, k: int, relevance: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Values and positions of up to `k` candidates in the order picked; `query` (1, d) and `candidates`
+        (n, d) are `Vectors` of one space, or arrays; with `relevance` (n,), no query."""
         whole_number("k", k, 1, "MMR")
-        if hasattr(query, "space") and hasattr(candidates, "space"): candidates.space.check(query.space)
+        if hasattr(query, "space") and hasattr(candidates, "space"):
+            candidates.space.check(query.space)
         c = _unit(getattr(candidates, "array", candidates))
-        if not len(c): return np.empty(0), np.empty(0, np.int64)
+        if not len(c):
+            return np.empty(0), np.empty(0, np.int64)
         relevance, nearest, picked, values = _relevance(query, c, relevance), np.zeros(len(c)), [], []
         for _ in range(min(k, len(c))):
             value = self.lambda_ * relevance - (1 - self.lambda_) * nearest
             value[picked] = -np.inf
             best = int(np.argmax(value))
-            picked.append(best); values.append(value[best])
+            picked.append(best)
+            values.append(value[best])
             similarity = c @ c[best]
             nearest = similarity if len(picked) == 1 else np.maximum(nearest, similarity)
         return np.array(values), np.array(picked, dtype=np.int64)
+
 
 def _relevance(query: Any, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
     "What was given, or the query's cosine with each candidate: `(n,)` float64."
     if given is None:
         q = _unit(getattr(query, "array", query))
-        if q.shape[-1] != c.shape[-1]: raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
+        if q.shape[-1] != c.shape[-1]:
+            raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
         return c @ q[0]
-    if np.shape(given) != (len(c),): raise DataError(f"relevance has shape {np.shape(given)} for {len(c)} candidates", "MMR", "Give one number a candidate")
+    if np.shape(given) != (len(c),):
+        raise DataError(
+            f"relevance has shape {np.shape(given)} for {len(c)} candidates",
+            "MMR",
+            "Give one number a candidate",
+        )
     return np.asarray(given, dtype=np.float64)
+
 
 def _unit(a: np.ndarray) -> np.ndarray:
     "Rows of length 1 in float64; a zero row stays zero."
@@ -60,23 +80,27 @@ def _unit(a: np.ndarray) -> np.ndarray:
 # %% ../../nbs/06_search/11_select.ipynb #aa824136
 def above(
     scores: np.ndarray,  # (q, k) higher is better
-    rows: np.ndarray,    # (q, k), -1 for none
+    rows: np.ndarray,  # (q, k), -1 for none
     min_score: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The same answers without those below `min_score`; the gaps close."
     keep = (np.asarray(scores) >= min_score) & (np.asarray(rows) >= 0)
     return _closed(scores, rows, keep)
 
+
 def _closed(scores: np.ndarray, rows: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     "What is kept, moved to the left; −inf and −1 behind it."
     order = np.argsort(~keep, axis=1, kind="stable")
-    take = lambda x, fill: np.take_along_axis(np.where(keep, x, fill), order, axis=1)
+
+    def take(x, fill):
+        return np.take_along_axis(np.where(keep, x, fill), order, axis=1)
+
     return take(np.asarray(scores, dtype=np.float64), -np.inf), take(np.asarray(rows, dtype=np.int64), -1)
 
 # %% ../../nbs/06_search/11_select.ipynb #280eb6b7
 def best_per_document(
-    scores: np.ndarray,   # (q, k) best first
-    rows: np.ndarray,     # (q, k), -1 for none
+    scores: np.ndarray,  # (q, k) best first
+    rows: np.ndarray,  # (q, k), -1 for none
     doc_row: np.ndarray,  # (n_chunks,) the document of each row, as in Chunks
     most: int = 1,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +110,8 @@ def best_per_document(
     for i, line in enumerate(rows):
         seen: dict[int, int] = {}
         for j, r in enumerate(line):
-            if r < 0: continue
+            if r < 0:
+                continue
             doc = int(doc_row[r])
             seen[doc] = seen.get(doc, 0) + 1
             keep[i, j] = seen[doc] <= most

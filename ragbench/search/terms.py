@@ -22,6 +22,7 @@ __all__ = ['TermWeight', 'varints', 'table_sizes', 'single_terms', 'expression',
 # %% ../../nbs/06_search/15_terms.ipynb #d1ac6124
 class TermWeight(NamedTuple):
     "What one term adds to one passage's score through one column; NaN where FTS5 does not tell."
+
     term: str
     column: str
     tf: float
@@ -29,42 +30,76 @@ class TermWeight(NamedTuple):
     idf: float
     score: float
 
+
 def varints(blob: bytes) -> list[int]:
     "SQLite's variable-length integers in a record: 7 bits a byte, most significant first; 8 bits in a ninth."
     out, value, n = [], 0, 0
     for byte in blob:
         n += 1
         value = (value << 8 | byte) if n == 9 else (value << 7 | byte & 127)
-        if byte < 128 or n == 9: out.append(value); value, n = 0, 0
+        if byte < 128 or n == 9:
+            out.append(value)
+            value, n = 0, 0
     return out
+
 
 def table_sizes(con: sqlite3.Connection, table: str, row: int) -> tuple[int, float, int]:
     "Passages of an FTS5 table, their mean number of words, and the number of words of passage `row`."
-    one = lambda sql, *args: varints(con.execute(sql, args).fetchone()[0])
+
+    def one(sql, *args):
+        return varints(con.execute(sql, args).fetchone()[0])
+
     n, *totals = one(f"SELECT block FROM {identifier(table + '_data')} WHERE id = 1")
     return n, sum(totals) / n, sum(one(f"SELECT sz FROM {identifier(table + '_docsize')} WHERE id = ?", row))
 
 # %% ../../nbs/06_search/15_terms.ipynb #4ed97f8b
-def _columns(con: sqlite3.Connection, table: str) -> list[str]: return [r[1] for r in con.execute(f"PRAGMA table_info({identifier(table)})")]
+def _columns(con: sqlite3.Connection, table: str) -> list[str]:
+    return [r[1] for r in con.execute(f"PRAGMA table_info({identifier(table)})")]
+
 
 def _vocabulary(searcher: FTS5Searcher, kind: str) -> str:
     "A temporary fts5vocab table of this kind."
     name = f"temp.{identifier(f'{searcher.table}_{kind}s')}"
-    searcher.con.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {name} USING fts5vocab(main, {identifier(searcher.table)}, {kind})")
+    searcher.con.execute(
+        f"CREATE VIRTUAL TABLE IF NOT EXISTS {name} USING fts5vocab(main, {identifier(searcher.table)},"
+        f" {kind})"
+    )
     return name
+
 
 def single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
     "Weights of index terms in one passage, in order; terms that do not occur in it have one line with tf 0."
-    con, columns, bm25, lines = searcher.con, _columns(searcher.con, searcher.table), searcher.engine.bm25 or BM25(), {}
-    (n, mean, length), weights = table_sizes(con, searcher.table, row), dict(zip(columns, searcher.engine.used))
+    con, columns, bm25, lines = (
+        searcher.con,
+        _columns(searcher.con, searcher.table),
+        searcher.engine.bm25 or BM25(),
+        {},
+    )
+    (n, mean, length), weights = (
+        table_sizes(con, searcher.table, row),
+        dict(zip(columns, searcher.engine.used)),
+    )
     norm = 1 - bm25.b + bm25.b * length / max(mean, 1e-300)
-    for term in dict.fromkeys(terms):                        # a word that repeats is counted once
-        df = (con.execute(f"SELECT doc FROM {_vocabulary(searcher, 'row')} WHERE term = ?", (term,)).fetchone() or (0,))[0]
-        tf = dict(con.execute(f"SELECT col, count(*) FROM {_vocabulary(searcher, 'instance')} WHERE term = ? AND doc = ? GROUP BY col", (term, row)))
+    for term in dict.fromkeys(terms):  # a word that repeats is counted once
+        df = (
+            con.execute(f"SELECT doc FROM {_vocabulary(searcher, 'row')} WHERE term = ?", (term,)).fetchone()
+            or (0,)
+        )[0]
+        tf = dict(
+            con.execute(
+                f"SELECT col, count(*) FROM {_vocabulary(searcher, 'instance')} WHERE term = ? AND doc = ?"
+                " GROUP BY col",
+                (term, row),
+            )
+        )
         idf = float(bm25.idf(np.array([df]), n)[0]) if df else math.nan
         f = sum(weights[c] * k for c, k in tf.items())
         whole = idf * float(bm25.saturate(np.array([f]), np.array([norm]))[0]) if f else 0.0
-        lines[term] = [TermWeight(term, c, tf[c], df, idf, whole * weights[c] * tf[c] / f) for c in columns if f and c in tf] or [TermWeight(term, "", 0, df, idf, 0.0)]
+        lines[term] = [
+            TermWeight(term, c, tf[c], df, idf, whole * weights[c] * tf[c] / f)
+            for c in columns
+            if f and c in tf
+        ] or [TermWeight(term, "", 0, df, idf, 0.0)]
     return [line for term in terms for line in lines[term]]
 
 # %% ../../nbs/06_search/15_terms.ipynb #4cf57660
@@ -73,32 +108,56 @@ def expression(searcher: FTS5Searcher, match: str, row: int) -> list[TermWeight]
     con, t, only = searcher.con, identifier(searcher.table), np.array([row])
     total, _ = native_search(con, searcher.table, match, searcher.engine.used, 1, only)
     df = con.execute(f"SELECT count(*) FROM {t} WHERE {t} MATCH ?", (match,)).fetchone()[0]
-    if not len(total): return [TermWeight(match, "", 0, df, math.nan, 0.0)]
-    if match.startswith("NEAR("): return [TermWeight(match, "", math.nan, df, math.nan, float(total[0]))]
-    (n, mean, length), bm25, columns = table_sizes(con, searcher.table, row), BM25(), _columns(con, searcher.table)
+    if not len(total):
+        return [TermWeight(match, "", 0, df, math.nan, 0.0)]
+    if match.startswith("NEAR("):
+        return [TermWeight(match, "", math.nan, df, math.nan, float(total[0]))]
+    (n, mean, length), bm25, columns = (
+        table_sizes(con, searcher.table, row),
+        BM25(),
+        _columns(con, searcher.table),
+    )
     idf, norm, found = float(bm25.idf(np.array([df]), n)[0]), 1 - bm25.b + bm25.b * length / mean, {}
     for i, column in enumerate(columns):
-        part, _ = native_search(con, searcher.table, match, [float(i == j) for j in range(len(columns))], 1, only)
+        part, _ = native_search(
+            con, searcher.table, match, [float(i == j) for j in range(len(columns))], 1, only
+        )
         r = float(part[0]) / idf
         found[column] = round(bm25.k1 * norm * r / (bm25.k1 + 1 - r), 9) + 0.0
     f = sum(w * found[c] for c, w in zip(columns, searcher.engine.used))
-    return [TermWeight(match, c, found[c], df, idf, float(total[0]) * w * found[c] / f) for c, w in zip(columns, searcher.engine.used) if found[c]]
+    return [
+        TermWeight(match, c, found[c], df, idf, float(total[0]) * w * found[c] / f)
+        for c, w in zip(columns, searcher.engine.used)
+        if found[c]
+    ]
 
 # %% ../../nbs/06_search/15_terms.ipynb #80eb4975
 def term_weights(
-    searcher: Any,   # a built lexical engine: FTS5, or one with its own `term_weights(query, row)`
+    searcher: Any,  # a built lexical engine: FTS5, or one with its own `term_weights(query, row)`
     query: str,
-    row: int,        # of the chunk table, or the row id of an attached table
+    row: int,  # of the chunk table, or the row id of an attached table
 ) -> list[TermWeight] | None:
-    "What each term of `query` adds to the score of passage `row`; the scores add up to it. `None` where the engine cannot say."
-    if hasattr(searcher, "term_weights"): return searcher.term_weights(query, row)
-    if not isinstance(searcher, FTS5Searcher): return None
+    """What each term of `query` adds to the score of passage `row`; the scores add up to it. `None` where the
+    engine cannot say."""
+    if hasattr(searcher, "term_weights"):
+        return searcher.term_weights(query, row)
+    if not isinstance(searcher, FTS5Searcher):
+        return None
     engine = searcher.engine
     if engine.match in ("or", "and"):
         words = [w.decode("utf-8", "replace") for w in Words(unstemmed(engine.tokenize))([query])[0]]
         words = words if engine.match == "or" else list(dict.fromkeys(words))
-        found = single_terms(searcher, [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]], row)
+        found = single_terms(
+            searcher,
+            [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]],
+            row,
+        )
         missing = engine.match == "and" and any(not t.tf for t in found)
-        return [t._replace(score=0.0) for t in found] if missing else found     # "and" is all or nothing
+        return [t._replace(score=0.0) for t in found] if missing else found  # "and" is all or nothing
     match = expressions(searcher, [query])[0]
-    return [t for part in (match.split(" OR ") if engine.match == "prefix" else [match] if match else []) if part for t in expression(searcher, part, row)]
+    return [
+        t
+        for part in (match.split(" OR ") if engine.match == "prefix" else [match] if match else [])
+        if part
+        for t in expression(searcher, part, row)
+    ]

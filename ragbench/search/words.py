@@ -19,64 +19,97 @@ def literal(value: str) -> str:
     "A string as an SQL literal."
     return "'" + value.replace("'", "''") + "'"
 
+
 def identifier(name: str) -> str:
     "A name as a quoted SQL identifier."
     return '"' + name.replace('"', '""') + '"'
 
+
 def storable(text: str) -> str:
     "`text` without NULs and half characters; raises `DataError` for what is not a string."
-    if not isinstance(text, str): raise DataError(f"a text is a {type(text).__name__}", "FTS5", "Give strings")
+    if not isinstance(text, str):
+        raise DataError(f"a text is a {type(text).__name__}", "FTS5", "Give strings")
     return text.replace("\x00", " ").encode("utf-8", "replace").decode("utf-8")
 
 # %% ../../nbs/06_search/00a_words.ipynb #3b00249d
 class Words:
     "Cuts texts into words as FTS5's tokenizer `tokenize` does; may be used by several threads."
+
     KEPT = 10_000  # texts whose words are remembered
 
     def __init__(self, tokenize: str):
         self.con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        try: self.con.execute(f"CREATE VIRTUAL TABLE scratch USING fts5(x, content='', columnsize=0, tokenize={literal(tokenize)})")
+        try:
+            self.con.execute(
+                "CREATE VIRTUAL TABLE scratch USING fts5(x, content='', columnsize=0,"
+                f" tokenize={literal(tokenize)})"
+            )
         except sqlite3.OperationalError as e:
-            raise ConfigError(f"SQLite refuses tokenize={tokenize!r} ({e})", "FTS5", "Try 'porter unicode61', 'unicode61', 'ascii' or 'trigram'") from e
+            raise ConfigError(
+                f"SQLite refuses tokenize={tokenize!r} ({e})",
+                "FTS5",
+                "Try 'porter unicode61', 'unicode61', 'ascii' or 'trigram'",
+            ) from e
         self.con.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, scratch, instance)")
         self.lock, self.kept = threading.Lock(), {}
 
     def __call__(self, texts: Sequence[str]) -> list[list[bytes]]:
         "The words of each text, in order."
         with self.lock:
-            if len(self.kept) > self.KEPT: self.kept.clear()
+            if len(self.kept) > self.KEPT:
+                self.kept.clear()
             new = [t for t in dict.fromkeys(texts) if t not in self.kept]
-            if new: self.kept.update(zip(new, self._cut(new)))
+            if new:
+                self.kept.update(zip(new, self._cut(new)))
             return [self.kept[t] for t in texts]
 
     def _cut(self, texts: list[str]) -> list[list[bytes]]:
         out = [[] for _ in texts]
         self.con.execute("BEGIN")
         try:
-            self.con.executemany("INSERT INTO scratch(rowid, x) VALUES (?, ?)", enumerate(map(storable, texts)))
-            for row, word in self.con.execute("SELECT doc, CAST(term AS BLOB) FROM temp.words ORDER BY doc, offset"): out[row].append(word)
-        finally: self.con.execute("ROLLBACK")
+            self.con.executemany(
+                "INSERT INTO scratch(rowid, x) VALUES (?, ?)", enumerate(map(storable, texts))
+            )
+            for row, word in self.con.execute(
+                "SELECT doc, CAST(term AS BLOB) FROM temp.words ORDER BY doc, offset"
+            ):
+                out[row].append(word)
+        finally:
+            self.con.execute("ROLLBACK")
         return out
 
 # %% ../../nbs/06_search/00a_words.ipynb #aa40cdb3
 MATCHES = ("or", "and", "phrase", "near", "prefix")
+
 
 def unstemmed(tokenize: str) -> str:
     "The tokenizer that `porter` is wrapped around, or the tokenizer itself."
     first, _, rest = tokenize.strip().partition(" ")
     return unstemmed(rest or "unicode61") if first.lower() == "porter" else tokenize
 
+
 class QueryCompiler:
-    "Turns any text into a safe FTS5 query: its words, quoted and joined; the empty string where there are none."
+    """Turns any text into a safe FTS5 query: its words, quoted and joined; the empty string where there are
+    none."""
+
     def __init__(self, tokenize: str, match: str = "or", near: int = 10):
-        if match not in MATCHES: raise ConfigError(f"match is {match!r}", "FTS5", f"Choose from {', '.join(MATCHES)}")
-        self.match, self.near, self.words = match, whole_number("near", near, 0, "FTS5"), Words(unstemmed(tokenize))
+        if match not in MATCHES:
+            raise ConfigError(f"match is {match!r}", "FTS5", f"Choose from {', '.join(MATCHES)}")
+        self.match, self.near, self.words = (
+            match,
+            whole_number("near", near, 0, "FTS5"),
+            Words(unstemmed(tokenize)),
+        )
 
     def __call__(self, text: str) -> str:
         words = self.words([text])[0]
-        if self.match not in ("or", "phrase"): words = dict.fromkeys(words)
+        if self.match not in ("or", "phrase"):
+            words = dict.fromkeys(words)
         quoted = [identifier(w.decode("utf-8", "replace")) for w in words]
-        if not quoted: return ""
-        if self.match == "near": return f"NEAR({' '.join(quoted)}, {self.near})"
-        if self.match == "prefix": return " OR ".join(f"{w} *" for w in quoted)
+        if not quoted:
+            return ""
+        if self.match == "near":
+            return f"NEAR({' '.join(quoted)}, {self.near})"
+        if self.match == "prefix":
+            return " OR ".join(f"{w} *" for w in quoted)
         return {"or": " OR ", "and": " AND ", "phrase": " + "}[self.match].join(quoted)

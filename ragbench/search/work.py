@@ -21,24 +21,35 @@ def occurrences(con: sqlite3.Connection, table: str, word: bytes, prefix: bool =
     name = f"temp.{identifier(table + '_counts')}"
     con.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {name} USING fts5vocab(main, {identifier(table)}, row)")
     text = word.decode("utf-8", "replace")
-    where, given = ("term = ?", [text]) if not prefix else ("term >= ? AND term < ?", [text, text + chr(0x10FFFF)])
+    where, given = (
+        ("term = ?", [text]) if not prefix else ("term >= ? AND term < ?", [text, text + chr(0x10FFFF)])
+    )
     rows, count = con.execute(f"SELECT sum(doc), sum(cnt) FROM {name} WHERE {where}", given).fetchone()
     return rows or 0, count or 0
+
 
 def steps(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> int:
     "About how many steps FTS5 takes for a question of these index terms."
     known = {w: occurrences(con, table, w, match == "prefix") for w in set(words)}
-    if not known or match in ("and", "near", "phrase") and not all(c for _, c in known.values()): return 0      # a word that does not occur: nothing is looked for
+    if not known or match in ("and", "near", "phrase") and not all(c for _, c in known.values()):
+        return 0  # a word that does not occur: nothing is looked for
     total = sum(known[w][1] for w in words)
-    if match == "phrase": return total + len(words) * min(c for _, c in known.values())
+    if match == "phrase":
+        return total + len(words) * min(c for _, c in known.values())
     return len(words) * total
 
 # %% ../../nbs/06_search/00c_work.ipynb #f5d3d471
-SHORT = 32             # words of a question that is never refused: its time is linear in what is searched
-MOST = 3 * 10**8       # steps: some five seconds
-WORTH = 10**8          # steps from which reading the postings is cheaper than asking FTS5
+SHORT = 32  # words of a question that is never refused: its time is linear in what is searched
+MOST = 3 * 10**8  # steps: some five seconds
+WORTH = 10**8  # steps from which reading the postings is cheaper than asking FTS5
+
 
 def check_work(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> None:
     "Raise `DataError` for a long question that FTS5 would work at for minutes."
     if len(words) > SHORT and (n := steps(con, table, words, match)) > MOST:
-        raise DataError(f"a question of {thousands(len(words))} words would take {number(n, '.1e')} steps with match={match!r}", "FTS5.search", f"Ask it in fewer words ({SHORT} are always answered), or with match='or'")
+        raise DataError(
+            f"a question of {thousands(len(words))} words would take {number(n, '.1e')} steps with"
+            f" match={match!r}",
+            "FTS5.search",
+            f"Ask it in fewer words ({SHORT} are always answered), or with match='or'",
+        )

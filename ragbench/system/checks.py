@@ -21,66 +21,133 @@ __all__ = ['KINDS', 'METHODS', 'can', 'is_chunker', 'is_engine', 'is_retriever',
 
 # %% ../../nbs/07_system/00b_checks.ipynb #aef62a79
 def can(value: Any, method: str, *args: str) -> bool:
-    "Whether `value` has a method (or, with an empty name, is a function) that can be called with so many arguments."
-    try: f = getattr(value, method, None) if method else value
-    except Exception: return False                       # something that refuses to be asked, such as an embedder that has to be fitted
-    if not callable(f): return False
-    try: inspect.signature(f).bind(*args)
-    except TypeError: return False
-    except ValueError: return True                       # written in C, and nobody knows
+    """Whether `value` has a method (or, with an empty name, is a function) that can be called with so many
+    arguments."""
+    try:
+        f = getattr(value, method, None) if method else value
+    except Exception:
+        return False  # something that refuses to be asked, such as an embedder that has to be fitted
+    if not callable(f):
+        return False
+    try:
+        inspect.signature(f).bind(*args)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # written in C, and nobody knows
     return True
 
-def is_chunker(v: Any) -> bool: return can(v, "", "corpus")
-def is_engine(v: Any) -> bool: return isinstance(v, (FTS5, BM25S, PgFullText))
-def is_retriever(v: Any) -> bool: return can(v, "build", "chunks", "context") and not is_engine(v) and (isinstance(getattr(v, "kind", None), str) or not can(v, "build", "chunks"))
-def is_index(v: Any) -> bool: return can(v, "build", "vectors") and not is_engine(v) and not is_retriever(v)
-def is_embedder(v: Any) -> bool: return can(v, "fit", "corpus") or can(v, "embed_passages", "texts") and can(v, "embed_queries", "texts")
-def is_fusion(v: Any) -> bool: return can(v, "fuse", "runs", "kinds") or can(v, "fuse_batch", "rows", "scores", "kinds")
 
-KINDS = ((is_retriever, "a retriever"), (is_engine, "a lexical engine: Lexical({})"), (is_fusion, "a fusion: Hybrid(…, fuse={})"), (is_embedder, "an embedder: Dense({})"),
-         (is_index, "an index: Dense(embedder, {})"), (is_chunker, "a chunker: System({}, …)"))
+def is_chunker(v: Any) -> bool:
+    return can(v, "", "corpus")
+
+
+def is_engine(v: Any) -> bool:
+    return isinstance(v, (FTS5, BM25S, PgFullText))
+
+
+def is_retriever(v: Any) -> bool:
+    return (
+        can(v, "build", "chunks", "context")
+        and not is_engine(v)
+        and (isinstance(getattr(v, "kind", None), str) or not can(v, "build", "chunks"))
+    )
+
+
+def is_index(v: Any) -> bool:
+    return can(v, "build", "vectors") and not is_engine(v) and not is_retriever(v)
+
+
+def is_embedder(v: Any) -> bool:
+    return can(v, "fit", "corpus") or can(v, "embed_passages", "texts") and can(v, "embed_queries", "texts")
+
+
+def is_fusion(v: Any) -> bool:
+    return can(v, "fuse", "runs", "kinds") or can(v, "fuse_batch", "rows", "scores", "kinds")
+
+
+KINDS = (
+    (is_retriever, "a retriever"),
+    (is_engine, "a lexical engine: Lexical({})"),
+    (is_fusion, "a fusion: Hybrid(…, fuse={})"),
+    (is_embedder, "an embedder: Dense({})"),
+    (is_index, "an index: Dense(embedder, {})"),
+    (is_chunker, "a chunker: System({}, …)"),
+)
+
 
 def what_it_is(value: Any) -> str:
     "What a part looks like, and where it belongs; empty for what looks like nothing."
-    if inspect.isroutine(value): return "This is a function. "
+    if inspect.isroutine(value):
+        return "This is a function. "
     said = next((said for test, said in KINDS if test(value)), "")
     return f"This is {said.format(type(value).__name__ + '(…)')}. " if said else ""
 
 # %% ../../nbs/07_system/00b_checks.ipynb #a2f69794
-METHODS = {   # place: the methods that something of one's own needs there
-    "embedder": {"embed_passages": ("texts",), "embed_queries": ("texts",)}, "index": {"build": ("vectors",)}, "fuse": {"fuse": ("runs", "kinds")}, "a retriever": {"build": ("chunks", "context")},
-    "retrieve": {"build": ("chunks", "context")}, "query": {"rewrite": ("question",)}, "boosts": {"apply": ("texts", "scores", "rows", "chunks")}, "rerank": {"rerank": ("query", "rows", "texts")},
-    "mmr": {"select": ("query", "candidates", "k", "relevance")}, "expand": {"span": ("chunks", "row")}, "chunk": {"__call__": ("corpus",)}}
+METHODS = {  # place: the methods that something of one's own needs there
+    "embedder": {"embed_passages": ("texts",), "embed_queries": ("texts",)},
+    "index": {"build": ("vectors",)},
+    "fuse": {"fuse": ("runs", "kinds")},
+    "a retriever": {"build": ("chunks", "context")},
+    "retrieve": {"build": ("chunks", "context")},
+    "query": {"rewrite": ("question",)},
+    "boosts": {"apply": ("texts", "scores", "rows", "chunks")},
+    "rerank": {"rerank": ("query", "rows", "texts")},
+    "mmr": {"select": ("query", "candidates", "k", "relevance")},
+    "expand": {"span": ("chunks", "row")},
+    "chunk": {"__call__": ("corpus",)},
+}
+
 
 def said_of(value: Any, place: str) -> str:
     "What a part that does not fit is, or else what it lacks."
     said = what_it_is(value)
     return said if said and not inspect.isroutine(value) else said + lacking(value, place)
 
+
 def lacking(value: Any, place: str) -> str:
     "The methods that an object of one's own would need in a place and does not have; empty for plain values."
-    if isinstance(value, (str, bytes, int, float, tuple, dict, type(None))): return ""
-    missing = [f"{name}({', '.join(args)})" for name, args in METHODS.get(place, {}).items() if not can(value, name, *args)]
+    if isinstance(value, (str, bytes, int, float, tuple, dict, type(None))):
+        return ""
+    missing = [
+        f"{name}({', '.join(args)})"
+        for name, args in METHODS.get(place, {}).items()
+        if not can(value, name, *args)
+    ]
     return f"It lacks {' and '.join(missing)}. " if missing else ""
 
 # %% ../../nbs/07_system/00b_checks.ipynb #67262c82
 def has_choices(value: Any) -> bool:
     "Whether a list of choices stands anywhere inside."
-    if isinstance(value, list): return True
-    if isinstance(value, tuple): return any(map(has_choices, value))
-    return dataclasses.is_dataclass(value) and not isinstance(value, type) and any(has_choices(getattr(value, f.name)) for f in dataclasses.fields(value))
+    if isinstance(value, list):
+        return True
+    if isinstance(value, tuple):
+        return any(map(has_choices, value))
+    return (
+        dataclasses.is_dataclass(value)
+        and not isinstance(value, type)
+        and any(has_choices(getattr(value, f.name)) for f in dataclasses.fields(value))
+    )
+
 
 def check_part(
     value: Any,
-    owner: str,                     # the class whose place it is, and the name of the place
+    owner: str,  # the class whose place it is, and the name of the place
     place: str,
     fits: Callable[[Any], bool],
     fix: str,
-    none: bool = False,             # nothing may stand there too
+    none: bool = False,  # nothing may stand there too
 ) -> None:
     "Raise `ConfigError` unless `value`, or each of a list of choices, fits its place."
     for v in value if isinstance(value, list) else [value]:
-        if isinstance(v, list): check_part(v, owner, place, fits, fix, none); continue
-        if v is None and none: continue
-        if isinstance(v, type): raise ConfigError(f"{place} is the class {v.__name__}", owner, f"Give an instance of it: {v.__name__}(…)")
-        if not fits(v): raise ConfigError(f"{place} is {v!r:.80}", owner, said_of(v, place) + fix)
+        if isinstance(v, list):
+            check_part(v, owner, place, fits, fix, none)
+            continue
+        if v is None and none:
+            continue
+        if isinstance(v, type):
+            raise ConfigError(
+                f"{place} is the class {v.__name__}", owner, f"Give an instance of it: {v.__name__}(…)"
+            )
+        if not fits(v):
+            raise ConfigError(f"{place} is {v!r:.80}", owner, said_of(v, place) + fix)

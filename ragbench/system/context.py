@@ -30,149 +30,270 @@ from .header import headed
 __all__ = ['CELLS', 'SEARCH', 'RISE', 'HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/07_system/01_context.ipynb #36170a98
-CELLS = 1 << 22      # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
+CELLS = 1 << 22  # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
+
 
 def search_fair(
-    searcher: Any,            # a built index
-    queries: Any,             # what it takes: Vectors or texts
-    texts: Sequence[str],     # the query texts, for the tie rule
+    searcher: Any,  # a built index
+    queries: Any,  # what it takes: Vectors or texts
+    texts: Sequence[str],  # the query texts, for the tie rule
     text_hashes: np.ndarray,  # (n_chunks,) uint64
     k: int,
-    slack: float = 1e-5,      # scores closer than this may be ties, relative to the k-th
+    slack: float = 1e-5,  # scores closer than this may be ties, relative to the k-th
     where: np.ndarray | None = None,  # (m,) int64, the rows that may be found; all, if not given
 ) -> tuple[np.ndarray, np.ndarray]:
-    "The best `k` for each query as scores `(q, k)` float64 and rows `(q, k)`, ties decided by the seeded hash of query and text."
-    n, out, open_ = len(text_hashes) if where is None else len(where), [None] * len(texts), np.arange(len(texts))
-    if not n: return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
+    """The best `k` for each query as scores `(q, k)` float64 and rows `(q, k)`, ties decided by the seeded
+    hash of query and text."""
+    n, out, open_ = (
+        len(text_hashes) if where is None else len(where),
+        [None] * len(texts),
+        np.arange(len(texts)),
+    )
+    if not n:
+        return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
     filtered = {} if where is None else {"where": takes(searcher.search, "where", where)}
     fetch = min(n, k + 16)
     while len(open_):
-        step, left = max(1, CELLS // fetch), []           # a tie that goes deep takes most of an index for each question
-        for part in (open_[j:j + step] for j in range(0, len(open_), step)):
-            scores, rows = _answered(searcher, queries if len(part) == len(texts) else _take(queries, part), len(part), fetch, len(text_hashes), filtered)
+        step, left = (
+            max(1, CELLS // fetch),
+            [],
+        )  # a tie that goes deep takes most of an index for each question
+        for part in (open_[j : j + step] for j in range(0, len(open_), step)):
+            scores, rows = _answered(
+                searcher,
+                queries if len(part) == len(texts) else _take(queries, part),
+                len(part),
+                fetch,
+                len(text_hashes),
+                filtered,
+            )
             kth = scores[:, min(k, fetch) - 1].astype(np.float64)
-            short = rows[:, -1] < 0                     # fewer answers than asked for: there is nothing more to fetch
+            short = rows[:, -1] < 0  # fewer answers than asked for: there is nothing more to fetch
             margin = slack * np.maximum(1, np.abs(np.where(short, 0, kth)))
             clear = (fetch >= n) | short | (scores[:, -1] < kth - margin)
             for j in np.flatnonzero(clear):
-                out[part[j]] = _decide(searcher, _take(queries, part[j:j + 1]), texts[part[j]], text_hashes, scores[j].astype(np.float64), rows[j], k)
+                out[part[j]] = _decide(
+                    searcher,
+                    _take(queries, part[j : j + 1]),
+                    texts[part[j]],
+                    text_hashes,
+                    scores[j].astype(np.float64),
+                    rows[j],
+                    k,
+                )
             left.append(part[~clear])
         open_, fetch = np.concatenate(left), min(n, fetch * 4)
     return pad(out, k)
 
 # %% ../../nbs/07_system/01_context.ipynb #bee16249
 def takes(function: Callable, name: str, value: Any) -> Any:
-    "`value`, if `function` has a parameter of this name; else a `ConfigError`: leaving it out would answer another question."
+    """`value`, if `function` has a parameter of this name; else a `ConfigError`: leaving it out would answer
+    another question."""
     known = inspect.signature(function).parameters
-    if name in known or any(p.kind is p.VAR_KEYWORD for p in known.values()): return value
-    raise ConfigError(f"it takes no {name}", getattr(function, "__qualname__", repr(function)), f"Use one whose method has a parameter {name!r}")
+    if name in known or any(p.kind is p.VAR_KEYWORD for p in known.values()):
+        return value
+    raise ConfigError(
+        f"it takes no {name}",
+        getattr(function, "__qualname__", repr(function)),
+        f"Use one whose method has a parameter {name!r}",
+    )
+
 
 def _take(queries: Any, which: np.ndarray) -> Any:
     "Some of the queries, whatever they are."
     return [queries[i] for i in which] if isinstance(queries, list) else queries[which]
 
-def _decide(searcher: Any, query: Any, text: str, text_hashes: np.ndarray, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+
+def _decide(
+    searcher: Any,
+    query: Any,
+    text: str,
+    text_hashes: np.ndarray,
+    scores: np.ndarray,
+    rows: np.ndarray,
+    k: int,
+) -> tuple[np.ndarray, np.ndarray]:
     "The candidates of one query in their final order; exact indexes rescore theirs first."
     scores, rows = scores[rows >= 0], rows[rows >= 0]
-    if hasattr(searcher, "exact_scores") and len(rows): scores = check_line((searcher.exact_scores(searcher.prepare(query)[0], rows), rows), ("index", searcher), "exact_scores(query, rows) returns one number for each row", best_first=False)[0]
+    if hasattr(searcher, "exact_scores") and len(rows):
+        scores = check_line(
+            (searcher.exact_scores(searcher.prepare(query)[0], rows), rows),
+            ("index", searcher),
+            "exact_scores(query, rows) returns one number for each row",
+            best_first=False,
+        )[0]
     return rank(scores, rows, hash64([text])[0], text_hashes, k)
 
 # %% ../../nbs/07_system/01_context.ipynb #c6314b42
-SEARCH = "search(queries, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and −1 where there are fewer"
-RISE = 1e-3      # engines that answer in single precision may swap what is as good as equal; the order is made afresh
+SEARCH = (
+    "search(queries, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf"
+    " and −1 where there are fewer"
+)
+# engines that answer in single precision may swap what is as good as equal; the order is made afresh
+RISE = 1e-3
 
-def _answered(searcher: Any, queries: Any, q: int, k: int, n: int, filtered: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+
+def _answered(
+    searcher: Any, queries: Any, q: int, k: int, n: int, filtered: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
     "The answers of a built index to `q` questions, looked at; raises `DataError`."
-    scores, rows = check_ranked(searcher.search(queries, k, **filtered), ("index", searcher), SEARCH, q, size=n, rise=RISE)
-    if rows.shape[1] != k: raise DataError(f"it gave {rows.shape[1]} rows a question, and {k} were asked for", who("index", searcher), SEARCH)
-    if filtered and (bad := (rows >= 0) & ~np.isin(rows, filtered["where"])).any(): raise DataError(f"row {int(rows[bad][0])} is none of those that `where` allows", who("index", searcher), "search(queries, k, where) returns rows of `where` alone")
+    scores, rows = check_ranked(
+        searcher.search(queries, k, **filtered), ("index", searcher), SEARCH, q, size=n, rise=RISE
+    )
+    if rows.shape[1] != k:
+        raise DataError(
+            f"it gave {rows.shape[1]} rows a question, and {k} were asked for", who("index", searcher), SEARCH
+        )
+    if filtered and (bad := (rows >= 0) & ~np.isin(rows, filtered["where"])).any():
+        raise DataError(
+            f"row {int(rows[bad][0])} is none of those that `where` allows",
+            who("index", searcher),
+            "search(queries, k, where) returns rows of `where` alone",
+        )
     return scores, rows
 
 # %% ../../nbs/07_system/01_context.ipynb #25081cfa
 def cut(chunker: Any, corpus: Corpus) -> Chunks:
     "The corpus cut by `chunker`; raises `DataError` where it gives something else."
-    try: made = chunker(corpus)
+    try:
+        made = chunker(corpus)
     except (AttributeError, TypeError) as e:
-        if "'Corpus'" not in str(e) and "not Corpus" not in str(e): raise
-        raise DataError(f"it cannot cut a Corpus ({e})", who("chunker", chunker), f"A chunker takes a Corpus and gives Chunks; of a function of a text {_adapter(chunker)} makes one") from e
-    if not isinstance(made, Chunks): raise DataError(f"the chunker gave {what_came(made)}", who("chunker", chunker), f"A chunker gives Chunks; of a function of a text that gives strings, {_adapter(chunker)} makes one")
-    if made.corpus is not corpus and made.corpus.fingerprint != corpus.fingerprint: raise DataError("its chunks are of another corpus", who("chunker", chunker), "Return Chunks(source, …) of the corpus that it was given")
+        if "'Corpus'" not in str(e) and "not Corpus" not in str(e):
+            raise
+        raise DataError(
+            f"it cannot cut a Corpus ({e})",
+            who("chunker", chunker),
+            f"A chunker takes a Corpus and gives Chunks; of a function of a text {_adapter(chunker)}"
+            " makes one",
+        ) from e
+    if not isinstance(made, Chunks):
+        raise DataError(
+            f"the chunker gave {what_came(made)}",
+            who("chunker", chunker),
+            f"A chunker gives Chunks; of a function of a text that gives strings, {_adapter(chunker)}"
+            " makes one",
+        )
+    if made.corpus is not corpus and made.corpus.fingerprint != corpus.fingerprint:
+        raise DataError(
+            "its chunks are of another corpus",
+            who("chunker", chunker),
+            "Return Chunks(source, …) of the corpus that it was given",
+        )
     return made
+
 
 def _adapter(chunker: Any) -> str:
     "The call that makes a chunker of a function."
     return f"from_function({getattr(chunker, '__name__', 'f').replace('<lambda>', 'f')})"
 
+
 def kept_chunks(store: Store, chunker: Any, corpus: Corpus) -> Chunks:
     "The corpus cut by `chunker`, found in the store or made and kept there."
+
     def build():
         c = cut(chunker, corpus)
         return {"doc_row": c.doc_row, "start": c.start, "end": c.end, "section": c.section}
-    recipe = {"corpus": corpus, "chunker": chunker, "code": code_hash(chunk_corpus), **libraries("tiktoken", "tokenizers")}
+
+    recipe = {
+        "corpus": corpus,
+        "chunker": chunker,
+        "code": code_hash(chunk_corpus),
+        **libraries("tiktoken", "tokenizers"),
+    }
     a = store.make("chunks", recipe, build)
-    return Chunks(corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section"))
+    return Chunks(
+        corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section")
+    )
 
 # %% ../../nbs/07_system/01_context.ipynb #1fcf64ea
 @dataclass
 class Context:
-    "Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk, with a `store`, chunks, postings and replies."
+    """Work shared by the systems that search one corpus; with a `cache`, vectors are kept on disk, with a
+    `store`, chunks, postings and replies."""
+
     cache: EmbeddingCache | None = None
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None  # told (what, how many more, of how many)
+    progress: Callable[[str, int, int], None] = lambda what, done, total: (
+        None
+    )  # told (what, how many more, of how many)
     kept: dict = field(default_factory=dict, repr=False)
     store: Store | None = None
 
     def keep(self, key: tuple, make: Callable[[], Any]) -> Any:
         "What `make` gives, made once for each key."
-        if key not in self.kept: self.kept[key] = make()
+        if key not in self.kept:
+            self.kept[key] = make()
         return self.kept[key]
 
     def ranker(self, retriever: Any, chunks: Chunks) -> Any:
         "The built retriever; a part of several hybrids is built once."
-        return self.keep(("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self))
+        return self.keep(
+            ("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self)
+        )
 
     def fitted(self, embedder: Any, corpus: Corpus) -> Any:
         "The embedder, fitted on `corpus` if it has to be."
-        if not hasattr(embedder, "fit"): return embedder
+        if not hasattr(embedder, "fit"):
+            return embedder
         return self.keep(("fit", fingerprint(embedder), corpus.fingerprint), lambda: embedder.fit(corpus))
 
     def chunks(self, chunker: Any, corpus: Corpus) -> Chunks:
         "The corpus cut by `chunker`."
-        made = self.keep(("chunks", fingerprint(chunker), corpus.fingerprint), lambda: cut(chunker, corpus) if self.store is None else kept_chunks(self.store, chunker, corpus))
-        if not len(made): raise DataError("not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?")
+        made = self.keep(
+            ("chunks", fingerprint(chunker), corpus.fingerprint),
+            lambda: cut(chunker, corpus) if self.store is None else kept_chunks(self.store, chunker, corpus),
+        )
+        if not len(made):
+            raise DataError(
+                "not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?"
+            )
         return made
 
     def embed(self, embedder: Any, texts: Sequence[str], role: str) -> Vectors:
         "Vectors of `texts` as `role` ('query' or 'passage'), through the cache."
         what = f"embedding {len(texts)} {'queries' if role == 'query' else 'passages'}"
-        return embed_cached(embedder, texts, role, self.cache, progress=lambda n: self.progress(what, n, len(set(texts))))
+        return embed_cached(
+            embedder, texts, role, self.cache, progress=lambda n: self.progress(what, n, len(set(texts)))
+        )
 
     def passages(self, embedder: Any, chunks: Chunks, header: Any = None, keep: bool = False) -> Vectors:
         "Vectors of all chunks under their headers; held in memory for the next caller with `keep`."
         key = ("passages", fingerprint(embedder), chunks.fingerprint, fingerprint(header))
-        if key in self.kept or keep: return self.keep(key, lambda: self.embed(embedder, headed(chunks, header), "passage"))
+        if key in self.kept or keep:
+            return self.keep(key, lambda: self.embed(embedder, headed(chunks, header), "passage"))
         return self.embed(embedder, headed(chunks, header), "passage")
 
     def indexed(self, embedder: Any, index: Any, chunks: Chunks, header: Any = None) -> Any:
         "The built index of all chunks; one build serves all settings of its queries."
         shared, settings = split_query(index)
-        if not settings: return index.build(self.passages(embedder, chunks, header))
+        if not settings:
+            return index.build(self.passages(embedder, chunks, header))
         key = ("index", fingerprint(shared), fingerprint(embedder), chunks.fingerprint, fingerprint(header))
         return self.keep(key, lambda: shared.build(self.passages(embedder, chunks, header))).tuned(**settings)
 
 # %% ../../nbs/07_system/01_context.ipynb #e3cf34b4
-HERE = ".ragbench"   # the store of `bench`, unless it is told another
+HERE = ".ragbench"  # the store of `bench`, unless it is told another
+
 
 def stored(store: Any = None, progress: bool | None = None) -> Context:
     "A context over a store; None: the one that `bench` made in this folder, else none; False: none."
     jobs = Jobs(enabled=progress)
-    if store is False or store is None and not Path(HERE).is_dir(): return Context(progress=jobs)
+    if store is False or store is None and not Path(HERE).is_dir():
+        return Context(progress=jobs)
     kept = as_store(HERE if store is None else store, "System.build")
     return Context(EmbeddingCache(kept.root / "embeddings"), jobs, store=kept)
 
 # %% ../../nbs/07_system/01_context.ipynb #48fc8a5e
 def split_query(index: Any) -> tuple[Any, dict[str, Any]]:
-    "An index configuration with its `query_args` at their defaults, and what they are set to; nothing for one without."
-    names = [f.name for f in dataclasses.fields(index) if f.name in getattr(index, "query_args", ())] if dataclasses.is_dataclass(index) else []
-    if not names: return index, {}
-    shared = dataclasses.replace(index, **{f.name: f.default for f in dataclasses.fields(index) if f.name in names})
+    """An index configuration with its `query_args` at their defaults, and what they are set to; nothing for
+    one without."""
+    names = (
+        [f.name for f in dataclasses.fields(index) if f.name in getattr(index, "query_args", ())]
+        if dataclasses.is_dataclass(index)
+        else []
+    )
+    if not names:
+        return index, {}
+    shared = dataclasses.replace(
+        index, **{f.name: f.default for f in dataclasses.fields(index) if f.name in names}
+    )
     return shared, index.query if hasattr(index, "query") else {n: getattr(index, n) for n in names}

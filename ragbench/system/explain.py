@@ -31,12 +31,15 @@ __all__ = ['MOST', 'Line', 'place', 'fusion_shares', 'lexical_lines', 'dense_lin
 
 # %% ../../nbs/07_system/05_explain.ipynb #c9d44bc9
 class Line(NamedTuple):
-    "One number of an explanation: the step it belongs to, what it is, its value, the chunk's rank there (0: not among them), and a remark."
+    """One number of an explanation: the step it belongs to, what it is, its value, the chunk's rank there (0:
+    not among them), and a remark."""
+
     step: str
     what: str
     value: float
     rank: int = 0
     note: str = ""
+
 
 def place(answers: Answers, row: int) -> tuple[float, int]:
     "Score and rank from 1 of a row in the answer to one question; NaN and 0 where it is not in it."
@@ -46,165 +49,340 @@ def place(answers: Answers, row: int) -> tuple[float, int]:
 # %% ../../nbs/07_system/05_explain.ipynb #bc452bfc
 def fusion_shares(
     fuse: Any,
-    runs: Sequence[Answers],   # of each part, one question
-    kinds: Sequence[str],      # 'dense' or 'lexical' for each
+    runs: Sequence[Answers],  # of each part, one question
+    kinds: Sequence[str],  # 'dense' or 'lexical' for each
     row: int,
 ) -> list[float] | None:
-    "What each part gives to the fused score of `row`; they add up to it. `None` for a fusion that is no sum, or a row in none of the parts."
+    """What each part gives to the fused score of `row`; they add up to it. `None` for a fusion that is no
+    sum, or a row in none of the parts."""
     table = align([r for _, r in runs], [s for s, _ in runs])
     at = np.flatnonzero(table.rows[0] == row)
-    if not len(at): return None
-    if type(fuse) is RRF: parts = weighted(np.where(table.has, 1.0 / (fuse.k + np.maximum(table.ranks, 1)), 0.0), fuse.weights, "RRF")
-    elif type(fuse) is MinMax: parts = weighted(np.where(table.has, min_max(table.scores), 0.0), shares(fuse.dense, kinds, "MinMax"), "MinMax")
+    if not len(at):
+        return None
+    if type(fuse) is RRF:
+        parts = weighted(
+            np.where(table.has, 1.0 / (fuse.k + np.maximum(table.ranks, 1)), 0.0), fuse.weights, "RRF"
+        )
+    elif type(fuse) is MinMax:
+        parts = weighted(
+            np.where(table.has, min_max(table.scores), 0.0), shares(fuse.dense, kinds, "MinMax"), "MinMax"
+        )
     elif type(fuse) is ZScore:
         z = z_scores(table.scores)
         lowest = np.nan_to_num(np.fmin.reduce(z, axis=-1, keepdims=True))
         parts = weighted(np.where(table.has, z, lowest), shares(fuse.dense, kinds, "ZScore"), "ZScore")
-    else: return None
+    else:
+        return None
     return parts[:, 0, at[0]].tolist()
 
 # %% ../../nbs/07_system/05_explain.ipynb #dd2945d4
-MOST = 20_000   # ranks are looked for among so many
+MOST = 20_000  # ranks are looked for among so many
 
-def _rank_note(value: float, rank: int, most: int, absent: str) -> str: return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
-def lexical_lines(ranker: LexicalRanker, text: str, row: int, most: int, where: np.ndarray | None) -> list[Line]:
+def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
+    return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
+
+
+def lexical_lines(
+    ranker: LexicalRanker, text: str, row: int, most: int, where: np.ndarray | None
+) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
     terms = term_weights(ranker.searcher, text, row)
-    said = lambda t: f"{t.column}: " * bool(t.column) + (f"tf {number(t.tf, 'g')}, " if t.tf == t.tf else "") + f"df {t.df}" + (f", idf {number(t.idf)}" if t.idf == t.idf else "")
-    words = [Line("lexical", t.term, t.score, 0, said(t) if t.tf or t.tf != t.tf else f"does not occur in it; df {t.df}") for t in _together(terms or ())]
+
+    def said(t):
+        return (
+            f"{t.column}: " * bool(t.column)
+            + (f"tf {number(t.tf, 'g')}, " if t.tf == t.tf else "")
+            + f"df {t.df}"
+            + (f", idf {number(t.idf)}" if t.idf == t.idf else "")
+        )
+
+    words = [
+        Line(
+            "lexical",
+            t.term,
+            t.score,
+            0,
+            said(t) if t.tf or t.tf != t.tf else f"does not occur in it; df {t.df}",
+        )
+        for t in _together(terms or ())
+    ]
     score, rank = place(ask(ranker, [text], most, where=where), row)
     total = sum(t.score for t in terms) if terms is not None else score
-    return [*words, Line("lexical", "score", score if rank else total, rank, _rank_note(total, rank, most, "no term in common with the question"))]
+    return [
+        *words,
+        Line(
+            "lexical",
+            "score",
+            score if rank else total,
+            rank,
+            _rank_note(total, rank, most, "no term in common with the question"),
+        ),
+    ]
+
 
 def _together(terms: Sequence[TermWeight]) -> list[TermWeight]:
     "Lines of a term that the question says several times, added up."
     out: dict[tuple[str, str], TermWeight] = {}
-    for t in terms: out[t[:2]] = t._replace(score=t.score + out[t[:2]].score) if t[:2] in out else t
+    for t in terms:
+        out[t[:2]] = t._replace(score=t.score + out[t[:2]].score) if t[:2] in out else t
     return list(out.values())
 
-def dense_lines(ranker: DenseRanker, text: str, row: int, most: int, where: np.ndarray | None, role: str = "query") -> list[Line]:
+
+def dense_lines(
+    ranker: DenseRanker, text: str, row: int, most: int, where: np.ndarray | None, role: str = "query"
+) -> list[Line]:
     "Score and rank of the chunk's vector; where the index does not return it, its exact similarity."
     score, rank = place(ask(ranker, [text], most, where=where, role=role), row)
-    if rank: return [Line("dense", "score", score, rank)]
+    if rank:
+        return [Line("dense", "score", score, rank)]
     from ragbench.index.flat import FaissFlat
     from ragbench.system.header import headed
-    passage = ranker.embedder.embed_passages([headed(ranker.chunks, ranker.config.header if ranker.config else None)[row]])
-    exact = FaissFlat(getattr(ranker.searcher, "metric", "cosine")).build(passage).search(ranker.embed([text], role=role), 1)[0][0, 0]
-    return [Line("dense", "score", float(exact), 0, "the index does not return it, though this is its exact score")]
+
+    passage = ranker.embedder.embed_passages(
+        [headed(ranker.chunks, ranker.config.header if ranker.config else None)[row]]
+    )
+    exact = (
+        FaissFlat(getattr(ranker.searcher, "metric", "cosine"))
+        .build(passage)
+        .search(ranker.embed([text], role=role), 1)[0][0, 0]
+    )
+    return [
+        Line(
+            "dense", "score", float(exact), 0, "the index does not return it, though this is its exact score"
+        )
+    ]
 
 # %% ../../nbs/07_system/05_explain.ipynb #c2620d26
-def retrieval_lines(ranker: Any, text: str, row: int, most: int, where: np.ndarray | None = None, role: str = "query") -> list[Line]:
+def retrieval_lines(
+    ranker: Any, text: str, row: int, most: int, where: np.ndarray | None = None, role: str = "query"
+) -> list[Line]:
     "Every number of a retriever about one row."
-    if isinstance(ranker, LexicalRanker): return lexical_lines(ranker, text, row, most, where)
-    if isinstance(ranker, DenseRanker): return dense_lines(ranker, text, row, most, where, role)
+    if isinstance(ranker, LexicalRanker):
+        return lexical_lines(ranker, text, row, most, where)
+    if isinstance(ranker, DenseRanker):
+        return dense_lines(ranker, text, row, most, where, role)
     if not isinstance(ranker, HybridRanker):
         score, rank = place(ask(ranker, [text], most, where=where, role=role), row)
-        return [Line("retrieve", "score", score, rank, "" if rank else f"not among its first {thousands(most)}")]
+        return [
+            Line("retrieve", "score", score, rank, "" if rank else f"not among its first {thousands(most)}")
+        ]
     depth, out, runs = ranker.config.depth, [], []
     for part in ranker.parts:
         lines = retrieval_lines(part, text, row, max(most, depth), where, role)
-        if lines[-1].rank > depth: lines[-1] = lines[-1]._replace(note=f"below the depth of {thousands(depth)}, so it is no candidate")
-        runs.append(ask(part, [text], depth, where=where, role=role)); out += lines
+        if lines[-1].rank > depth:
+            lines[-1] = lines[-1]._replace(
+                note=f"below the depth of {thousands(depth)}, so it is no candidate"
+            )
+        runs.append(ask(part, [text], depth, where=where, role=role))
+        out += lines
     return out + fusion_lines(ranker, runs, text, row)
+
 
 def fusion_lines(ranker: HybridRanker, runs: Sequence[Answers], text: str, row: int) -> list[Line]:
     "What each part gives, then the fused score and its rank."
     kinds = [r.kind for r in ranker.config.retrievers]
     each = fusion_shares(ranker.config.fuse, runs, kinds, row)
-    fused, rank = place(fuse_runs(ranker.config, runs, [text], ranker.chunks.text_hashes, sum(r.shape[1] for _, r in runs)), row)
-    parts = [Line("fusion", f"from {kind}", x, place(run, row)[1], "" if place(run, row)[1] else "not among its candidates") for kind, x, run in zip(kinds, each or (), runs)]
+    fused, rank = place(
+        fuse_runs(ranker.config, runs, [text], ranker.chunks.text_hashes, sum(r.shape[1] for _, r in runs)),
+        row,
+    )
+    parts = [
+        Line(
+            "fusion",
+            f"from {kind}",
+            x,
+            place(run, row)[1],
+            "" if place(run, row)[1] else "not among its candidates",
+        )
+        for kind, x, run in zip(kinds, each or (), runs)
+    ]
     return [*parts, Line("fusion", "score", fused, rank, "" if rank else "no candidate of any part")]
 
 # %% ../../nbs/07_system/05_explain.ipynb #a2ed6fab
 def stage_lines(built: BuiltSystem, text: str, row: int, answers: Answers) -> tuple[list[Line], Answers, str]:
-    "The row's score and rank after each step, the answers in the end, and the step that dropped it ('' for none)."
+    """The row's score and rank after each step, the answers in the end, and the step that dropped it ('' for
+    none)."""
     out, lost = [], ""
     for stage in built.stages:
         before = place(answers, row)
-        if isinstance(stage.config, Boosts) and before[1]: out += boost_lines(stage.config, built, text, row, answers)
+        if isinstance(stage.config, Boosts) and before[1]:
+            out += boost_lines(stage.config, built, text, row, answers)
         answers = stage.apply([text], *answers)
         score, rank = place(answers, row)
-        if before[1] and not rank: lost = stage.name
-        if before[1]: out.append(Line(stage.name, "score", score, rank, _stage_note(stage, rank, before)))
+        if before[1] and not rank:
+            lost = stage.name
+        if before[1]:
+            out.append(Line(stage.name, "score", score, rank, _stage_note(stage, rank, before)))
     return out, answers, lost
 
+
 def _stage_note(stage: Any, rank: int, before: tuple[float, int]) -> str:
-    if rank: return "" if rank == before[1] else f"was {before[1]}"
-    return {"min_score": f"its {number(before[0], '.4g')} is below {stage.config}", "per_document": "better passages of its document came first",
-            "rerank": "the reranker did not read it"}.get(stage.name, "dropped")
+    if rank:
+        return "" if rank == before[1] else f"was {before[1]}"
+    return {
+        "min_score": f"its {number(before[0], '.4g')} is below {stage.config}",
+        "per_document": "better passages of its document came first",
+        "rerank": "the reranker did not read it",
+    }.get(stage.name, "dropped")
+
 
 def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
     "The rescaled score, and every rule with what it adds or multiplies by."
     scores, rows = answers[0][0], answers[1][0]
     scaled = min_max(np.asarray(scores, np.float64)[rows >= 0])[np.flatnonzero(rows[rows >= 0] == row)[0]]
     applied, neutral = boosts.applied(text, built.chunks, row), 0.0 if boosts.how == "add" else 1.0
-    value = lambda r: neutral if r not in applied else r.by if boosts.how == "add" else 1 + r.by
-    return [Line("boosts", "rescaled", float(scaled), 0, "candidates from 0 to 1"),
-            *(Line("boosts", r.label, value(r), 0, ("added" if boosts.how == "add" else "multiplied") if r in applied else "does not apply") for r in boosts.rules)]
+
+    def value(r):
+        return neutral if r not in applied else r.by if boosts.how == "add" else 1 + r.by
+
+    return [
+        Line("boosts", "rescaled", float(scaled), 0, "candidates from 0 to 1"),
+        *(
+            Line(
+                "boosts",
+                r.label,
+                value(r),
+                0,
+                ("added" if boosts.how == "add" else "multiplied") if r in applied else "does not apply",
+            )
+            for r in boosts.rules
+        ),
+    ]
 
 # %% ../../nbs/07_system/05_explain.ipynb #5b63e978
 def query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: int) -> list[Line]:
     "What each wording gives to the fused ranking, by RRF."
-    each = fusion_shares(RRF(getattr(rewriter, "rrf_k", 60)), runs, [""] * len(runs), row) or [0.0] * len(runs)
-    return [*(Line("wordings", f"from wording {j + 1}", x, place(run, row)[1]) for j, (x, run) in enumerate(zip(each, runs))), Line("wordings", "score", *place(answers, row))]
+    each = fusion_shares(RRF(getattr(rewriter, "rrf_k", 60)), runs, [""] * len(runs), row) or [0.0] * len(
+        runs
+    )
+    return [
+        *(
+            Line("wordings", f"from wording {j + 1}", x, place(run, row)[1])
+            for j, (x, run) in enumerate(zip(each, runs))
+        ),
+        Line("wordings", "score", *place(answers, row)),
+    ]
 
-def passage_of(built: BuiltSystem, answers: Answers, row: int, depth: int, allowed: np.ndarray | None) -> tuple[int, str]:
+
+def passage_of(
+    built: BuiltSystem, answers: Answers, row: int, depth: int, allowed: np.ndarray | None
+) -> tuple[int, str]:
     "The rank of the passage that holds a chunk after expansion, and how it came there; 0 where none does."
     e, c = expanded(built.system.expand, built.chunks, *answers, depth, allowed), built.chunks
     for rank, (r, origin) in enumerate(zip(e.rows[0], e.origin[0]), 1):
-        if r >= 0 and e.chunks.doc_row[r] == c.doc_row[row] and e.chunks.start[r] <= c.start[row] and c.end[row] <= e.chunks.end[r]:
-            return rank, f"in a passage of {thousands(int(e.chunks.end[r] - e.chunks.start[r]))} characters that grew from " + ("itself" if origin == row else f"chunk {origin}")
+        if (
+            r >= 0
+            and e.chunks.doc_row[r] == c.doc_row[row]
+            and e.chunks.start[r] <= c.start[row]
+            and c.end[row] <= e.chunks.end[r]
+        ):
+            return (
+                rank,
+                f"in a passage of {thousands(int(e.chunks.end[r] - e.chunks.start[r]))} characters that grew"
+                " from " + ("itself" if origin == row else f"chunk {origin}"),
+            )
     return 0, ""
+
 
 def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth: int, said: str) -> str:
     "One sentence: where it stands, or why it does not."
-    if final and not candidate: return f"Rank {final}: not found by itself, but {said}."
-    if final: return f"Rank {final}."
-    if lost: return f"It is not there: {next(line.note for line in lines if line.step == lost and line.what == 'score')} ({lost})."
-    said_of = lambda line: f"{line.step}: " + (f"rank {thousands(line.rank)}, " if line.rank else "") + line.note
-    whys = list(dict.fromkeys(said_of(line) for line in lines if line.what == "score" and line.note and (not line.rank or line.note.startswith("below"))))
-    below = [f"{line.step}: rank {thousands(line.rank)}" for line in lines if line.what == "score" and line.rank > depth]
-    return "It is not there: " + ("; ".join([*below, *whys]) or f"it is not among the first {thousands(depth)} candidates") + "."
+    if final and not candidate:
+        return f"Rank {final}: not found by itself, but {said}."
+    if final:
+        return f"Rank {final}."
+    if lost:
+        return (
+            "It is not there:"
+            f" {next(line.note for line in lines if line.step == lost and line.what == 'score')} ({lost})."
+        )
+
+    def said_of(line):
+        return f"{line.step}: " + (f"rank {thousands(line.rank)}, " if line.rank else "") + line.note
+
+    whys = list(
+        dict.fromkeys(
+            said_of(line)
+            for line in lines
+            if line.what == "score" and line.note and (not line.rank or line.note.startswith("below"))
+        )
+    )
+    below = [
+        f"{line.step}: rank {thousands(line.rank)}"
+        for line in lines
+        if line.what == "score" and line.rank > depth
+    ]
+    return (
+        "It is not there: "
+        + ("; ".join([*below, *whys]) or f"it is not among the first {thousands(depth)} candidates")
+        + "."
+    )
 
 # %% ../../nbs/07_system/05_explain.ipynb #3f4c4e45
 def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     "The row of a chunk given as a row or as an id; raises `DataError` where there is none."
     if isinstance(chunk, str):
         found = [i for i in range(len(built.chunks)) if built.chunks.id(i) == chunk]
-        if not found: raise DataError(f"there is no chunk {chunk!r}", "explain", "Give a row of the system's chunks, or an id of one")
+        if not found:
+            raise DataError(
+                f"there is no chunk {chunk!r}",
+                "explain",
+                "Give a row of the system's chunks, or an id of one",
+            )
         return found[0]
-    if isinstance(chunk, bool) or not isinstance(chunk, (int, np.integer)) or not 0 <= chunk < len(built.chunks): raise DataError(f"row {chunk!r:.40} of {len(built.chunks)} chunks", "explain", "Give a row of the system's chunks, or an id of one")
+    if (
+        isinstance(chunk, bool)
+        or not isinstance(chunk, (int, np.integer))
+        or not 0 <= chunk < len(built.chunks)
+    ):
+        raise DataError(
+            f"row {chunk!r:.40} of {len(built.chunks)} chunks",
+            "explain",
+            "Give a row of the system's chunks, or an id of one",
+        )
     return int(chunk)
+
 
 @typed
 def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Explanation:
     "Every number that decides where `chunk` stands for `query`, and where it is lost if it is."
-    query, = check_queries([query])
+    (query,) = check_queries([query])
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
-    if allowed is not None and row not in allowed: return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
+    if allowed is not None and row not in allowed:
+        return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
     most = min(len(built.chunks), MOST)
     depth = s.candidates if s.staged else most
     made = rewrite_all(s, [query], built.context) if s.query is not None else []
     lines, runs = [], []
     for q in made[0].queries if made else ():
-        lines += [Line("query", q.text, math.nan, 0, q.role), *retrieval_lines(built.ranker, q.text, row, most, allowed, q.role)]
+        lines += [
+            Line("query", q.text, math.nan, 0, q.role),
+            *retrieval_lines(built.ranker, q.text, row, most, allowed, q.role),
+        ]
         runs.append(ask(built.ranker, [q.text], depth, where=allowed, role=q.role, size=len(built.chunks)))
-    if not made: lines = retrieval_lines(built.ranker, query, row, most, allowed)
-    retrieve = lambda texts, role: ask(built.ranker, texts, depth, where=allowed, role=role, size=len(built.chunks))
+    if not made:
+        lines = retrieval_lines(built.ranker, query, row, most, allowed)
+
+    def retrieve(texts, role):
+        return ask(built.ranker, texts, depth, where=allowed, role=role, size=len(built.chunks))
+
     answers = searched(s, [query], built.chunks.text_hashes, depth, made, retrieve)
-    if len(runs) > 1: lines += query_lines(s.query, runs, answers, row)
+    if len(runs) > 1:
+        lines += query_lines(s.query, runs, answers, row)
     candidate = place(answers, row)[1]
     more, answers, lost = stage_lines(built, query, row, answers)
     final, said = place(answers, row)[1], ""
-    if s.expand is not None: final, said = passage_of(built, answers, row, depth, allowed)
+    if s.expand is not None:
+        final, said = passage_of(built, answers, row, depth, allowed)
     lines += [*more, Line("final", "rank", math.nan, final, said)]
     return Explanation(built, query, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said))
 
 # %% ../../nbs/07_system/05_explain.ipynb #0ef06685
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    "Why a chunk stands where it stands: `lines`, a one-sentence `verdict`, and `frame`, the lines as a DataFrame."
+    """Why a chunk stands where it stands: `lines`, a one-sentence `verdict`, and `frame`, the lines as a
+    DataFrame."""
+
     built: BuiltSystem
     query: str
     row: int
@@ -212,41 +390,95 @@ class Explanation:
     verdict: str
 
     @property
-    def rank(self) -> int: return self.lines[-1].rank if self.lines else 0
+    def rank(self) -> int:
+        return self.lines[-1].rank if self.lines else 0
+
     @property
     def frame(self):
         import pandas as pd
+
         return pd.DataFrame([line._asdict() for line in self.lines], columns=Line._fields)
 
     @property
     def where(self) -> str:
         "Document and characters of the chunk."
         c = self.built.chunks
-        return f"{c.corpus[int(c.doc_row[self.row])].id}, characters {thousands(c.start[self.row])} to {thousands(c.end[self.row])}"
+        return (
+            f"{c.corpus[int(c.doc_row[self.row])].id}, characters {thousands(c.start[self.row])} to"
+            f" {thousands(c.end[self.row])}"
+        )
 
     def __repr__(self) -> str:
         wide = max((len(line.what) for line in self.lines), default=0)
-        body = [f"{line.step:12} {line.what:{wide}} {number(line.value, '.4f'):>9} {line.rank or '':>6}  {line.note}".rstrip() for line in self.lines]
+        body = [
+            f"{line.step:12} {line.what:{wide}} {number(line.value, '.4f'):>9} {line.rank or '':>6} "
+            f" {line.note}".rstrip()
+            for line in self.lines
+        ]
         return "\n".join([f"{self.query!r} and {self.where}: {self.verdict}", *body])
 
-    def _repr_html_(self) -> str: return explanation_html(self)
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
 
 # %% ../../nbs/07_system/05_explain.ipynb #31d1a777
 def explanation_html(e: Explanation) -> str:
     "An explanation as HTML that inherits its colours."
     tops: dict[str, float] = {}
     for line in e.lines:
-        if line.what != "score" and line.value == line.value: tops[line.step] = max(tops.get(line.step, 0.0), abs(line.value))
+        if line.what != "score" and line.value == line.value:
+            tops[line.step] = max(tops.get(line.step, 0.0), abs(line.value))
+
     def row(line: Line, first: bool) -> str:
-        share = 0 if line.what in ("score", "rank") or line.value != line.value or not tops.get(line.step) else abs(line.value) / tops[line.step]
-        bar = f"<div style='height:.35em;width:{5 * share:.2f}em;background:currentColor;opacity:.4'></div>" if share else ""
-        value = "" if line.value != line.value or line.what == "rank" else number(line.value, '.4f').replace("-", "−")
-        cells = [(line.step if first else "", "left"), (line.what, "left"), (value, "right"), (bar, "left"), (thousands(line.rank) if line.rank else "", "right"), (line.note, "left")]
+        share = (
+            0
+            if line.what in ("score", "rank") or line.value != line.value or not tops.get(line.step)
+            else abs(line.value) / tops[line.step]
+        )
+        bar = (
+            f"<div style='height:.35em;width:{5 * share:.2f}em;background:currentColor;opacity:.4'></div>"
+            if share
+            else ""
+        )
+        value = (
+            ""
+            if line.value != line.value or line.what == "rank"
+            else number(line.value, ".4f").replace("-", "−")
+        )
+        cells = [
+            (line.step if first else "", "left"),
+            (line.what, "left"),
+            (value, "right"),
+            (bar, "left"),
+            (thousands(line.rank) if line.rank else "", "right"),
+            (line.note, "left"),
+        ]
         bold = "font-weight:bold;" if line.what in ("score", "rank") else ""
         edge = "border-top:1px solid color-mix(in srgb, currentColor 30%, transparent);" if first else ""
-        return "<tr>" + "".join(f"<td style='padding:.1em .5em;text-align:{side};{bold}{edge}'>{v if i == 3 else escape(v)}</td>" for i, (v, side) in enumerate(cells)) + "</tr>"
+        return (
+            "<tr>"
+            + "".join(
+                "<td style='padding:.1em"
+                f" .5em;text-align:{side};{bold}{edge}'>{v if i == 3 else escape(v)}</td>"
+                for i, (v, side) in enumerate(cells)
+            )
+            + "</tr>"
+        )
+
     body = "".join(row(line, i == 0 or e.lines[i - 1].step != line.step) for i, line in enumerate(e.lines))
-    head = "".join(f"<th style='padding:.1em .5em;text-align:{side}'>{h}</th>" for h, side in (("step", "left"), ("what", "left"), ("value", "right"), ("", "left"), ("rank", "right"), ("", "left")))
+    head = "".join(
+        f"<th style='padding:.1em .5em;text-align:{side}'>{h}</th>"
+        for h, side in (
+            ("step", "left"),
+            ("what", "left"),
+            ("value", "right"),
+            ("", "left"),
+            ("rank", "right"),
+            ("", "left"),
+        )
+    )
     text = e.built.chunks.text(e.row)
-    return (f"<p><b>{escape(e.verdict)}</b></p><p>{escape(e.query)}<br><small>{escape(e.where)}: {escape(text[:200] + ('…' if len(text) > 200 else ''))}</small></p>"
-            f"<table style='border-collapse:collapse'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
+    return (
+        f"<p><b>{escape(e.verdict)}</b></p><p>{escape(e.query)}<br><small>{escape(e.where)}:"
+        f" {escape(text[:200] + ('…' if len(text) > 200 else ''))}</small></p><table"
+        f" style='border-collapse:collapse'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )

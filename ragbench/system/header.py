@@ -17,18 +17,37 @@ __all__ = ['HEADERS', 'title_of', 'check_header', 'headers', 'headed']
 # %% ../../nbs/07_system/00a_header.ipynb #242c62ee
 HEADERS = ("title", "section")
 
+
 def title_of(doc: Document) -> str:
     "The title of a document: of its metadata, else its first heading, else its id."
     named = doc.metadata.get("title")
-    return named.strip() if isinstance(named, str) and named.strip() else next((h.title for h in doc.headings), doc.id)
+    return (
+        named.strip()
+        if isinstance(named, str) and named.strip()
+        else next((h.title for h in doc.headings), doc.id)
+    )
 
 # %% ../../nbs/07_system/00a_header.ipynb #66dd7b96
 def check_header(header: Any, owner: str) -> None:
     "Raise `ConfigError` for what is no header; of a list of choices, for each."
     for h in header if isinstance(header, list) else [header]:
-        if isinstance(h, list): check_header(h, owner); continue
-        if h is None or isinstance(h, str) and h in HEADERS or not isinstance(h, type) and callable(getattr(h, "headers", None)): continue
-        raise ConfigError(f"header is {h!r:.80}", owner, f"Choose from {', '.join(HEADERS)}, or give something with headers(chunks)")
+        if isinstance(h, list):
+            check_header(h, owner)
+            continue
+        if (
+            h is None
+            or isinstance(h, str)
+            and h in HEADERS
+            or not isinstance(h, type)
+            and callable(getattr(h, "headers", None))
+        ):
+            continue
+        raise ConfigError(
+            f"header is {h!r:.80}",
+            owner,
+            f"Choose from {', '.join(HEADERS)}, or give something with headers(chunks)",
+        )
+
 
 def headers(
     chunks: Chunks,
@@ -36,15 +55,20 @@ def headers(
 ) -> list[str]:
     "The header of each chunk, empty where there is none."
     check_header(header, "headers")
-    if hasattr(header, "headers"): out = list(header.headers(chunks))
+    if hasattr(header, "headers"):
+        out = list(header.headers(chunks))
     elif header == "title":
         titles = [title_of(d) for d in chunks.corpus]
         out = [titles[r] for r in chunks.doc_row.tolist()]
-    else: out = chunk_sections(chunks)
-    if len(out) != len(chunks): raise DataError(f"{len(out)} headers for {len(chunks)} chunks", repr(header), "Give one text a chunk")
+    else:
+        out = chunk_sections(chunks)
+    if len(out) != len(chunks):
+        raise DataError(f"{len(out)} headers for {len(chunks)} chunks", repr(header), "Give one text a chunk")
     return out
+
 
 def headed(chunks: Chunks, header: Any = None) -> list[str]:
     "What is embedded of each chunk: its text, under its header."
-    if header is None: return chunks.texts
+    if header is None:
+        return chunks.texts
     return [f"{h}\n\n{t}" if h else t for h, t in zip(headers(chunks, header), chunks.texts)]

@@ -19,22 +19,33 @@ from ..core.fingerprint import fingerprint
 __all__ = ['LONGEST', 'shown', 'label', 'distinct', 'labels']
 
 # %% ../../nbs/07_system/00_labels.ipynb #55d2d7a6
-LONGEST = 40            # characters of one value
-_BARE = re.compile(r"[^\W\d][\w.:+@-]*(?:[ /][\w.:+@-]+)*")       # text that needs no quotation marks
+LONGEST = 40  # characters of one value
+_BARE = re.compile(r"[^\W\d][\w.:+@-]*(?:[ /][\w.:+@-]+)*")  # text that needs no quotation marks
 _NOT_TEXT = {"None", "True", "False", "nan", "inf"}
 
+
 def _number(value: int | float) -> str:
-    if isinstance(value, bool): return str(value)
-    return str(int(value)) if value == value and abs(value) < 1e15 and value == int(value) else repr(float(value))
+    if isinstance(value, bool):
+        return str(value)
+    return (
+        str(int(value))
+        if value == value and abs(value) < 1e15 and value == int(value)
+        else repr(float(value))
+    )
+
 
 def _hash(value: Any) -> str:
     "Six digits that change with a value; none for what has no fingerprint."
-    try: return f"#{fingerprint(value)[:6]}"
-    except RagbenchError: return "#?"
+    try:
+        return f"#{fingerprint(value)[:6]}"
+    except RagbenchError:
+        return "#?"
+
 
 def shown(value: Any, inside: bool = False) -> str:
     "A value as it stands in a label; `inside` a tuple."
-    if value is None or isinstance(value, (bool, int, float)): return "None" if value is None else _number(value)
+    if value is None or isinstance(value, (bool, int, float)):
+        return "None" if value is None else _number(value)
     if isinstance(value, str):
         plain = _BARE.fullmatch(value) and value not in _NOT_TEXT and not (inside and "/" in value)
         text = value if plain else repr(value)
@@ -43,64 +54,123 @@ def shown(value: Any, inside: bool = False) -> str:
         parts = [shown(v, True) for v in value]
         text = "/".join(parts) if len(parts) > 1 else f"({''.join(f'{p},' for p in parts)})"
         return text if len(text) <= 2 * LONGEST else f"{len(parts)} values {_hash(value)}"
-    if isinstance(value, Mapping): return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type): return label(value)
-    if isinstance(name := getattr(value, "__qualname__", None), str): return f"{name.rpartition('.')[2]} {_hash(value)}"
-    return label(value) if getattr(value, "__dict__", None) or isinstance(getattr(value, "label", None), str) else f"{type(value).__name__} {_hash(value)}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + "}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return label(value)
+    if isinstance(name := getattr(value, "__qualname__", None), str):
+        return f"{name.rpartition('.')[2]} {_hash(value)}"
+    return (
+        label(value)
+        if getattr(value, "__dict__", None) or isinstance(getattr(value, "label", None), str)
+        else f"{type(value).__name__} {_hash(value)}"
+    )
 
 # %% ../../nbs/07_system/00_labels.ipynb #25c243e4
 _BEGINNINGS, _ENDINGS = ("Faiss",), ("Chunker", "Embedder", "Index", "Reranker")
 
+
 def _name(component: Any) -> str:
     "The class without its usual beginning or ending, or what the component calls itself."
-    if isinstance(own := getattr(component, "label_name", None), str): return own
+    if isinstance(own := getattr(component, "label_name", None), str):
+        return own
     name = type(component).__name__
-    for part in _BEGINNINGS: name = name.removeprefix(part) or name
-    for part in _ENDINGS: name = name.removesuffix(part) or name
+    for part in _BEGINNINGS:
+        name = name.removeprefix(part) or name
+    for part in _ENDINGS:
+        name = name.removesuffix(part) or name
     return name
+
 
 def _default(component: Any, field: dataclasses.Field) -> bool:
     "Whether a field has its default, as given or as its constructor fills it in."
     value = getattr(component, field.name)
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
-    if value is default or type(value) is type(default): return bool(value is default or value == default)
-    given = {f.name: getattr(component, f.name) for f in dataclasses.fields(component) if f.init and f.name != field.name}
-    try: return getattr(type(component)(**given), field.name) == value
-    except (TypeError, RagbenchError): return False
+    if value is default or type(value) is type(default):
+        return bool(value is default or value == default)
+    given = {
+        f.name: getattr(component, f.name)
+        for f in dataclasses.fields(component)
+        if f.init and f.name != field.name
+    }
+    try:
+        return getattr(type(component)(**given), field.name) == value
+    except (TypeError, RagbenchError):
+        return False
+
 
 def _settings(component: Any) -> list[str]:
     "What a dataclass differs in, in the order of its fields."
-    fields = [f for f in dataclasses.fields(component) if f.compare and f.name not in getattr(component, "label_covers", ())]
+    fields = [
+        f
+        for f in dataclasses.fields(component)
+        if f.compare and f.name not in getattr(component, "label_covers", ())
+    ]
     names = {f.name for f in fields}
-    first, ranged = [], {"size", "min_size"} <= names and all(isinstance(getattr(component, n), int) for n in ("size", "min_size"))
+    first, ranged = (
+        [],
+        {"size", "min_size"} <= names
+        and all(isinstance(getattr(component, n), int) for n in ("size", "min_size")),
+    )
     for f in fields:
-        value, required = getattr(component, f.name), f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        if ranged and f.name == "min_size": continue
-        if ranged and f.name == "size": first.append(f"{_number(component.min_size)}–{_number(value)}")
-        elif required: first.append(shown(value) if not isinstance(value, Mapping) else shown(value)[1:-1])
+        value, required = (
+            getattr(component, f.name),
+            f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING,
+        )
+        if ranged and f.name == "min_size":
+            continue
+        if ranged and f.name == "size":
+            first.append(f"{_number(component.min_size)}–{_number(value)}")
+        elif required:
+            first.append(shown(value) if not isinstance(value, Mapping) else shown(value)[1:-1])
         elif not _default(component, f):
             bare = f.name == "overlap" and len(first) == 1 and "size" in names
-            first.append(shown(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value) if bare else f"{f.name.rstrip('_')}={shown(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)}")
+            first.append(
+                shown(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)
+                if bare
+                else (
+                    f"{f.name.rstrip('_')}={shown(bool(value) if isinstance(f.default, bool) and value in (0, 1) else value)}"  # noqa: E501
+                )
+            )
     return first
+
 
 def label(component: Any) -> str:
     "A short name for a component: its own `label`, or its class and the settings that are not the default."
-    if isinstance(own := getattr(component, "label", None), str): return own
-    if isinstance(component, type) or callable(component) and hasattr(component, "__qualname__"): return shown(component)
-    if dataclasses.is_dataclass(component): settings = _settings(component)
-    else: settings = [f"{k}={shown(v)}" for k, v in getattr(component, "__dict__", {}).items() if not k.startswith("_") and not isinstance(getattr(type(component), k, None), functools.cached_property)]
+    if isinstance(own := getattr(component, "label", None), str):
+        return own
+    if isinstance(component, type) or callable(component) and hasattr(component, "__qualname__"):
+        return shown(component)
+    if dataclasses.is_dataclass(component):
+        settings = _settings(component)
+    else:
+        settings = [
+            f"{k}={shown(v)}"
+            for k, v in getattr(component, "__dict__", {}).items()
+            if not k.startswith("_")
+            and not isinstance(getattr(type(component), k, None), functools.cached_property)
+        ]
     return f"{_name(component)}({', '.join(settings)})" if settings else _name(component)
 
 # %% ../../nbs/07_system/00_labels.ipynb #b2dbc6e6
 def distinct(names: Sequence[str], things: Sequence[Any]) -> list[str]:
-    "`names`, those that several different `things` share with a few digits of their fingerprints; copies of one thing are numbered."
+    """`names`, those that several different `things` share with a few digits of their fingerprints; copies of
+    one thing are numbered."""
     shared = {n for n, group in itertools.groupby(sorted(names)) if len(list(group)) > 1}
-    marked = [f"{n} {_hash(t)}" if n in shared and len({_hash(u) for m, u in zip(names, things) if m == n}) > 1 else n for n, t in zip(names, things)]
+    marked = [
+        (
+            f"{n} {_hash(t)}"
+            if n in shared and len({_hash(u) for m, u in zip(names, things) if m == n}) > 1
+            else n
+        )
+        for n, t in zip(names, things)
+    ]
     out: list[str] = []
     for name in marked:
         copies = itertools.chain([name], (f"{name} #{n}" for n in itertools.count(2)))
         out.append(next(c for c in copies if c not in out))
     return out
+
 
 def labels(components: Iterable[Any]) -> list[str]:
     "A distinct label for each component."

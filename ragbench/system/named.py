@@ -16,19 +16,36 @@ from ..core.models import resolve_model
 __all__ = ['SOURCES', 'HOW', 'named_embedder']
 
 # %% ../../nbs/07_system/00c_named.ipynb #e1af8c83
-SOURCES = {   # what stands before the colon: (module, class)
-    "sentence-transformers": ("sentence_transformer", "SentenceTransformerEmbedder"), "fastembed": ("fastembed", "FastEmbedEmbedder"), "openai": ("openai_embedder", "OpenAIEmbedder"),
-    "gemini": ("gemini_embedder", "GeminiEmbedder"), "litellm": ("litellm_embedder", "LiteLLMEmbedder"), "lsa": ("lsa", "LSAEmbedder")}
-HOW = ("Name a sentence-transformers model or folder, such as 'all-MiniLM-L6-v2', or one of 'fastembed:BAAI/bge-small-en-v1.5', 'openai:text-embedding-3-small', 'gemini:gemini-embedding-001', "
-       "'litellm:cohere/embed-v4.0', 'lsa:128'; or give an embedder, such as SentenceTransformerEmbedder('all-MiniLM-L6-v2')")
+SOURCES = {  # what stands before the colon: (module, class)
+    "sentence-transformers": ("sentence_transformer", "SentenceTransformerEmbedder"),
+    "fastembed": ("fastembed", "FastEmbedEmbedder"),
+    "openai": ("openai_embedder", "OpenAIEmbedder"),
+    "gemini": ("gemini_embedder", "GeminiEmbedder"),
+    "litellm": ("litellm_embedder", "LiteLLMEmbedder"),
+    "lsa": ("lsa", "LSAEmbedder"),
+}
+HOW = (
+    "Name a sentence-transformers model or folder, such as 'all-MiniLM-L6-v2', or one of"
+    " 'fastembed:BAAI/bge-small-en-v1.5', 'openai:text-embedding-3-small', 'gemini:gemini-embedding-001',"
+    " 'litellm:cohere/embed-v4.0', 'lsa:128'; or give an embedder, such as"
+    " SentenceTransformerEmbedder('all-MiniLM-L6-v2')"
+)
+
 
 def named_embedder(name: str) -> Any:
-    "The embedder that a name means, with its usual settings; raises `ConfigError` for a name that means none."
+    """The embedder that a name means, with its usual settings; raises `ConfigError` for a name that means
+    none."""
     source, colon, model = name.partition(":")
-    if not colon or Path(name).is_dir(): source, model = "sentence-transformers", name
-    if source not in SOURCES or not model.strip(): raise ConfigError(f"{name!r} names no encoder", "Dense", HOW)
+    if not colon or Path(name).is_dir():
+        source, model = "sentence-transformers", name
+    if source not in SOURCES or not model.strip():
+        raise ConfigError(f"{name!r} names no encoder", "Dense", HOW)
     module, cls = SOURCES[source]
     try:
-        if source == "sentence-transformers": resolve_model(model)      # a misspelled name is found here, not when the corpus is cut
-        return getattr(importlib.import_module(f"ragbench.embed.{module}"), cls)(int(model) if source == "lsa" and model.isdecimal() else model)
-    except ConfigError as e: raise ConfigError(f"{name!r} names no encoder that is here ({e.what})", "Dense", HOW) from e
+        if source == "sentence-transformers":
+            resolve_model(model)  # a misspelled name is found here, not when the corpus is cut
+        return getattr(importlib.import_module(f"ragbench.embed.{module}"), cls)(
+            int(model) if source == "lsa" and model.isdecimal() else model
+        )
+    except ConfigError as e:
+        raise ConfigError(f"{name!r} names no encoder that is here ({e.what})", "Dense", HOW) from e

@@ -22,7 +22,15 @@ from ..embed.cache import embedded
 from ..index.flat import FaissFlat
 from ..search.fts5 import FTS5
 from ..search.fusion import RRF, ArrayFusion, rank_batch
-from .checks import check_part, has_choices, is_embedder, is_engine, is_fusion, is_index, is_retriever
+from ragbench.system.checks import (
+    check_part,
+    has_choices,
+    is_embedder,
+    is_engine,
+    is_fusion,
+    is_index,
+    is_retriever,
+)
 from .context import Context, search_fair, takes
 from .header import check_header
 from .labels import label
@@ -33,7 +41,9 @@ __all__ = ['RANK', 'FUSE', 'ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRan
            'dense_parts', 'with_header']
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #1d17f443
-class _Checked: "A ranker of ours: what its parts hand back was looked at."
+class _Checked:
+    "A ranker of ours: what its parts hand back was looked at."
+
 
 def ask(
     ranker: Any,
@@ -41,123 +51,223 @@ def ask(
     k: int,
     context: Context | None = None,
     where: np.ndarray | None = None,  # (m,) rows that may be found
-    role: str = "query",              # or "passage"
-    size: int | None = None,          # rows that there are
+    role: str = "query",  # or "passage"
+    size: int | None = None,  # rows that there are
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does not take, `DataError` for an answer that is none."
+    """Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does
+    not take, `DataError` for an answer that is none."""
     extra = {} if where is None else {"where": takes(ranker.rank, "where", where)}
-    if role != "query" and "role" in inspect.signature(ranker.rank).parameters: extra["role"] = role
+    if role != "query" and "role" in inspect.signature(ranker.rank).parameters:
+        extra["role"] = role
     got = ranker.rank(texts, k, *([] if context is None else [context]), **extra)
-    if isinstance(ranker, _Checked): return got
-    return check_ranked(got, ("retriever", ranker), RANK, len(texts), size=size, among=None if where is None else np.tile(where, (len(texts), 1)), call="rank", texts=texts)
+    if isinstance(ranker, _Checked):
+        return got
+    return check_ranked(
+        got,
+        ("retriever", ranker),
+        RANK,
+        len(texts),
+        size=size,
+        among=None if where is None else np.tile(where, (len(texts), 1)),
+        call="rank",
+        texts=texts,
+    )
 
-RANK = "rank(texts, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and −1 where there are fewer"
+
+RANK = (
+    "rank(texts, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and"
+    " −1 where there are fewer"
+)
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #d6de6d2f
 @dataclass(frozen=True)
 class Dense:
-    "Nearest neighbours of the embedded question: an embedder (or the [name](00c_named.ipynb) of one) and a vector index."
+    """Nearest neighbours of the embedded question: an embedder (or the [name](00c_named.ipynb) of one) and a
+    vector index."""
+
     embedder: Any
     index: Any = field(default_factory=FaissFlat)
-    header: Any = None   # 'title', 'section', or your own: see ragbench.system.header
+    header: Any = None  # 'title', 'section', or your own: see ragbench.system.header
     kind = "dense"
 
     def __post_init__(self):
-        named = lambda e: [named(x) for x in e] if isinstance(e, list) else named_embedder(e) if isinstance(e, str) else e
+        def named(e):
+            return (
+                [named(x) for x in e]
+                if isinstance(e, list)
+                else named_embedder(e)
+                if isinstance(e, str)
+                else e
+            )
+
         object.__setattr__(self, "embedder", named(self.embedder))
-        check_part(self.embedder, "Dense", "embedder", is_embedder, "Give an embedder and then an index, such as Dense(LSAEmbedder(128), FaissFlat()), or the name of an encoder: Dense('all-MiniLM-L6-v2')")
+        check_part(
+            self.embedder,
+            "Dense",
+            "embedder",
+            is_embedder,
+            "Give an embedder and then an index, such as Dense(LSAEmbedder(128), FaissFlat()), or the name of"
+            " an encoder: Dense('all-MiniLM-L6-v2')",
+        )
         check_part(self.index, "Dense", "index", is_index, "Give a vector index, such as FaissFlat()")
         check_header(self.header, "Dense")
 
     @property
     def label(self) -> str:
         index = "" if self.index == FaissFlat() else f" {label(self.index)}"
-        return label(self.embedder) + index + ("" if self.header is None else f" +{self.header if isinstance(self.header, str) else label(self.header)}")
+        return (
+            label(self.embedder)
+            + index
+            + (
+                ""
+                if self.header is None
+                else f" +{self.header if isinstance(self.header, str) else label(self.header)}"
+            )
+        )
 
-    def __repr__(self) -> str: return f"Dense(embedder={self.embedder!r}, index={self.index!r}{'' if self.header is None else f', header={self.header!r}'})"
+    def __repr__(self) -> str:
+        return (
+            f"Dense(embedder={self.embedder!r},"
+            f" index={self.index!r}{'' if self.header is None else f', header={self.header!r}'})"
+        )
 
     def build(self, chunks: Chunks, context: Context) -> DenseRanker:
         "Embed and index the chunks."
         embedder = context.fitted(self.embedder, chunks.corpus)
         return DenseRanker(embedder, context.indexed(embedder, self.index, chunks, self.header), chunks, self)
 
+
 @dataclass(frozen=True, eq=False)
 class DenseRanker(_Checked):
     "A built dense retriever."
+
     embedder: Any
     searcher: Any
     chunks: Chunks
     config: Dense | None = None
 
     @property
-    def nbytes(self) -> int: return self.searcher.nbytes
+    def nbytes(self) -> int:
+        return self.searcher.nbytes
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None, role: str = "query") -> tuple[np.ndarray, np.ndarray]:
+    def rank(
+        self,
+        texts: Sequence[str],
+        k: int,
+        context: Context | None = None,
+        where: np.ndarray | None = None,
+        role: str = "query",
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first; with a context, query vectors go through its cache."
         texts = list(texts)
-        return search_fair(self.searcher, self.embed(texts, context, role), texts, self.chunks.text_hashes, k, where=where)
+        return search_fair(
+            self.searcher, self.embed(texts, context, role), texts, self.chunks.text_hashes, k, where=where
+        )
 
     def embed(self, texts: Sequence[str], context: Context | None = None, role: str = "query") -> Any:
         "Vectors of texts, read as questions or as passages."
-        if context: return context.embed(self.embedder, texts, role)
-        return embedded(self.embedder, self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts), len(texts))
+        if context:
+            return context.embed(self.embedder, texts, role)
+        return embedded(
+            self.embedder,
+            self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts),
+            len(texts),
+        )
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #91aff2aa
 @dataclass(frozen=True)
 class Lexical:
     "Word matching: a lexical engine such as `FTS5()`."
+
     engine: Any = field(default_factory=FTS5)
     kind = "lexical"
 
     def __post_init__(self):
-        check_part(self.engine, "Lexical", "engine", lambda v: is_engine(v) or is_index(v) and not hasattr(v, "metric"), "Give a lexical engine, such as FTS5() or BM25S()")
+        check_part(
+            self.engine,
+            "Lexical",
+            "engine",
+            lambda v: is_engine(v) or is_index(v) and not hasattr(v, "metric"),
+            "Give a lexical engine, such as FTS5() or BM25S()",
+        )
 
     @property
-    def label(self) -> str: return label(self.engine)
+    def label(self) -> str:
+        return label(self.engine)
 
     def build(self, chunks: Chunks, context: Context) -> LexicalRanker:
         "Index the words of the chunks."
         keeps = context.store is not None and "store" in inspect.signature(self.engine.build).parameters
-        return LexicalRanker(self.engine.build(chunks, store=context.store) if keeps else self.engine.build(chunks), chunks)
+        return LexicalRanker(
+            self.engine.build(chunks, store=context.store) if keeps else self.engine.build(chunks), chunks
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class LexicalRanker(_Checked):
     "A built lexical retriever."
+
     searcher: Any
     chunks: Chunks
 
     @property
-    def nbytes(self) -> int: return self.searcher.nbytes
+    def nbytes(self) -> int:
+        return self.searcher.nbytes
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def rank(
+        self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first."
-        return search_fair(self.searcher, list(texts), list(texts), self.chunks.text_hashes, k, slack=0.0, where=where)
+        return search_fair(
+            self.searcher, list(texts), list(texts), self.chunks.text_hashes, k, slack=0.0, where=where
+        )
 
 # %% ../../nbs/07_system/02_retrieve.ipynb #9ffe3f43
 @dataclass(frozen=True, init=False, repr=False)
 class Hybrid:
     "Several retrievers fused: `Hybrid(Dense(e), Lexical(), fuse=RRF(60), depth=200)`."
+
     retrievers: tuple[Any, ...]
     fuse: Any
     depth: int
     kind = "hybrid"
 
     def __init__(self, *retrievers: Any, fuse: Any = None, depth: int = 200):
-        if len(retrievers) < 2: raise ConfigError(f"{len(retrievers)} retrievers to fuse", "Hybrid", "Give at least two, such as Hybrid(Dense(e), Lexical()); one list of several would be a choice")
-        check_part(list(retrievers), "Hybrid", "a retriever", lambda r: is_retriever(r) and isinstance(getattr(r, "kind", None), str), "Give retrievers, such as Dense(e) and Lexical(FTS5()); one's own has a `kind`, such as 'lexical'")
+        if len(retrievers) < 2:
+            raise ConfigError(
+                f"{len(retrievers)} retrievers to fuse",
+                "Hybrid",
+                "Give at least two, such as Hybrid(Dense(e), Lexical()); one list of several would be a"
+                " choice",
+            )
+        check_part(
+            list(retrievers),
+            "Hybrid",
+            "a retriever",
+            lambda r: is_retriever(r) and isinstance(getattr(r, "kind", None), str),
+            "Give retrievers, such as Dense(e) and Lexical(FTS5()); one's own has a `kind`, such as"
+            " 'lexical'",
+        )
         object.__setattr__(self, "retrievers", tuple(retrievers))
         object.__setattr__(self, "fuse", RRF() if fuse is None else fuse)
         object.__setattr__(self, "depth", at_least("depth", depth, 1, "Hybrid"))
-        check_part(self.fuse, "Hybrid", "fuse", is_fusion, "Give a fusion, such as RRF(60) or MinMax(dense=0.5)")
-        if isinstance(self.fuse, ArrayFusion) and not has_choices((self.fuse, *retrievers)):     # weights for so many runs, kinds that it can weigh
-            self.fuse.fuse([(np.ones(1), np.zeros(1, np.int64))] * len(retrievers), [r.kind for r in retrievers])
+        check_part(
+            self.fuse, "Hybrid", "fuse", is_fusion, "Give a fusion, such as RRF(60) or MinMax(dense=0.5)"
+        )
+        if isinstance(self.fuse, ArrayFusion) and not has_choices(
+            (self.fuse, *retrievers)
+        ):  # weights for so many runs, kinds that it can weigh
+            self.fuse.fuse(
+                [(np.ones(1), np.zeros(1, np.int64))] * len(retrievers), [r.kind for r in retrievers]
+            )
 
     @property
     def label(self) -> str:
         parts = [f"({label(r)})" if isinstance(r, Hybrid) else label(r) for r in self.retrievers]
         return f"{'+'.join(parts)} {label(self.fuse)}{'' if self.depth == 200 else f' depth={self.depth}'}"
 
-    def __repr__(self) -> str: return f"Hybrid({', '.join(map(repr, self.retrievers))}, fuse={self.fuse!r}, depth={self.depth})"
+    def __repr__(self) -> str:
+        return f"Hybrid({', '.join(map(repr, self.retrievers))}, fuse={self.fuse!r}, depth={self.depth})"
 
     def build(self, chunks: Chunks, context: Context) -> HybridRanker:
         "Build every part."
@@ -171,36 +281,69 @@ def fuse_runs(
     text_hashes: np.ndarray,
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Fuse the parts' rankings into scores `(q, k)` and rows `(q, k)`: all at once where the fusion can, else query by query, with the same result."
+    """Fuse the parts' rankings into scores `(q, k)` and rows `(q, k)`: all at once where the fusion can, else
+    query by query, with the same result."""
     kinds, hashes, out = [r.kind for r in hybrid.retrievers], hash64(list(texts)), []
     if hasattr(hybrid.fuse, "fuse_batch"):
         rows, scores = [r for _, r in runs], [s for s, _ in runs]
         got = hybrid.fuse.fuse_batch(rows, scores, kinds)
-        if not _ours(hybrid.fuse): got = check_ranked(got, ("fusion", hybrid.fuse), FUSE, len(texts), "fuse_batch", among=np.concatenate(rows, axis=1), best_first=False, texts=texts)
+        if not _ours(hybrid.fuse):
+            got = check_ranked(
+                got,
+                ("fusion", hybrid.fuse),
+                FUSE,
+                len(texts),
+                "fuse_batch",
+                among=np.concatenate(rows, axis=1),
+                best_first=False,
+                texts=texts,
+            )
         return rank_batch(*got, hashes, text_hashes, k)
     for i, h in enumerate(hashes):
         parts = [(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in runs]
-        got = check_line(hybrid.fuse.fuse(parts, kinds), ("fusion", hybrid.fuse), FUSE, "fuse", np.concatenate([r for _, r in parts]), best_first=False)
+        got = check_line(
+            hybrid.fuse.fuse(parts, kinds),
+            ("fusion", hybrid.fuse),
+            FUSE,
+            "fuse",
+            np.concatenate([r for _, r in parts]),
+            best_first=False,
+        )
         out.append(rank(*got, h, text_hashes, k))
     return pad(out, k)
 
-FUSE = "Return rows of the runs: fuse(runs, kinds) returns scores and rows, two arrays of one length, in any order, each row once; of fuse_batch they have shape (q, m), −inf and −1 behind the last"
+
+FUSE = (
+    "Return rows of the runs: fuse(runs, kinds) returns scores and rows, two arrays of one length, in any"
+    " order, each row once; of fuse_batch they have shape (q, m), −inf and −1 behind the last"
+)
+
 
 def _ours(fusion: Any) -> bool:
     "Whether the rows cannot be wrong, because we lay them side by side."
     return isinstance(fusion, ArrayFusion) and type(fusion).fuse_batch is ArrayFusion.fuse_batch
 
+
 @dataclass(frozen=True, eq=False)
 class HybridRanker(_Checked):
     "Built parts and how to fuse them."
+
     parts: tuple[Any, ...]
     config: Hybrid
     chunks: Chunks
 
     @property
-    def nbytes(self) -> int: return sum(p.nbytes for p in self.parts)
+    def nbytes(self) -> int:
+        return sum(p.nbytes for p in self.parts)
 
-    def rank(self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None, role: str = "query") -> tuple[np.ndarray, np.ndarray]:
+    def rank(
+        self,
+        texts: Sequence[str],
+        k: int,
+        context: Context | None = None,
+        where: np.ndarray | None = None,
+        role: str = "query",
+    ) -> tuple[np.ndarray, np.ndarray]:
         "Scores `(q, k)` and rows `(q, k)`, best first."
         runs = [ask(p, texts, self.config.depth, context, where, role, len(self.chunks)) for p in self.parts]
         return fuse_runs(self.config, runs, texts, self.chunks.text_hashes, k)
@@ -208,16 +351,27 @@ class HybridRanker(_Checked):
 # %% ../../nbs/07_system/02_retrieve.ipynb #fd3b4d4a
 def dense_parts(retriever: Any) -> list[Dense]:
     "The dense retrievers inside a retriever."
-    if isinstance(retriever, Hybrid): return [d for r in retriever.retrievers for d in dense_parts(r)]
+    if isinstance(retriever, Hybrid):
+        return [d for r in retriever.retrievers for d in dense_parts(r)]
     return [retriever] if isinstance(retriever, Dense) else []
 
+
 def with_header(retriever: Any, header: Any) -> Any:
-    "The same retriever, its dense parts embedding passages under `header`; raises `ConfigError` where there is none."
+    """The same retriever, its dense parts embedding passages under `header`; raises `ConfigError` where there
+    is none."""
+
     def put(r: Any) -> Any:
-        if isinstance(r, Hybrid): return Hybrid(*map(put, r.retrievers), fuse=r.fuse, depth=r.depth)
+        if isinstance(r, Hybrid):
+            return Hybrid(*map(put, r.retrievers), fuse=r.fuse, depth=r.depth)
         takes_one = dataclasses.is_dataclass(r) and any(f.name == "header" for f in dataclasses.fields(r))
         return dataclasses.replace(r, header=header) if takes_one and r.header is None else r
-    if header is None: return retriever
+
+    if header is None:
+        return retriever
     if (out := put(retriever)) == retriever and not dense_parts(retriever):
-        raise ConfigError(f"header is {header!r}, and nothing is embedded", repr(retriever), "Leave the header out, or add a Dense retriever")
+        raise ConfigError(
+            f"header is {header!r}, and nothing is embedded",
+            repr(retriever),
+            "Leave the header out, or add a Dense retriever",
+        )
     return out

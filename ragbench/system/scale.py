@@ -23,26 +23,52 @@ __all__ = ['METRICS', 'Ceiling', 'retriever_ceiling', 'ceiling', 'check_threshol
 # %% ../../nbs/07_system/02c_scale.ipynb #8f9b0d9e
 class Ceiling(NamedTuple):
     "A number that no score exceeds, and whose scale it is."
+
     value: float
     of: str
 
-METRICS = {"cosine": 1.0, "l2": 0.0}     # similarity, and minus the squared distance
+
+METRICS = {"cosine": 1.0, "l2": 0.0}  # similarity, and minus the squared distance
+
 
 def retriever_ceiling(retriever: Any) -> Ceiling | None:
     "How high the scores of a retriever can be; `None` where that is not known."
     if isinstance(retriever, Hybrid):
-        top = getattr(retriever.fuse, "highest", lambda *args: None)(len(retriever.retrievers), retriever.depth)
-        return None if top is None else Ceiling(float(top), f"{label(retriever.fuse)} over {len(retriever.retrievers)} retrievers")
+        top = getattr(retriever.fuse, "highest", lambda *args: None)(
+            len(retriever.retrievers), retriever.depth
+        )
+        return (
+            None
+            if top is None
+            else Ceiling(float(top), f"{label(retriever.fuse)} over {len(retriever.retrievers)} retrievers")
+        )
     metric = getattr(retriever.index, "metric", None) if isinstance(retriever, Dense) else None
-    return Ceiling(METRICS[metric], {"cosine": "the cosine", "l2": "minus the squared distance"}[metric]) if metric in METRICS else None
+    return (
+        Ceiling(METRICS[metric], {"cosine": "the cosine", "l2": "minus the squared distance"}[metric])
+        if metric in METRICS
+        else None
+    )
+
 
 def ceiling(system: Any) -> Ceiling | None:
     "How high the scores of a system can be where its threshold is applied; `None` where that is not known."
     top = retriever_ceiling(system.retrieve)
     if system.query is not None and (n := getattr(system.query, "queries", 0)) != 1:
-        top = Ceiling(RRF(getattr(system.query, "rrf_k", 60)).highest(n, 0), f"RRF over {n} wordings") if n else None
-    if system.boosts is not None: top = Ceiling(system.boosts.highest, system.boosts.label) if isinstance(system.boosts, Boosts) else None
-    if system.rerank is not None: top = Ceiling(float(h), label(system.rerank)) if (h := getattr(system.rerank, "highest", None)) is not None else None
+        top = (
+            Ceiling(RRF(getattr(system.query, "rrf_k", 60)).highest(n, 0), f"RRF over {n} wordings")
+            if n
+            else None
+        )
+    if system.boosts is not None:
+        top = (
+            Ceiling(system.boosts.highest, system.boosts.label) if isinstance(system.boosts, Boosts) else None
+        )
+    if system.rerank is not None:
+        top = (
+            Ceiling(float(h), label(system.rerank))
+            if (h := getattr(system.rerank, "highest", None)) is not None
+            else None
+        )
     return top
 
 # %% ../../nbs/07_system/02c_scale.ipynb #e711693f
@@ -50,18 +76,31 @@ def check_threshold(system: Any) -> None:
     "Raise `ConfigError` where no score can be as high as `min_score`."
     top = None if system.min_score is None else ceiling(system)
     if top is not None and system.min_score > top.value + 1e-6 * max(1.0, abs(top.value)):
-        raise ConfigError(f"min_score is {number(system.min_score, 'g')}, and no score can exceed {number(top.value, '.4g')} ({top.of})", "System", "Give a lower min_score, or another scale, such as fuse=MinMax(dense=0.5) or a reranker")
+        raise ConfigError(
+            f"min_score is {number(system.min_score, 'g')}, and no score can exceed"
+            f" {number(top.value, '.4g')} ({top.of})",
+            "System",
+            "Give a lower min_score, or another scale, such as fuse=MinMax(dense=0.5) or a reranker",
+        )
+
 
 class ThresholdWarning(UserWarning):
     "A threshold let nothing through."
 
+
 def say_if_empty(
     min_score: float,
-    before: tuple[np.ndarray, np.ndarray],   # scores and rows (q, k)
+    before: tuple[np.ndarray, np.ndarray],  # scores and rows (q, k)
     after: tuple[np.ndarray, np.ndarray],
 ) -> None:
     "Warn where a threshold left nothing of what some question had found, naming the highest score."
     held = np.asarray(before[1]) >= 0
     if held.any() and not (np.asarray(after[1]) >= 0).any():
         n = int(held.any(axis=1).sum())
-        warnings.warn(f"min_score is {number(min_score, 'g')}, and nothing is left for {f'any of the {thousands(n)} questions' if n > 1 else 'the question'}: the highest score was {number(np.asarray(before[0])[held].max(), '.4g')}", ThresholdWarning, stacklevel=3)
+        warnings.warn(
+            f"min_score is {number(min_score, 'g')}, and nothing is left for"
+            f" {f'any of the {thousands(n)} questions' if n > 1 else 'the question'}: the highest score was"
+            f" {number(np.asarray(before[0])[held].max(), '.4g')}",
+            ThresholdWarning,
+            stacklevel=3,
+        )

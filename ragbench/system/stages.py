@@ -28,120 +28,256 @@ __all__ = ['Answers', 'RERANK', 'BOOSTED', 'SELECT', 'Stage', 'Clock', 'reranked
            'Expanded', 'expanded', 'Found']
 
 # %% ../../nbs/07_system/02b_stages.ipynb #8bf4f381
-Answers = tuple[np.ndarray, np.ndarray]  # scores (q, k) float64 and rows (q, k) int64, best first, −inf and −1 behind the last
+Answers = tuple[
+    np.ndarray, np.ndarray
+]  # scores (q, k) float64 and rows (q, k) int64, best first, −inf and −1 behind the last
+
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    "One step after retrieval: `apply(texts, scores, rows)`; `config` is everything that decides what it gives."
+    """One step after retrieval: `apply(texts, scores, rows)`; `config` is everything that decides what it
+    gives."""
+
     name: str
     config: Any
     apply: Callable[[Sequence[str], np.ndarray, np.ndarray], Answers] = field(repr=False)
 
     @property
-    def recipe(self) -> dict[str, Any]: return {"stage": self.name, "config": self.config, "code": [code_hash(Stage), code_hash(MMR), code_hash(check_ranked)]}
+    def recipe(self) -> dict[str, Any]:
+        return {
+            "stage": self.name,
+            "config": self.config,
+            "code": [code_hash(Stage), code_hash(MMR), code_hash(check_ranked)],
+        }
+
 
 class Clock:
     "Milliseconds by step, in the order in which steps first came."
-    def __init__(self): self.ms: dict[str, float] = {}
+
+    def __init__(self):
+        self.ms: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, step: str) -> Iterator[None]:
         began = time.perf_counter_ns()
-        try: yield
-        finally: self.ms[step] = self.ms.get(step, 0.0) + (time.perf_counter_ns() - began) / 1e6
+        try:
+            yield
+        finally:
+            self.ms[step] = self.ms.get(step, 0.0) + (time.perf_counter_ns() - began) / 1e6
 
 # %% ../../nbs/07_system/02b_stages.ipynb #e0bee0b3
-RERANK = "Return rows that it was given: rerank(query, rows, texts) returns scores and rows, two arrays of one length, best first, such as scores[order], rows[order] (order itself holds positions)"
+RERANK = (
+    "Return rows that it was given: rerank(query, rows, texts) returns scores and rows, two arrays of one"
+    " length, best first, such as scores[order], rows[order] (order itself holds positions)"
+)
 
-def _reordered(reranker: Any, query: str, rows: np.ndarray, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+
+def _reordered(
+    reranker: Any, query: str, rows: np.ndarray, texts: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
     "What a reranker makes of the candidates of one question, looked at; raises `DataError`."
     return check_line(reranker.rerank(query, rows, texts), ("reranker", reranker), RERANK, "rerank", rows)
 
-def reranked(reranker: Any, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks, tail: bool = True) -> Answers:
-    "Candidates in the order of `reranker.rerank(query, rows, texts)`, with its scores; what it leaves out follows, if `tail`."
+
+def reranked(
+    reranker: Any,
+    texts: Sequence[str],
+    scores: np.ndarray,
+    rows: np.ndarray,
+    chunks: Chunks,
+    tail: bool = True,
+) -> Answers:
+    """Candidates in the order of `reranker.rerank(query, rows, texts)`, with its scores; what it leaves out
+    follows, if `tail`."""
     out = []
     for text, line in zip(texts, np.asarray(rows, np.int64)):
         line = line[line >= 0]
-        s, r = _reordered(reranker, text, line, [chunks.text(int(i)) for i in line]) if len(line) else (np.empty(0), line)
+        s, r = (
+            _reordered(reranker, text, line, [chunks.text(int(i)) for i in line])
+            if len(line)
+            else (np.empty(0), line)
+        )
         rest = line[~np.isin(line, r)] if tail else line[:0]
         last = float(s[-1]) if len(s) else 0.0
-        out.append((np.r_[s.astype(np.float64), last - 1.0 - np.arange(len(rest))], np.r_[r, rest].astype(np.int64)))
+        out.append(
+            (np.r_[s.astype(np.float64), last - 1.0 - np.arange(len(rest))], np.r_[r, rest].astype(np.int64))
+        )
     return pad(out, np.shape(rows)[1])
 
 # %% ../../nbs/07_system/02b_stages.ipynb #10fd0eaf
-BOOSTED = "Return rows that it was given: apply(texts, scores, rows, chunks) returns scores and rows (q, k), best first, of the rows that it was given, −1 behind the last"
+BOOSTED = (
+    "Return rows that it was given: apply(texts, scores, rows, chunks) returns scores and rows (q, k), best"
+    " first, of the rows that it was given, −1 behind the last"
+)
 
-def boosted(boosts: Any, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks) -> Answers:
-    "Candidates in the order of `boosts.apply(texts, scores, rows, chunks)`; raises `DataError` where it gives something else than its candidates."
-    return check_ranked(boosts.apply(texts, scores, rows, chunks), ("boosts", boosts), BOOSTED, len(texts), "apply", among=np.asarray(rows, np.int64), texts=texts)
+
+def boosted(
+    boosts: Any, texts: Sequence[str], scores: np.ndarray, rows: np.ndarray, chunks: Chunks
+) -> Answers:
+    """Candidates in the order of `boosts.apply(texts, scores, rows, chunks)`; raises `DataError` where it
+    gives something else than its candidates."""
+    return check_ranked(
+        boosts.apply(texts, scores, rows, chunks),
+        ("boosts", boosts),
+        BOOSTED,
+        len(texts),
+        "apply",
+        among=np.asarray(rows, np.int64),
+        texts=texts,
+    )
 
 # %% ../../nbs/07_system/02b_stages.ipynb #82606196
-SELECT = "Return positions: select(query, candidates, k, relevance) returns values and positions of candidates, two arrays of one length, each position from 0 at most once, in the order picked"
+SELECT = (
+    "Return positions: select(query, candidates, k, relevance) returns values and positions of candidates,"
+    " two arrays of one length, each position from 0 at most once, in the order picked"
+)
+
 
 def diversified(mmr: Any, vectors: np.ndarray, scores: np.ndarray, rows: np.ndarray) -> Answers:
     "Candidates in the order in which `mmr` picks them; `vectors` `(n_chunks, d)`."
     out = []
     for s, line in zip(np.asarray(scores, np.float64), np.asarray(rows, np.int64)):
         s, line = s[line >= 0], line[line >= 0]
-        values, picked = check_line(mmr.select(None, vectors[line], max(1, len(line)), relevance=min_max(s)), ("selection", mmr), SELECT, "select", np.arange(len(line)), best_first=False)
+        values, picked = check_line(
+            mmr.select(None, vectors[line], max(1, len(line)), relevance=min_max(s)),
+            ("selection", mmr),
+            SELECT,
+            "select",
+            np.arange(len(line)),
+            best_first=False,
+        )
         out.append((np.minimum.accumulate(values) if len(values) else values, line[picked]))
     return pad(out, np.shape(rows)[1])
 
 # %% ../../nbs/07_system/02b_stages.ipynb #4ae2f3ae
 def stages_of(
-    system: Any,                            # with boosts, rerank, min_score, per_document, mmr
+    system: Any,  # with boosts, rerank, min_score, per_document, mmr
     chunks: Chunks,
-    vectors: Callable[[], np.ndarray],      # (n_chunks, d), asked for only where MMR is
-    embedding: Any = None,                  # what made the vectors, for the artifact's key
+    vectors: Callable[[], np.ndarray],  # (n_chunks, d), asked for only where MMR is
+    embedding: Any = None,  # what made the vectors, for the artifact's key
 ) -> list[Stage]:
     "What happens to candidates, in order; empty where nothing does."
     out, tail = [], system.min_score is None
-    if hasattr(system.boosts, "check"): system.boosts.check(chunks.corpus)
-    if system.boosts is not None: out.append(Stage("boosts", system.boosts, lambda t, s, r: boosted(system.boosts, t, s, r, chunks)))
+    if hasattr(system.boosts, "check"):
+        system.boosts.check(chunks.corpus)
+    if system.boosts is not None:
+        out.append(Stage("boosts", system.boosts, lambda t, s, r: boosted(system.boosts, t, s, r, chunks)))
     if system.rerank is not None:
-        config = {"reranker": system.rerank, "revision": getattr(system.rerank, "revision", None), "tail": tail}
+        config = {
+            "reranker": system.rerank,
+            "revision": getattr(system.rerank, "revision", None),
+            "tail": tail,
+        }
         out.append(Stage("rerank", config, lambda t, s, r: reranked(system.rerank, t, s, r, chunks, tail)))
-    if system.min_score is not None: out.append(Stage("min_score", system.min_score, lambda t, s, r: above(s, r, system.min_score)))
-    if system.per_document is not None: out.append(Stage("per_document", system.per_document, lambda t, s, r: best_per_document(s, r, chunks.doc_row, system.per_document)))
-    if system.mmr is not None: out.append(Stage("mmr", {"mmr": system.mmr, "vectors": embedding}, lambda t, s, r: diversified(system.mmr, vectors(), s, r)))
+    if system.min_score is not None:
+        out.append(Stage("min_score", system.min_score, lambda t, s, r: above(s, r, system.min_score)))
+    if system.per_document is not None:
+        out.append(
+            Stage(
+                "per_document",
+                system.per_document,
+                lambda t, s, r: best_per_document(s, r, chunks.doc_row, system.per_document),
+            )
+        )
+    if system.mmr is not None:
+        out.append(
+            Stage(
+                "mmr",
+                {"mmr": system.mmr, "vectors": embedding},
+                lambda t, s, r: diversified(system.mmr, vectors(), s, r),
+            )
+        )
     return out
 
 # %% ../../nbs/07_system/02b_stages.ipynb #37afb04f
 class Expanded(NamedTuple):
-    "Passages that have grown: their table, scores and rows `(q, k)` in it, and the row of the chunk that each grew from."
+    """Passages that have grown: their table, scores and rows `(q, k)` in it, and the row of the chunk that
+    each grew from."""
+
     chunks: Chunks
     scores: np.ndarray
     rows: np.ndarray
     origin: np.ndarray
 
-def expanded(grow: Any, chunks: Chunks, scores: np.ndarray, rows: np.ndarray, k: int, allowed: np.ndarray | None = None) -> Expanded:
+
+def expanded(
+    grow: Any, chunks: Chunks, scores: np.ndarray, rows: np.ndarray, k: int, allowed: np.ndarray | None = None
+) -> Expanded:
     "The first `k` passages of each question after `grow`; documents without an `allowed` row are left out."
-    documents = None if allowed is None else np.bincount(chunks.doc_row[allowed], minlength=len(chunks.corpus)).astype(bool)
+    documents = (
+        None
+        if allowed is None
+        else np.bincount(chunks.doc_row[allowed], minlength=len(chunks.corpus)).astype(bool)
+    )
     lists = [grown(chunks, line, grow, documents)[:k] for line in rows]
     spans = sorted({p[:3] for ps in lists for p in ps})
     at = {span: i for i, span in enumerate(spans)}
     score = [dict(zip(line.tolist(), s.tolist())) for line, s in zip(np.asarray(rows), np.asarray(scores))]
-    filled = lambda of: pad([(np.array([s[p.row] for p in ps], float), np.array([of(p) for p in ps], np.int64)) for ps, s in zip(lists, score)], k)
+
+    def filled(of):
+        return pad(
+            [
+                (np.array([s[p.row] for p in ps], float), np.array([of(p) for p in ps], np.int64))
+                for ps, s in zip(lists, score)
+            ],
+            k,
+        )
+
     sections = None if chunks.section is None else [section_of(chunks, *span) for span in spans]
-    table = Chunks(chunks.corpus, *np.array(spans, np.int64).reshape(-1, 3).T, f"{chunks.made_by} grown by {grow!r}", sections)
+    table = Chunks(
+        chunks.corpus,
+        *np.array(spans, np.int64).reshape(-1, 3).T,
+        f"{chunks.made_by} grown by {grow!r}",
+        sections,
+    )
     return Expanded(table, *filled(lambda p: at[p[:3]]), filled(lambda p: p.row)[1])
 
 # %% ../../nbs/07_system/02b_stages.ipynb #f7acb271
 @dataclass(frozen=True, eq=False)
 class Found(Run):
-    "A run that knows the table its rows point into, and the milliseconds that each step took for all questions together."
+    """A run that knows the table its rows point into, and the milliseconds that each step took for all
+    questions together."""
+
     chunks: Chunks | None = None
     ms: dict[str, float] = field(default_factory=dict)
-    origin: np.ndarray | None = field(default=None, repr=False)   # (q, k) rows of the system's chunks that the passages grew from
+    origin: np.ndarray | None = field(
+        default=None, repr=False
+    )  # (q, k) rows of the system's chunks that the passages grew from
 
-    def __repr__(self) -> str: return f"Found({len(self)} queries, depth {self.rows.shape[1]}; {', '.join(f'{s} {ms_text(ms)} ms' for s, ms in self.ms.items())})"
+    def __repr__(self) -> str:
+        return (
+            f"Found({len(self)} queries, depth {self.rows.shape[1]};"
+            f" {', '.join(f'{s} {ms_text(ms)} ms' for s, ms in self.ms.items())})"
+        )
+
     def passages(self, i: int = 0) -> list[str]:
         "The texts that question `i` found, best first."
         return [self.chunks.text(int(r)) for r in self.of(i)]
 
     def _repr_html_(self) -> str:
-        cell = lambda v, tag="td": f"<{tag} style='text-align:left;vertical-align:top'>{escape(str(v))}</{tag}>"
-        line = lambda i, n, r: "<tr>" + "".join(map(cell, (n + 1, number(self.scores[i, n], '.4g'), self.chunks.corpus[int(self.chunks.doc_row[r])].id, self.chunks.text(int(r))[:300]))) + "</tr>"
-        tables = [f"<p><b>{escape(str(q))}</b></p><table><tr>{''.join(cell(h, 'th') for h in ('', 'score', 'document', 'text'))}</tr>"
-                  f"{''.join(line(i, n, int(r)) for n, r in enumerate(self.of(i)[:10]))}</table>" for i, q in enumerate(self.query_ids[:5])]
+        def cell(v, tag="td"):
+            return f"<{tag} style='text-align:left;vertical-align:top'>{escape(str(v))}</{tag}>"
+
+        def line(i, n, r):
+            return (
+                "<tr>"
+                + "".join(
+                    map(
+                        cell,
+                        (
+                            n + 1,
+                            number(self.scores[i, n], ".4g"),
+                            self.chunks.corpus[int(self.chunks.doc_row[r])].id,
+                            self.chunks.text(int(r))[:300],
+                        ),
+                    )
+                )
+                + "</tr>"
+            )
+
+        tables = [
+            f"<p><b>{escape(str(q))}</b></p><table><tr>{''.join(cell(h, 'th') for h in ('', 'score', 'document', 'text'))}</tr>"  # noqa: E501
+            f"{''.join(line(i, n, int(r)) for n, r in enumerate(self.of(i)[:10]))}</table>"
+            for i, q in enumerate(self.query_ids[:5])
+        ]
         return "".join(tables) + f"<p>{escape(repr(self))}</p>"

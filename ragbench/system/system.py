@@ -35,113 +35,236 @@ __all__ = ['STEPS', 'PARTS', 'System', 'chunk_vectors', 'steps_of', 'check_queri
 # %% ../../nbs/07_system/03_system.ipynb #861c0161
 STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
 
+
 @dataclass(frozen=True, repr=False)
 class System:
-    "A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is a label, not part of what it is."
+    """A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is a
+    label, not part of what it is."""
+
     chunk: Any
     retrieve: Any
     name: str | None = dataclasses.field(default=None, compare=False)
-    query: Any = dataclasses.field(default=None, kw_only=True)                    # MultiQuery(chat), HyDE(chat), or rewrite(question)
-    header: Any = dataclasses.field(default=None, kw_only=True)                   # 'title' or 'section': embedded with each passage
-    boosts: Any = dataclasses.field(default=None, kw_only=True)                   # Boosts([...])
-    rerank: Any = dataclasses.field(default=None, kw_only=True)                   # CrossEncoderReranker(...), or rerank(query, rows, texts)
-    min_score: float | None = dataclasses.field(default=None, kw_only=True)       # on the last of: retrieval, boosts, reranker
-    per_document: int | None = dataclasses.field(default=None, kw_only=True)      # at most so many passages of each document
-    mmr: Any = dataclasses.field(default=None, kw_only=True)                      # MMR(lambda_)
-    expand: Any = dataclasses.field(default=None, kw_only=True)                   # Neighbours, SentenceWindow, ParentSection, SeeAlso
-    candidates: int = dataclasses.field(default=200, kw_only=True)                # passages that the steps see
+    query: Any = dataclasses.field(
+        default=None, kw_only=True
+    )  # MultiQuery(chat), HyDE(chat), or rewrite(question)
+    header: Any = dataclasses.field(
+        default=None, kw_only=True
+    )  # 'title' or 'section': embedded with each passage
+    boosts: Any = dataclasses.field(default=None, kw_only=True)  # Boosts([...])
+    rerank: Any = dataclasses.field(
+        default=None, kw_only=True
+    )  # CrossEncoderReranker(...), or rerank(query, rows, texts)
+    min_score: float | None = dataclasses.field(
+        default=None, kw_only=True
+    )  # on the last of: retrieval, boosts, reranker
+    per_document: int | None = dataclasses.field(
+        default=None, kw_only=True
+    )  # at most so many passages of each document
+    mmr: Any = dataclasses.field(default=None, kw_only=True)  # MMR(lambda_)
+    expand: Any = dataclasses.field(
+        default=None, kw_only=True
+    )  # Neighbours, SentenceWindow, ParentSection, SeeAlso
+    candidates: int = dataclasses.field(default=200, kw_only=True)  # passages that the steps see
 
-    def __post_init__(self): _check_steps(self)
+    def __post_init__(self):
+        _check_steps(self)
 
     def __repr__(self) -> str:
-        shown = {"chunk": self.chunk, "retrieve": self.retrieve, **{s: v for s in STEPS if (v := getattr(self, s)) is not None}}
-        if self.candidates != 200: shown["candidates"] = self.candidates
+        shown = {
+            "chunk": self.chunk,
+            "retrieve": self.retrieve,
+            **{s: v for s in STEPS if (v := getattr(self, s)) is not None},
+        }
+        if self.candidates != 200:
+            shown["candidates"] = self.candidates
         return f"System({', '.join(f'{k}={v!r}' for k, v in shown.items())}, name={self.name!r})"
 
     @property
     def staged(self) -> bool:
         "Whether anything happens beside retrieval; a header alone is part of retrieval."
         return any(getattr(self, s) is not None for s in STEPS if s != "header")
+
     @property
     def retriever(self) -> Any:
         "The retriever, its dense parts embedding under the header."
         return with_header(self.retrieve, self.header)
 
     @typed
-    def build(self, corpus: Corpus, context: Context | None = None, *, store: Any = None, progress: bool | None = None) -> BuiltSystem:
-        "Cut and index `corpus`, taking what a `store` has (None: `.ragbench`, if `bench` has been at work in this folder; False: nothing); raises `DataError` for one without documents."
+    def build(
+        self,
+        corpus: Corpus,
+        context: Context | None = None,
+        *,
+        store: Any = None,
+        progress: bool | None = None,
+    ) -> BuiltSystem:
+        """Cut and index `corpus`, taking what a `store` has (None: `.ragbench`, if `bench` has been at work
+        in this folder; False: nothing); raises `DataError` for one without documents."""
         context = context or stored(store, progress)
-        if not len(corpus): raise DataError("the corpus is empty: 0 documents", "System.build", "Look at corpus.errors for what was refused")
-        if has_choices(self): raise ConfigError("a field holds a list of choices", repr(self), "Expand it with grid(system) and build each of the results")
+        if not len(corpus):
+            raise DataError(
+                "the corpus is empty: 0 documents",
+                "System.build",
+                "Look at corpus.errors for what was refused",
+            )
+        if has_choices(self):
+            raise ConfigError(
+                "a field holds a list of choices",
+                repr(self),
+                "Expand it with grid(system) and build each of the results",
+            )
         chunks = context.chunks(self.chunk, corpus)
         steps = steps_of(self, chunks, context)
-        if self.mmr is not None: chunk_vectors(self, chunks, context)          # kept, so that the index does not embed them again
+        if self.mmr is not None:
+            chunk_vectors(self, chunks, context)  # kept, so that the index does not embed them again
         return BuiltSystem(self, chunks, self.retriever.build(chunks, context), tuple(steps), context)
 
 # %% ../../nbs/07_system/03_system.ipynb #1b6b8d44
-PARTS = {   # field: (what fits, what to give)
+PARTS = {  # field: (what fits, what to give)
     "chunk": (is_chunker, "Give a chunker, such as TokenChunker(512, 64), and then a retriever"),
     "retrieve": (is_retriever, "Give a retriever: Dense(embedder), Lexical(FTS5()) or Hybrid(…)"),
-    "query": (lambda v: can(v, "rewrite", "question"), "Give MultiQuery(chat), HyDE(chat), or something with rewrite(question)"),
-    "boosts": (lambda v: can(v, "apply", "texts", "scores", "rows", "chunks"), "Give Boosts([Boost({'status': 'active'}, 0.2)])"),
-    "rerank": (lambda v: can(v, "rerank", "query", "rows", "texts"), "Give CrossEncoderReranker(…), or something with rerank(query, rows, texts)"),
+    "query": (
+        lambda v: can(v, "rewrite", "question"),
+        "Give MultiQuery(chat), HyDE(chat), or something with rewrite(question)",
+    ),
+    "boosts": (
+        lambda v: can(v, "apply", "texts", "scores", "rows", "chunks"),
+        "Give Boosts([Boost({'status': 'active'}, 0.2)])",
+    ),
+    "rerank": (
+        lambda v: can(v, "rerank", "query", "rows", "texts"),
+        "Give CrossEncoderReranker(…), or something with rerank(query, rows, texts)",
+    ),
     "mmr": (lambda v: can(v, "select", "query", "candidates", "k", "relevance"), "Give MMR(0.5)"),
-    "expand": (lambda v: can(v, "span", "chunks", "row"), "Give Neighbours(), SentenceWindow(), ParentSection(), SeeAlso(…), or something with span(chunks, row)")}
+    "expand": (
+        lambda v: can(v, "span", "chunks", "row"),
+        (
+            "Give Neighbours(), SentenceWindow(), ParentSection(), SeeAlso(…), or something with span(chunks,"
+            " row)"
+        ),
+    ),
+}
+
 
 def _check_steps(system: System) -> None:
     "Raise `ConfigError` for a part that does not fit its place, and for parts that cannot work together."
-    for name, (fits, fix) in PARTS.items(): check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
+    for name, (fits, fix) in PARTS.items():
+        check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
     check_header(system.header, "System")
     for name in ("per_document", "candidates"):
         given = getattr(system, name)
-        for value in given if isinstance(given, list) else [given]:      # a list is a choice, and so is None in it
-            if value is not None or name == "candidates": at_least(name, value, 1, "System")
+        for value in (
+            given if isinstance(given, list) else [given]
+        ):  # a list is a choice, and so is None in it
+            if value is not None or name == "candidates":
+                at_least(name, value, 1, "System")
     for score in system.min_score if isinstance(system.min_score, list) else [system.min_score]:
-        if score is not None and (isinstance(score, bool) or not isinstance(score, (int, float)) or not -np.inf < score < np.inf): raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
-    if not isinstance(system.name, (str, type(None))): raise ConfigError(f"name is {system.name!r:.80}", "System", "Give a text; steps after the retriever are given by name, such as rerank=…")
-    if has_choices(system): return                                       # what works together is asked of each system of the grid
+        if score is not None and (
+            isinstance(score, bool) or not isinstance(score, (int, float)) or not -np.inf < score < np.inf
+        ):
+            raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
+    if not isinstance(system.name, (str, type(None))):
+        raise ConfigError(
+            f"name is {system.name!r:.80}",
+            "System",
+            "Give a text; steps after the retriever are given by name, such as rerank=…",
+        )
+    if has_choices(system):
+        return  # what works together is asked of each system of the grid
     with_header(system.retrieve, system.header)
-    if system.mmr is not None and not dense_parts(system.retrieve): raise ConfigError("MMR compares vectors, and nothing is embedded", repr(system), "Leave mmr out, or add a Dense retriever")
+    if system.mmr is not None and not dense_parts(system.retrieve):
+        raise ConfigError(
+            "MMR compares vectors, and nothing is embedded",
+            repr(system),
+            "Leave mmr out, or add a Dense retriever",
+        )
     check_threshold(system)
 
 # %% ../../nbs/07_system/03_system.ipynb #8d113b9a
 def chunk_vectors(system: System, chunks: Chunks, context: Context) -> np.ndarray:
     "The vectors `(n_chunks, d)` of a system's first dense retriever, embedded once and kept."
     dense = dense_parts(system.retriever)[0]
-    return context.passages(context.fitted(dense.embedder, chunks.corpus), chunks, dense.header, keep=True).array
+    return context.passages(
+        context.fitted(dense.embedder, chunks.corpus), chunks, dense.header, keep=True
+    ).array
+
 
 def steps_of(system: System, chunks: Chunks, context: Context) -> list[Stage]:
     "The system's steps after retrieval, over these chunks."
     dense = dense_parts(system.retriever)
-    return stages_of(system, chunks, lambda: chunk_vectors(system, chunks, context), {"embedder": dense[0].embedder, "header": dense[0].header} if dense else None)
+    return stages_of(
+        system,
+        chunks,
+        lambda: chunk_vectors(system, chunks, context),
+        {"embedder": dense[0].embedder, "header": dense[0].header} if dense else None,
+    )
 
 # %% ../../nbs/07_system/03_system.ipynb #b14bf250
 def check_queries(queries: str | Sequence[str]) -> list[str]:
-    "Questions as a list; raises `DataError` for one that is no text, or nothing but white space: nothing can be found for it."
-    if isinstance(queries, (bytes, dict)) or not np.iterable(queries): raise DataError(f"the questions are {queries!r:.80}", "search", "Give a text, or a list of texts")
+    """Questions as a list; raises `DataError` for one that is no text, or nothing but white space: nothing
+    can be found for it."""
+    if isinstance(queries, (bytes, dict)) or not np.iterable(queries):
+        raise DataError(f"the questions are {queries!r:.80}", "search", "Give a text, or a list of texts")
     texts = [queries] if isinstance(queries, str) else list(queries)
     for i, t in enumerate(texts):
-        if not isinstance(t, str): raise DataError(f"question {i} is a {type(t).__name__}", "search", "Give texts")
-        if not t.strip(): raise DataError(f"question {i} is empty: {t!r:.40}", "search", "Leave it out: an encoder would find something for it, and words nothing")
+        if not isinstance(t, str):
+            raise DataError(f"question {i} is a {type(t).__name__}", "search", "Give texts")
+        if not t.strip():
+            raise DataError(
+                f"question {i} is empty: {t!r:.40}",
+                "search",
+                "Leave it out: an encoder would find something for it, and words nothing",
+            )
     return texts
 
+
 def check_depth(system: System, k: int) -> int:
-    "How deep retrieval has to go for `k` passages; raises `ConfigError` where a step or a fusion does not look so deep."
+    """How deep retrieval has to go for `k` passages; raises `ConfigError` where a step or a fusion does not
+    look so deep."""
     whole_number("k", k, 1, "search")
-    if system.staged and k > system.candidates: raise ConfigError(f"k is {k}, and the steps of this system see {system.candidates} candidates", repr(system), "Raise candidates")
-    if isinstance(system.retrieve, Hybrid) and k > system.retrieve.depth: raise ConfigError(f"k is {k}, and each part of the fusion brings {system.retrieve.depth} candidates", repr(system), "Raise depth=")
+    if system.staged and k > system.candidates:
+        raise ConfigError(
+            f"k is {k}, and the steps of this system see {system.candidates} candidates",
+            repr(system),
+            "Raise candidates",
+        )
+    if isinstance(system.retrieve, Hybrid) and k > system.retrieve.depth:
+        raise ConfigError(
+            f"k is {k}, and each part of the fusion brings {system.retrieve.depth} candidates",
+            repr(system),
+            "Raise depth=",
+        )
     return system.candidates if system.staged else k
 
 # %% ../../nbs/07_system/03_system.ipynb #9a11d88e
 def rewrite_all(system: System, texts: Sequence[str], context: Context) -> list[Rewritten]:
     "What the question step makes of each text, asked for once in a context, and once ever with its store."
-    made = [context.keep(("rewrite", fingerprint(system.query), t), lambda t=t: rewritten(system.query, t, context.store)) for t in texts]
-    if len({tuple(q.role for q in m.queries) for m in made}) > 1: raise DataError("it makes another number of queries of some questions than of others", repr(system.query), "Give as many for each, in the same roles")
+    made = [
+        context.keep(
+            ("rewrite", fingerprint(system.query), t), lambda t=t: rewritten(system.query, t, context.store)
+        )
+        for t in texts
+    ]
+    if len({tuple(q.role for q in m.queries) for m in made}) > 1:
+        raise DataError(
+            "it makes another number of queries of some questions than of others",
+            repr(system.query),
+            "Give as many for each, in the same roles",
+        )
     return made
 
-def searched(system: System, texts: Sequence[str], text_hashes: np.ndarray, k: int, made: Sequence[Rewritten], retrieve: Any) -> Answers:
+
+def searched(
+    system: System,
+    texts: Sequence[str],
+    text_hashes: np.ndarray,
+    k: int,
+    made: Sequence[Rewritten],
+    retrieve: Any,
+) -> Answers:
     "Candidates of each question: `retrieve(texts, role)` of it, or of all its rewritings, fused."
-    if not made: return retrieve(list(texts), "query")
+    if not made:
+        return retrieve(list(texts), "query")
     runs = [retrieve([m.queries[j].text for m in made], q.role) for j, q in enumerate(made[0].queries)]
     return fuse_queries(system.query, runs, texts, text_hashes, k)
 
@@ -149,6 +272,7 @@ def searched(system: System, texts: Sequence[str], text_hashes: np.ndarray, k: i
 @dataclass(frozen=True, eq=False)
 class BuiltSystem:
     "A system over one corpus, ready to be asked."
+
     system: System
     chunks: Chunks
     ranker: Any = dataclasses.field(repr=False)
@@ -156,61 +280,101 @@ class BuiltSystem:
     context: Context = dataclasses.field(default_factory=Context, repr=False)
 
     def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Found:
-        "The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."
+        """The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a
+        condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
         k = whole_number("k", k, 1, "search")
-        texts, s, clock, allowed = check_queries(queries), self.system, Clock(), allowed_rows(self.chunks, where)
+        texts, s, clock, allowed = (
+            check_queries(queries),
+            self.system,
+            Clock(),
+            allowed_rows(self.chunks, where),
+        )
         depth = check_depth(s, k)
         made = rewrite_all(s, texts, self.context) if s.query is not None else []
-        if made: clock.ms["query"] = sum(m.ms for m in made)
+        if made:
+            clock.ms["query"] = sum(m.ms for m in made)
         with clock("retrieve"):
-            scores, rows = searched(s, texts, self.chunks.text_hashes, depth, made, lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role, size=len(self.chunks)))
+            scores, rows = searched(
+                s,
+                texts,
+                self.chunks.text_hashes,
+                depth,
+                made,
+                lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role, size=len(self.chunks)),
+            )
         for stage in self.stages:
             given = scores, rows
-            with clock(stage.name): scores, rows = stage.apply(texts, *given)
-            if stage.name == "min_score": say_if_empty(s.min_score, given, (scores, rows))
-        if s.expand is None: return Found(tuple(texts), rows[:, :k], scores[:, :k], self.chunks, clock.ms)
-        with clock("expand"): e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
+            with clock(stage.name):
+                scores, rows = stage.apply(texts, *given)
+            if stage.name == "min_score":
+                say_if_empty(s.min_score, given, (scores, rows))
+        if s.expand is None:
+            return Found(tuple(texts), rows[:, :k], scores[:, :k], self.chunks, clock.ms)
+        with clock("expand"):
+            e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
         return Found(tuple(texts), e.rows, e.scores, e.chunks, clock.ms, e.origin)
 
     def explain(self, query: str, chunk: int | str, where: Any = None):
-        "Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see `ragbench.system.explain`."
+        """Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see
+        `ragbench.system.explain`."""
         from ragbench.system.explain import explain
+
         return explain(self, query, chunk, where)
 
 # %% ../../nbs/07_system/03_system.ipynb #c63daa16
 def expand(value: Any) -> list[Any]:
     "Every value that `value` stands for, first choices first."
-    if isinstance(value, list): return [v for choice in value for v in expand(choice)]
-    if not has_choices(value): return [value]
-    if isinstance(value, tuple): return [tuple(c) for c in itertools.product(*map(expand, value))]
+    if isinstance(value, list):
+        return [v for choice in value for v in expand(choice)]
+    if not has_choices(value):
+        return [value]
+    if isinstance(value, tuple):
+        return [tuple(c) for c in itertools.product(*map(expand, value))]
     names = [f.name for f in dataclasses.fields(value)]
-    return [_with(value, dict(zip(names, c))) for c in itertools.product(*(expand(getattr(value, n)) for n in names))]
+    return [
+        _with(value, dict(zip(names, c)))
+        for c in itertools.product(*(expand(getattr(value, n)) for n in names))
+    ]
+
 
 def _with(value: Any, fields: dict[str, Any]) -> Any:
     "The same kind of component with other fields; its own checks run again."
     first = next(iter(fields)) if fields else None
-    if isinstance(fields.get(first), tuple) and not value.__dataclass_params__.init:   # made as Kind(*parts, other=…), like Hybrid
+    if (
+        isinstance(fields.get(first), tuple) and not value.__dataclass_params__.init
+    ):  # made as Kind(*parts, other=…), like Hybrid
         return type(value)(*fields[first], **{k: v for k, v in fields.items() if k != first})
     return type(value)(**fields)
 
 # %% ../../nbs/07_system/03_system.ipynb #1cb88095
 def grid(*systems: System) -> list[System]:
     "All the systems that `systems` stand for, without repetitions; a list anywhere inside is a choice."
-    if not systems: raise ConfigError("there is nothing to expand", "grid", "Give a System with lists in its fields")
+    if not systems:
+        raise ConfigError("there is nothing to expand", "grid", "Give a System with lists in its fields")
     out: list[System] = []
     for system in systems:
-        if not isinstance(system, System): raise ConfigError(f"expected a System, got {type(system).__name__}", "grid")
+        if not isinstance(system, System):
+            raise ConfigError(f"expected a System, got {type(system).__name__}", "grid")
         for s in expand(system):
-            if s not in out: out.append(s)
-    if not out: raise ConfigError("a list of choices is empty, so there is no system", "grid", "Give every list at least one choice")
+            if s not in out:
+                out.append(s)
+    if not out:
+        raise ConfigError(
+            "a list of choices is empty, so there is no system", "grid", "Give every list at least one choice"
+        )
     return out
 
 # %% ../../nbs/07_system/03_system.ipynb #cfd7ec08
 def step_label(system: System) -> str:
     "The steps of a system in short, in their order; empty where there are none."
-    said = {"header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}", "min_score": lambda v: f"≥{shown(v)}", "per_document": "{} a document".format}
+    said = {
+        "header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}",
+        "min_score": lambda v: f"≥{shown(v)}",
+        "per_document": "{} a document".format,
+    }
     out = "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
     return out if system.candidates == 200 else f"{out} · candidates={system.candidates}"
+
 
 def names_of(systems: Sequence[System]) -> list[str]:
     "A distinct name for each system: its `name`, or its label; see `ragbench.system.labels`."
@@ -221,11 +385,15 @@ def names_of(systems: Sequence[System]) -> list[str]:
 def _system_html(system: System) -> str:
     "What a notebook shows: see `ragbench.system.system_view`."
     from ragbench.system.system_view import system_html
+
     return system_html(system)
+
 
 def _built_html(built: BuiltSystem) -> str:
     "What a notebook shows of a system over its corpus."
     from ragbench.system.system_view import built_html
+
     return built_html(built)
+
 
 System._repr_html_, BuiltSystem._repr_html_ = _system_html, _built_html

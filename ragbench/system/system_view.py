@@ -19,27 +19,59 @@ __all__ = ['system_html', 'built_html']
 # %% ../../nbs/07_system/04_system_view.ipynb #c4d44df7
 def _lines(step: str, value: Any) -> list[tuple[str, str, str]]:
     "(step, label, code) of a field; several for choices and for a hybrid."
-    if isinstance(value, list): return [(f"{step}, {'or' if i else 'either'}" if len(value) > 1 else step, said, code) for i, v in enumerate(value) for _, said, code in _lines(step, v)]
+    if isinstance(value, list):
+        return [
+            (f"{step}, {'or' if i else 'either'}" if len(value) > 1 else step, said, code)
+            for i, v in enumerate(value)
+            for _, said, code in _lines(step, v)
+        ]
     if isinstance(value, Hybrid) and not any(isinstance(v, list) for v in (*value.retrievers, value.fuse)):
-        return [*(line for i, r in enumerate(value.retrievers, 1) for line in _lines(f"{step} {i}", r)), ("fuse", label(value.fuse), repr(value.fuse))]
-    return [(step, str(value) if isinstance(value, (str, int, float)) else "" if value is None else label(value), repr(value))]
+        return [
+            *(line for i, r in enumerate(value.retrievers, 1) for line in _lines(f"{step} {i}", r)),
+            ("fuse", label(value.fuse), repr(value.fuse)),
+        ]
+    return [
+        (
+            step,
+            str(value) if isinstance(value, (str, int, float)) else "" if value is None else label(value),
+            repr(value),
+        )
+    ]
+
 
 def _table(rows: list[tuple[str, str, str]]) -> str:
     "Rows of three cells as HTML."
-    cell = lambda v, tag="td": f"<{tag} style='text-align:left;vertical-align:top'>{v}</{tag}>"
-    body = "".join("<tr>" + cell(escape(s), "th") + cell(escape(said)) + cell(f"<code>{escape(code)}</code>" if code != said else "") + "</tr>" for s, said, code in rows)
+
+    def cell(v, tag="td"):
+        return f"<{tag} style='text-align:left;vertical-align:top'>{v}</{tag}>"
+
+    body = "".join(
+        "<tr>"
+        + cell(escape(s), "th")
+        + cell(escape(said))
+        + cell(f"<code>{escape(code)}</code>" if code != said else "")
+        + "</tr>"
+        for s, said, code in rows
+    )
     return f"<table><tr>{cell('step', 'th')}{cell('what', 'th')}{cell('code', 'th')}</tr>{body}</table>"
+
 
 def system_html(system: System) -> str:
     "A system as an HTML table of its steps."
     lines = [*_lines("chunk", system.chunk), *_lines("retrieve", system.retrieve)]
     for step in STEPS:
-        if getattr(system, step) is not None: lines += _lines(step, getattr(system, step))
-    if system.staged: lines += _lines("candidates", system.candidates)
+        if getattr(system, step) is not None:
+            lines += _lines(step, getattr(system, step))
+    if system.staged:
+        lines += _lines("candidates", system.candidates)
     return f"<p><b>System {escape(names_of([system])[0])}</b></p>{_table(lines)}"
+
 
 def built_html(built: BuiltSystem) -> str:
     "A built system: its steps, and what it was built over."
     size = getattr(built.ranker, "nbytes", None)
     index = f", an index of {bytes_text(size)}" if size else ""
-    return f"{system_html(built.system)}<p>built over {count(len(built.chunks.corpus), 'document')} in {count(len(built.chunks), 'chunk')}{index}</p>"
+    return (
+        f"{system_html(built.system)}<p>built over {count(len(built.chunks.corpus), 'document')} in"
+        f" {count(len(built.chunks), 'chunk')}{index}</p>"
+    )

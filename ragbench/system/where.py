@@ -21,8 +21,10 @@ def allowed_rows(
     chunks: Chunks,
     where: Any,  # a condition such as {"status": "active"}, row numbers, a mask over all rows, or None
 ) -> np.ndarray | None:
-    "The rows that may be found, `(m,)` int64, rising; `None` for all. Raises `ConfigError` for a field that no document has."
-    if not isinstance(where, Mapping): return read_where(where, len(chunks))[1]
+    """The rows that may be found, `(m,)` int64, rising; `None` for all. Raises `ConfigError` for a field that
+    no document has."""
+    if not isinstance(where, Mapping):
+        return read_where(where, len(chunks))[1]
     check_fields(chunks.corpus, [c.field for c in clauses(where, stored=False)], "where")
     check_kinds(chunks.corpus, clauses(where, stored=False), "where")
     return np.flatnonzero(matching_rows(chunks, where))
