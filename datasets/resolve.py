@@ -19,9 +19,9 @@ import json
 import sys
 from pathlib import Path
 
+from ragbench.base.errors import RagbenchError
 from ragbench.core.documents import Corpus
-from ragbench.core.errors import RagbenchError
-from ragbench.ingest.load import dataset_info, load_corpus
+from ragbench.ingest.load_corpus import dataset_info, load_corpus
 
 
 def places(text: str, quote: str) -> list[int]:

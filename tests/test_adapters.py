@@ -19,8 +19,8 @@ from ragbench.chunk.adapters import (
     ink,
 )
 from ragbench.core.documents import Document
-from ragbench.core.fingerprint import fingerprint
 from ragbench.core.spans import length
+from ragbench.store.fingerprint import fingerprint
 
 # few different pieces, so that texts repeat themselves at every scale
 REPEATS = st.lists(
@@ -139,7 +139,7 @@ def test_offsets_that_hold_are_used_and_others_are_not():
 
 def test_half_characters():
     """Every cut of a text at token borders, decoded as the token splitters do it."""
-    from ragbench.core.encoders import load_encoding
+    from ragbench.text.tiktoken_encoder import load_encoding
 
     encoding = load_encoding("cl100k_base")
     text = "go 🙂 离心泵 🙂🙂 and ปั๊มน้ำ"
@@ -224,7 +224,7 @@ def test_linear_in_the_worst_case():
 
 def peers():
     """Real splitters, each with the adapter meant for it, made twice so that fingerprints can be compared."""
-    from ragbench.core.encoders import load_encoding
+    from ragbench.text.tiktoken_encoder import load_encoding
 
     encoding = load_encoding("cl100k_base")
 
@@ -250,7 +250,7 @@ def peers():
 def test_real_splitters(make):
     """Those that are installed: exact, ordered and complete on every kind of text, and a fingerprint that
     follows the settings and not the use."""
-    from ragbench.chunk.certify import Promise, examine, stress_corpus
+    from ragbench.chunk.certificate import Promise, examine, stress_corpus
 
     chunker = make(60)
     for doc in stress_corpus():

@@ -12,10 +12,10 @@ import httpcore
 import pytest
 from test_web import Site, html
 
-from ragbench.core.errors import ConfigError
+from ragbench.base.errors import ConfigError
 from ragbench.ingest import fetch
 from ragbench.ingest.addresses import is_public
-from ragbench.ingest.base import Limits
+from ragbench.ingest.loader import Limits
 from ragbench.ingest.web import load_url
 
 pytest.importorskip("trafilatura")

@@ -9,7 +9,7 @@ import pytest
 
 from ragbench.chunk.adapters import from_function
 from ragbench.chunk.by_type import ByType
-from ragbench.chunk.certify import KINDS, LAWS, Claims, Promise, certify, examine, smallest, stress_corpus
+from ragbench.chunk.certificate import KINDS, LAWS, Claims, Promise, certify, examine, smallest, stress_corpus
 from ragbench.chunk.character import CharacterChunker
 from ragbench.chunk.field import FieldChunker
 from ragbench.chunk.paragraph import ParagraphChunker

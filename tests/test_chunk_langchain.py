@@ -136,7 +136,7 @@ def test_token_windows_give_back_what_langchain_breaks():
 def test_tokens_stay_within_the_size_that_langchain_promises():
     """In tokens the two measure differently (once a document, once a piece), so what must agree is the
     promise."""
-    from ragbench.core.tokenizers import get_tokenizer
+    from ragbench.text.tokenizers import get_tokenizer
 
     text = distinct(3000)
     count = get_tokenizer("cl100k_base").count

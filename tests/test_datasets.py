@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ragbench.apps import rules
+from ragbench.apps import dataset_rules as rules
 from ragbench.apps.cli import app
-from ragbench.apps.datasets import Checked, check_dataset
-from ragbench.apps.losses import parser_losses
-from ragbench.ingest.load import load_dataset
+from ragbench.apps.dataset_check import Checked, check_dataset
+from ragbench.apps.loader_losses import parser_losses
+from ragbench.ingest.load_corpus import load_dataset
 from ragbench.ingest.shipped import shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,16 +8,16 @@ from datetime import date
 
 import pytest
 
-from ragbench.apps.rules import Candidate, check_documents
+from ragbench.apps.dataset_rules import Candidate, check_documents
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.bench.results import Results, toy_results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Doubt, Refusal, doubts, refusals
-from ragbench.core.errors import ConfigError, DataError
 from ragbench.index.chroma_index import chroma_where
 from ragbench.index.conditions import Clause
 from ragbench.index.qdrant_edge import qdrant_filter
-from ragbench.ingest.load import load_corpus
-from ragbench.search.boosts import Boost
+from ragbench.ingest.load_corpus import load_corpus
+from ragbench.steps.boosts import Boost
 from ragbench.system.where import allowed_rows
 
 REFUSED, DOUBTED = (

@@ -9,14 +9,11 @@ import threading
 import numpy as np
 import pytest
 
+from ragbench.base.errors import ConfigError, RagbenchError, VectorSpaceError
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError, RagbenchError, VectorSpaceError
-from ragbench.core.fingerprint import text_hash
 from ragbench.core.protocols import Embedder
-from ragbench.core.store import DamagedArtifact
 from ragbench.core.vectors import Space, Vectors
 from ragbench.embed import onnx_encoder as onnx_module
-from ragbench.embed.cache import EmbeddingCache, embed_cached
 from ragbench.embed.fastembed import FastEmbedEmbedder
 from ragbench.embed.gemini_embedder import GeminiEmbedder
 from ragbench.embed.litellm_embedder import LiteLLMEmbedder
@@ -24,7 +21,10 @@ from ragbench.embed.lsa import LSAEmbedder
 from ragbench.embed.onnx_encoder import onnx_encoder
 from ragbench.embed.openai_embedder import OpenAIEmbedder
 from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
+from ragbench.embed.vector_cache import EmbeddingCache, embed_cached
 from ragbench.embed.workers import close_workers, in_workers
+from ragbench.store.artifacts import DamagedArtifact
+from ragbench.store.fingerprint import text_hash
 
 WORDS = "vent the casing before you start a pump roof of tank is inspected every five years check oil level , . ?".split()  # noqa: E501
 RNG = np.random.default_rng(5)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from test_laws_chunk import chunkers
 
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.encoders import SCHEMES, Encoder, encoder, rank_file, settled
-from ragbench.core.starts import token_tables
-from ragbench.core.tokenizers import get_tokenizer
-from ragbench.ingest.load import load_dataset
+from ragbench.ingest.load_corpus import load_dataset
+from ragbench.text.tiktoken_encoder import SCHEMES, Encoder, encoder, rank_file, settled
+from ragbench.text.token_table import token_tables
+from ragbench.text.tokenizers import get_tokenizer
 
 BITS = [
     "'s",
@@ -221,7 +221,7 @@ def test_without_a_file_of_ranks_tiktoken_does_it_all(monkeypatch, tmp_path):
     table = encoder("cl100k_base").characters
     assert encoder("cl100k_base").encoding  # tiktoken holds its ranks now
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))  # and looks into a folder that has none
-    monkeypatch.setattr("ragbench.core.encoders._carried", lambda file: [])
+    monkeypatch.setattr("ragbench.text.tiktoken_encoder._carried", lambda file: [])
     made = Encoder("cl100k_base")
     assert made.fast is None
     assert made("Open the valve.").tolist() == made.encoding.encode_ordinary("Open the valve.")
@@ -247,7 +247,7 @@ def test_an_encoding_that_gigatoken_does_not_have(monkeypatch):
         _mergeable_ranks = {b"a": 0, "é".encode(): 1, b"\xc3": 2}
         encode_to_numpy = staticmethod(lambda text, disallowed_special: np.zeros(len(text), np.uint32))
 
-    monkeypatch.setattr("ragbench.core.encoders.load_encoding", lambda name: Known)
+    monkeypatch.setattr("ragbench.text.tiktoken_encoder.load_encoding", lambda name: Known)
     made = Encoder("own")
     assert made.fast is None and made("aa").tolist() == [0, 0] and made.characters.tolist() == [1, 1, 1]
 

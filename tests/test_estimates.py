@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta
 
+from ragbench.base.errors import RagbenchError
+from ragbench.base.number_text import number
 from ragbench.bench.results import Results, toy_results
-from ragbench.core.errors import RagbenchError
 from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, interval_words
-from ragbench.core.numbers import number
-from ragbench.evaluate.agreement import order_agreement
-from ragbench.evaluate.calibration import SHARES, WORLDS, coverage, world_of
-from ragbench.evaluate.corrections import compare_to, holm
-from ragbench.evaluate.selection import selection_optimism
-from ragbench.evaluate.slices import slice_by_tag
-from ragbench.evaluate.statistics import bootstrap_interval, compare_pair
-from ragbench.index.guard import AnnRecall
+from ragbench.index.ann_recall import AnnRecall
+from ragbench.stats.agreement import order_agreement
+from ragbench.stats.corrections import compare_to, holm
+from ragbench.stats.paired_tests import bootstrap_interval, compare_pair
+from ragbench.stats.selection import selection_optimism
+from ragbench.stats.slices import slice_by_tag
+from ragbench.testing.calibration import SHARES, WORLDS, coverage, world_of
 
 
 @settings(max_examples=200, deadline=None)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ragbench.base.errors import DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import DataError
 from ragbench.core.gold import Gold
 from ragbench.core.qrels import Judgement, Qrels, chunk_grades, read_qrels
 from ragbench.core.quotes import find_quote
@@ -22,7 +22,7 @@ from ragbench.evaluate.exchange import (
     write_beir,
     write_run,
 )
-from ragbench.evaluate.metrics import rank_metrics
+from ragbench.evaluate.rank_metrics import rank_metrics
 from ragbench.ingest.collections import load_beir
 
 WORDS = ["pump", "valve", "starts", "the", "lead", "water", "ü", "naïve", "鍵", "x" * 12]

@@ -26,8 +26,8 @@ def nearest(index):
 """  # noqa: E501
 REMOTE = """
 import os
-from ragbench.remote.loopback import Loopback
-from ragbench.remote.toy_vectors import ToyVectors
+from ragbench.testing.loopback import Loopback
+from ragbench.testing.toy_vectors import ToyVectors
 os.environ.update(GEMINI_API_KEY="k", LOOPBACK_KEY="k")
 def two(make):
     with Loopback(ToyVectors(4)) as server: assert make(server).embed_passages(["a", "b"]).array.shape == (2, 4)
@@ -35,7 +35,7 @@ def two(make):
 # what someone does who installed the extra; sys.argv[1] is a folder with an ONNX model
 PROBES = {
     "bm25s": (
-        "from ragbench.search.bm25s_engine import BM25S\nassert BM25S(stemmer='english').build(['pumps run',"
+        "from ragbench.lexical.bm25s import BM25S\nassert BM25S(stemmer='english').build(['pumps run',"
         " 'tanks leak']).search(['pump'], 1)[1].tolist() == [[0]]"
     ),
     "pgvector": VECTORS + "from ragbench.index.pgvector_index import PgVectorIndex\nnearest(PgVectorIndex())",
@@ -80,7 +80,7 @@ assert "lifts water" in corpus[0].text, corpus.errors
         """
 import os, pymupdf
 from ragbench.ingest.ocr import AzureRead
-from ragbench.remote.loopback import Loopback, Answer
+from ragbench.testing.loopback import Loopback, Answer
 os.environ.update(AZURE_DOCUMENT_INTELLIGENCE_API_KEY="k")
 page = pymupdf.open().new_page()
 with Loopback([Answer("{}", status=401)]) as server:
@@ -145,8 +145,8 @@ def core(tmp_path_factory):
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     "MiniLM as sentence-transformers and as fastembed read it."
-    from ragbench.core.models import resolve_model
     from ragbench.embed.onnx_encoder import onnx_encoder
+    from ragbench.text.model_files import resolve_model
 
     folder, source = (
         tmp_path_factory.mktemp("models"),

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.core.errors import ConfigError, RagbenchError, StoreError
+from ragbench.base.errors import ConfigError, RagbenchError, StoreError
 from ragbench.core.vectors import Space, Vectors
 from ragbench.index.advise import advise
 from ragbench.index.faiss_base import Built, FaissSearcher, open_index, raw_search, unit
 from ragbench.index.faiss_files import layers, read_header, verify_index
+from ragbench.index.faiss_flat import FaissFlat
 from ragbench.index.faiss_settings import query_defaults, search_params, takes_selector
 from ragbench.index.faiss_shards import GPU_TOLERANCE, build_shards, gpu_count, lists_to_disk, to_gpu
 from ragbench.index.faiss_variants import (
@@ -29,7 +30,6 @@ from ragbench.index.faiss_variants import (
     FaissVariant,
     VariantConfig,
 )
-from ragbench.index.flat import FaissFlat
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*FAISS advises")
 D, N = 32, 1500
@@ -427,7 +427,7 @@ def test_no_damage_ends_the_process(tmp_path):
     code = f"""
 import sys, numpy as np
 sys.path.insert(0, {str(tmp_path)!r})
-from ragbench.core.errors import StoreError
+from ragbench.base.errors import StoreError
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_variants import FaissFactory, FaissHNSW, FaissIVF
 rng = np.random.default_rng(11); x = rng.normal(size=(1500, 32)).astype(np.float32); refused = 0

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.core.errors import ConfigError, DataError
-from ragbench.core.fingerprint import hash64
-from ragbench.search.bm25s_engine import BM25S
-from ragbench.search.fts5 import BATCH, FTS5
-from ragbench.search.postings import METHODS, search_postings
-from ragbench.search.words import MATCHES, Words, unstemmed
-from ragbench.system.context import search_fair
+from ragbench.base.errors import ConfigError, DataError
+from ragbench.lexical.bm25 import METHODS, search_postings
+from ragbench.lexical.bm25s import BM25S
+from ragbench.lexical.fts5 import BATCH, FTS5
+from ragbench.lexical.fts5_query import MATCHES, Words, unstemmed
+from ragbench.store.fingerprint import hash64
+from ragbench.system.build_context import search_fair
 
 STOP = "the of and to a in is that it for"
 hostile = st.one_of(
@@ -340,7 +340,7 @@ def test_variants_equal_bm25s(method):
     """The other formulas against another implementation; that one adds a constant to bm25l and bm25+, so
     those are left out."""
     bm25s = pytest.importorskip("bm25s")
-    from ragbench.search.postings import BM25
+    from ragbench.lexical.bm25 import BM25
 
     rng = np.random.default_rng(2)
     texts = [" ".join(rng.choice([f"w{i}" for i in range(30)], rng.integers(3, 12))) for _ in range(60)]

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError, DataError
 from ragbench.core.runs import pad, rank
-from ragbench.search import fusion
-from ragbench.search.fusion import RRF, MinMax, ZScore, check_weights, rank_batch
-from ragbench.search.ranx_fusion import NEEDS, NORMS, ON_RANKS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
-from ragbench.system.context import Context
-from ragbench.system.retrieve import Dense, Hybrid, Lexical, fuse_runs
+from ragbench.fusion import fusion
+from ragbench.fusion.fusion import RRF, MinMax, ZScore, check_weights, rank_batch
+from ragbench.fusion.ranx_fusion import NEEDS, NORMS, ON_RANKS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
+from ragbench.system.build_context import Context
+from ragbench.system.retrievers import Dense, Hybrid, Lexical, fuse_runs
 
 
 def random_runs(seed: int, n: int = 30):

@@ -11,11 +11,11 @@ import pytest
 from ragbench.chunk.character import CharacterChunker
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
-from ragbench.core.store import Store
-from ragbench.evaluate.generate import CLOSED, QuestionWriter, generate_questions
+from ragbench.evaluate.question_generation import CLOSED, QuestionWriter, generate_questions
 from ragbench.remote.calls import RemoteError
 from ragbench.remote.chat import Chat
-from ragbench.remote.loopback import Answer, Loopback
+from ragbench.store.artifacts import Store
+from ragbench.testing.loopback import Answer, Loopback
 
 THINGS = ["pump", "valve", "filter", "boiler", "gauge", "tank"]
 CORPUS = Corpus(

@@ -25,8 +25,8 @@ from ragbench import (
     bench,
     load_beir,
 )
-from ragbench.core.errors import DataError
-from ragbench.core.fingerprint import fingerprint
+from ragbench.base.errors import DataError
+from ragbench.store.fingerprint import fingerprint
 
 DOCS = {
     f"d{i}": (

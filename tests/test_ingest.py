@@ -12,9 +12,9 @@ import docx
 import pymupdf
 import pytest
 
-from ragbench.ingest.base import Limits, Refused
 from ragbench.ingest.docx import load_docx
-from ragbench.ingest.load import ENDINGS, LOADERS, load_corpus, type_of
+from ragbench.ingest.load_corpus import ENDINGS, LOADERS, load_corpus, type_of
+from ragbench.ingest.loader import Limits, Refused
 from ragbench.ingest.pdf import load_pdf
 from ragbench.ingest.text import load_markdown, source_offset
 
@@ -106,7 +106,9 @@ def test_the_same_bytes_give_the_same_corpus_here_in_workers_and_in_another_proc
     assert load_corpus(plant).fingerprint == corpus.fingerprint
     in_workers = load_corpus(plant, workers=2)
     assert (in_workers.fingerprint, in_workers.errors) == (corpus.fingerprint, corpus.errors)
-    code = f"from ragbench.ingest.load import load_corpus; print(load_corpus({str(plant)!r}).fingerprint)"
+    code = (
+        f"from ragbench.ingest.load_corpus import load_corpus; print(load_corpus({str(plant)!r}).fingerprint)"
+    )
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     assert (
         subprocess.run(
@@ -166,7 +168,7 @@ def test_a_reader_that_dies_or_hangs_costs_its_file_in_a_small_folder_too(
 def test_a_pdf_is_parsed_in_another_process_alone_or_in_a_folder_and_here_only_when_told_so(tmp_path):
     (tmp_path / "a.pdf").write_bytes(make_pdf(1))
     code = (
-        "import sys; from ragbench.ingest.load import load_corpus; load_corpus(sys.argv[1],"
+        "import sys; from ragbench.ingest.load_corpus import load_corpus; load_corpus(sys.argv[1],"
         " workers=eval(sys.argv[2])); print('pymupdf' in sys.modules)"
     )
     parsed_here = [

@@ -12,9 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pymupdf
 import pytest
 
-from ragbench.core.errors import ConfigError, DataError
-from ragbench.ingest import load
-from ragbench.ingest.load import load_corpus
+from ragbench.base.errors import ConfigError, DataError
+from ragbench.ingest import load_corpus as load
+from ragbench.ingest.load_corpus import load_corpus
 from ragbench.ingest.ocr import ENDPOINT, KEY, Tesseract
 
 
@@ -84,7 +84,7 @@ def test_a_crawl_that_is_stopped_keeps_its_pages(site, call):
     url, asked = site
     out, err, _ = stopped(
         f"""
-        from ragbench.ingest.load import load_corpus
+        from ragbench.ingest.load_corpus import load_corpus
         from ragbench.ingest.web import load_url
         try: {call.replace("URL", url)}
         except KeyboardInterrupt as e: print([d.metadata["title"] for d in e.corpus], e._render_traceback_() == e.__notes__, e.__notes__[0], sep="\\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.core.store import Store, verify
+from ragbench.store.artifacts import Store, verify
 
 KILLS = int(os.environ.get("RAGBENCH_KILLS", "10"))  # `make test-all` asks for 200
 SEED = int(os.environ.get("RAGBENCH_KILL_SEED", "20260101"))

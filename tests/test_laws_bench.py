@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.fingerprint import text_hash
 from ragbench.core.vectors import Space
+from ragbench.store.fingerprint import text_hash
 
 SYSTEMS = rb.grid(
     rb.System(

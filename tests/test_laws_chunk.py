@@ -15,8 +15,8 @@ from ragbench.chunk.section import SectionChunker
 from ragbench.chunk.sentence import SentenceChunker
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.documents import Corpus, Document, Field, Heading
-from ragbench.core.starts import pieces, token_table, token_tables
-from ragbench.core.tokenizers import get_tokenizer
+from ragbench.text.token_table import pieces, token_table, token_tables
+from ragbench.text.tokenizers import get_tokenizer
 
 # text as it comes: words, emoji, combining marks, right-to-left, Thai, Chinese, CRLF, special tokens,
 # repeats, structure
@@ -223,7 +223,7 @@ UNSEEN = st.lists(
 def test_what_word_pieces_do_not_see_has_an_owner(text, size, piece):
     """Characters that get no token belong to a neighbouring one, wherever the text was cut into pieces; no
     count changes."""
-    from ragbench.core import starts
+    from ragbench.text import token_table as starts
 
     tokenizer = get_tokenizer("all-MiniLM-L6-v2")
     table = token_table(tokenizer, text)
@@ -312,7 +312,7 @@ PROSE = st.lists(
 def test_both_functions_of_sentencex_find_the_same_sentences(text, language):
     """`segment` is asked first because it is faster; its strings must lie where `get_sentence_boundaries`
     says."""
-    from ragbench.core.sentences import ODD_SPACE, _starts, sentence_ends
+    from ragbench.text.sentences import ODD_SPACE, _starts, sentence_ends
 
     text = ODD_SPACE.sub(" ", text)
     assert sentence_ends(text, language).tolist() == (

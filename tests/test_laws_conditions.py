@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Field, Heading
-from ragbench.core.errors import ConfigError, DataError
 from ragbench.index.chroma_index import ChromaIndex
 from ragbench.index.conditions import chunk_metadata, matching, matching_rows
-from ragbench.index.databases import WithMetadata
-from ragbench.index.flat import FaissFlat
+from ragbench.index.database_index import WithMetadata
+from ragbench.index.faiss_flat import FaissFlat
 from ragbench.index.pgserver import stop_private
 from ragbench.index.pgvector_index import PgVectorIndex
 from ragbench.index.qdrant_index import QdrantIndex
-from ragbench.search.boosts import Boost, Boosts
+from ragbench.steps.boosts import Boost, Boosts
 from ragbench.system.where import allowed_rows
 
 OFF = settings(max_examples=40, deadline=None, derandomize=True)

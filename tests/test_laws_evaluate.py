@@ -12,10 +12,7 @@ from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Evidence, EvidenceClass, Gold, Query, evidence_classes
 from ragbench.core.runs import Run
-from ragbench.evaluate.arrays import array_metrics
-from ragbench.evaluate.audit import truncation
-from ragbench.evaluate.corrections import compare_to, holm
-from ragbench.evaluate.evidence import (
+from ragbench.evaluate.evidence_metrics import (
     evidence_at_budgets,
     evidence_at_chunks,
     evidence_counts,
@@ -26,11 +23,14 @@ from ragbench.evaluate.evidence import (
     token_counts,
     token_starts,
 )
-from ragbench.evaluate.metrics import rank_metrics
+from ragbench.evaluate.judged_units import class_positions, document_list, judge
+from ragbench.evaluate.metric_arrays import array_metrics
+from ragbench.evaluate.rank_metrics import rank_metrics
 from ragbench.evaluate.scores import score_run
-from ragbench.evaluate.selection import selection_optimism
-from ragbench.evaluate.statistics import bootstrap_interval, compare_pair
-from ragbench.evaluate.units import class_positions, document_list, judge
+from ragbench.evaluate.truncation import truncation
+from ragbench.stats.corrections import compare_to, holm
+from ragbench.stats.paired_tests import bootstrap_interval, compare_pair
+from ragbench.stats.selection import selection_optimism
 
 BUDGETS = [1, 2, 3, 5, 8, 13, 21, 200]
 RANKED = [
@@ -253,7 +253,7 @@ def test_finding_a_class_earlier_never_lowers_a_rank_metric(k):
     every earlier place."""
     from itertools import product
 
-    from ragbench.evaluate.units import Judged
+    from ragbench.evaluate.judged_units import Judged
 
     before, after, units = [], [], []
     for positions, grades in product(product(range(5), repeat=3), product((1, 2, 3), repeat=3)):

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.core.errors import StoreError
-from ragbench.core.store import Store
-from ragbench.evaluate.clusters import grouping
-from ragbench.evaluate.corrections import all_pairs_p, compare_to, max_t_p
-from ragbench.evaluate.slices import slice_by_tag
-from ragbench.evaluate.statistics import EXACT, bootstrap_interval, compare_pair, mean_interval, sign_flip_p
+from ragbench.base.errors import StoreError
+from ragbench.stats.clusters import grouping
+from ragbench.stats.corrections import all_pairs_p, compare_to, max_t_p
+from ragbench.stats.paired_tests import EXACT, bootstrap_interval, compare_pair, mean_interval, sign_flip_p
+from ragbench.stats.slices import slice_by_tag
+from ragbench.store.artifacts import Store
 
 DRAWS = st.integers(0, 10**6)
 

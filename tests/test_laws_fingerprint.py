@@ -12,10 +12,10 @@ import pytest
 
 import ragbench as rb
 from ragbench import Corpus, Document, RagbenchError, from_function
-from ragbench.core.code import code_facts
-from ragbench.core.fingerprint import FingerprintWarning, canonical, fingerprint, own_fingerprint
-from ragbench.core.store import Store
-from ragbench.embed.cache import EmbeddingCache, embed_cached
+from ragbench.embed.vector_cache import EmbeddingCache, embed_cached
+from ragbench.store.artifacts import Store
+from ragbench.store.fingerprint import FingerprintWarning, canonical, fingerprint, own_fingerprint
+from ragbench.store.source_code import code_facts
 
 # Each case: (code, an edit of it, the expression whose fingerprint has to change).
 EDITS = {
@@ -275,7 +275,7 @@ from dataclasses import dataclass, field
 from typing import Any
 import enum, functools, pathlib, re
 import numpy as np
-from ragbench.core.fingerprint import fingerprint
+from ragbench.store.fingerprint import fingerprint
 WORDS = {"a", "b", "c", "d", "e"}; TABLE = {w: (lambda t, w=w: t + w) for w in sorted(WORDS)}
 ROOT = pathlib.PurePosixPath("a/b"); LOG = __import__("logging").getLogger("x"); MISSING = object(); R = re.compile("a|b", re.I)
 class K(enum.Enum): A = frozenset("xyz")
@@ -483,10 +483,10 @@ def test_an_embedder_of_ten_lines_is_cached_without_a_fingerprint(tmp_path):
 
 
 def test_the_code_of_a_library_counts_with_its_version():
-    from ragbench.core.code import library, library_code
+    from ragbench.store.source_code import library, library_code
 
     assert library("numpy").startswith("numpy==") and library_code("ragbench.core.spans") != library_code(
-        "ragbench.core.errors"
+        "ragbench.base.errors"
     )
     assert code_facts.cache_info().maxsize is not None
 
@@ -609,7 +609,7 @@ def test_a_component_of_ours_is_known_by_all_that_its_module_imports(tmp_path):
         Path(ragbench.__file__).parent, tmp_path / "ragbench", ignore=shutil.ignore_patterns("__pycache__")
     )
     code = (
-        "from ragbench import FTS5, TokenChunker; from ragbench.core.fingerprint import fingerprint;"
+        "from ragbench import FTS5, TokenChunker; from ragbench.store.fingerprint import fingerprint;"
         " print(fingerprint(TokenChunker(8)), fingerprint(FTS5()))"
     )
 

@@ -11,21 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
-from ragbench.core.boundaries import stands_alone
+from ragbench.base.errors import DataError, RagbenchError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Heading, Page
-from ragbench.core.errors import DataError, RagbenchError
 from ragbench.core.gold import MISSING, Evidence, Gold, Lost, Query, check_gold, evidence_classes, lost_note
 from ragbench.core.qrels import Judgement, Qrels, as_judgements, gold_from_qrels, read_qrels
 from ragbench.core.runs import ABSENT, Run
-from ragbench.evaluate.arrays import array_metrics
-from ragbench.evaluate.evidence import evidence_at_budgets, evidence_of
+from ragbench.evaluate.evidence_metrics import evidence_at_budgets, evidence_of
 from ragbench.evaluate.exchange import as_run, whole_documents
-from ragbench.evaluate.metrics import rank_metrics
+from ragbench.evaluate.judged_units import judge
+from ragbench.evaluate.metric_arrays import array_metrics
+from ragbench.evaluate.rank_metrics import rank_metrics
 from ragbench.evaluate.scores import score_run
-from ragbench.evaluate.units import judge
 from ragbench.ingest.collections import load_beir, load_chunking_eval, load_squad
 from ragbench.ingest.trec import load_trec
+from ragbench.text.word_boundaries import stands_alone
 
 CORPUS = Corpus([Document(f"d{i}", f"text number {i} of the corpus") for i in range(8)])
 HERE, GONE = [d.id for d in CORPUS], [f"z{i}" for i in range(5)]

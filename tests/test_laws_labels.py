@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import ragbench as rb
 from ragbench import System, grid
-from ragbench.bench.plots import looks, short_code
-from ragbench.search.bm25s_engine import Cutter
-from ragbench.system.labels import label, labels, shown
+from ragbench.core.labels import label, labels, shown
+from ragbench.lexical.bm25s import Cutter
+from ragbench.report.plots import looks, short_code
 from ragbench.system.system import names_of
 
 ANY = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))

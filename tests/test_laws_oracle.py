@@ -6,12 +6,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ragbench.base.errors import ConfigError
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError
 from ragbench.core.gold import Evidence, Gold, Query
-from ragbench.evaluate.chunkers import oracle, reading_cost
-from ragbench.evaluate.evidence import token_starts
+from ragbench.evaluate.chunker_comparison import oracle, reading_cost
+from ragbench.evaluate.evidence_metrics import token_starts
 
 PIECES = ["a", "b ", "\n\n", "   ", "\t", "c", "\n \n"]
 

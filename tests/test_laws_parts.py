@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
+from ragbench.base.errors import ConfigError, DataError, RagbenchError
+from ragbench.base.number_text import number
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError, DataError, RagbenchError
-from ragbench.core.numbers import number
-from ragbench.search.boosts import Boost, Boosts
-from ragbench.search.cross_encoder import CrossEncoderReranker
-from ragbench.search.expand import Neighbours, ParentSection, SeeAlso, SentenceWindow
-from ragbench.search.fusion import RRF, MinMax, ZScore
-from ragbench.search.pgfulltext import PgFullText
-from ragbench.search.postings import BM25
-from ragbench.search.ranx_fusion import CEILINGS, NEEDS, NORMS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
-from ragbench.search.rewrite import HyDE, MultiQuery
-from ragbench.search.select import MMR
-from ragbench.system.context import Context
-from ragbench.system.scale import ThresholdWarning
+from ragbench.fusion.fusion import RRF, MinMax, ZScore
+from ragbench.fusion.ranx_fusion import CEILINGS, NEEDS, NORMS, ON_SCORES, Borda, CombMNZ, CombSUM, RanxFusion
+from ragbench.lexical.bm25 import BM25
+from ragbench.lexical.postgres import PgFullText
+from ragbench.steps.boosts import Boost, Boosts
+from ragbench.steps.cross_encoder import CrossEncoderReranker
+from ragbench.steps.expansion import Neighbours, ParentSection, SeeAlso, SentenceWindow
+from ragbench.steps.mmr import MMR
+from ragbench.steps.rewriting import HyDE, MultiQuery
+from ragbench.system.build_context import Context
+from ragbench.system.score_bounds import ThresholdWarning
 
 E = rb.LSAEmbedder(3)
 CHUNK = rb.TokenChunker(16, 0)

@@ -14,21 +14,21 @@ import zipfile
 import numpy as np
 import pytest
 
-from ragbench.bench.failures import rank_of
-from ragbench.bench.leaderboard import Leaderboard
-from ragbench.bench.report import snippet
+from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.bench.results import Results, toy_results
 from ragbench.bench.runner import bench
 from ragbench.chunk.token import TokenChunker
-from ragbench.core.charts import Chart
-from ragbench.core.errors import ConfigError, DataError, RagbenchError
 from ragbench.core.gold import evidence_classes
 from ragbench.embed.lsa import LSAEmbedder
 from ragbench.evaluate.exchange import run_to_dict, write_run
-from ragbench.index.flat import FaissFlat
-from ragbench.search.fts5 import FTS5
-from ragbench.search.fusion import RRF
-from ragbench.system.retrieve import Dense, Hybrid, Lexical
+from ragbench.fusion.fusion import RRF
+from ragbench.index.faiss_flat import FaissFlat
+from ragbench.lexical.fts5 import FTS5
+from ragbench.plot.chart import Chart
+from ragbench.report.failures import rank_of
+from ragbench.report.html import snippet
+from ragbench.report.leaderboard import Leaderboard
+from ragbench.system.retrievers import Dense, Hybrid, Lexical
 from ragbench.system.system import System
 
 

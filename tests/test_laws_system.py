@@ -10,9 +10,9 @@ import ragbench as rb
 from ragbench.core.chunks import Chunks, chunk_corpus, chunk_sections, section_of
 from ragbench.core.documents import Corpus, Document
 from ragbench.ingest.shipped import shipped
-from ragbench.search.boosts import attributes
-from ragbench.search.expand import Neighbours, ParentSection, SentenceWindow
-from ragbench.system.header import headed
+from ragbench.steps.boosts import attributes
+from ragbench.steps.expansion import Neighbours, ParentSection, SentenceWindow
+from ragbench.steps.header import headed
 from ragbench.system.stages import expanded
 
 

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.charts import Chart
-from ragbench.core.errors import DataError, RagbenchError, StoreError
-from ragbench.core.fingerprint import canonical, hash64
+from ragbench.base.errors import DataError, RagbenchError, StoreError
+from ragbench.core.labels import label
 from ragbench.core.vectors import Space, Vectors, unit
 from ragbench.index import faiss_base
 from ragbench.index.advise import Judge, advise
-from ragbench.index.databases import WithMetadata
+from ragbench.index.ann_recall import ann_recall, guard
+from ragbench.index.database_index import WithMetadata
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_files import read_header, verify_index
 from ragbench.index.faiss_shards import build_shards, lists_to_disk, save_shards
-from ragbench.index.guard import ann_recall, guard
-from ragbench.search import postings
-from ragbench.system import context
-from ragbench.system.labels import label
+from ragbench.lexical import bm25 as postings
+from ragbench.plot.chart import Chart
+from ragbench.store.fingerprint import canonical, hash64
+from ragbench.system import build_context as context
 
 RNG = np.random.default_rng(20)
 RAW = (RNG.normal(size=(1200, 32)) * RNG.gamma(1, 20, size=(1200, 1))).astype(
@@ -155,7 +155,7 @@ def test_a_careless_embedder_gives_cosines_through_a_system(returns, index):
 def test_an_embedder_that_says_it_is_normalised_and_is_not_is_refused_before_anything_is_kept(
     space, returns, tmp_path
 ):
-    from ragbench.embed.cache import EmbeddingCache, embed_cached
+    from ragbench.embed.vector_cache import EmbeddingCache, embed_cached
 
     cache = EmbeddingCache(tmp_path)
     with pytest.raises(DataError, match="normalized=False"):
@@ -358,8 +358,8 @@ import resource, signal, sys
 from pathlib import Path
 import numpy as np
 import ragbench as rb
-from ragbench.core.charts import Chart
-from ragbench.core.errors import StoreError
+from ragbench.plot.chart import Chart
+from ragbench.base.errors import StoreError
 from ragbench.index.faiss_base import open_index
 from ragbench.index.faiss_shards import build_shards, lists_to_disk, open_shards, save_shards
 folder = Path({str(tmp_path)!r}); x = np.random.default_rng(0).normal(size=(3000, 32)).astype(np.float32)

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
-from ragbench.core.errors import DataError
-from ragbench.search import fts5
-from ragbench.search.fts5 import FTS5, native_search, terms_of
-from ragbench.search.work import MOST, SHORT, WORTH, steps
+from ragbench.base.errors import DataError
+from ragbench.lexical import fts5
+from ragbench.lexical.fts5 import FTS5, native_search, terms_of
+from ragbench.lexical.query_work import MOST, SHORT, WORTH, steps
 
 OFF = settings(max_examples=60, deadline=None, derandomize=True)
 STEMS = "pump pumps pumped valve valves oil level the".split()

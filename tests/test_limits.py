@@ -15,9 +15,9 @@ import pytest
 from test_ingest import make_docx, make_pdf
 from test_web import Site, html
 
-from ragbench.ingest.base import LIMITS, Limits
-from ragbench.ingest.load import SMALL, load_corpus
-from ragbench.ingest.memory import address_space
+from ragbench.ingest.load_corpus import SMALL, load_corpus
+from ragbench.ingest.loader import LIMITS, Limits
+from ragbench.ingest.memory_limits import address_space
 from ragbench.ingest.web import load_url
 
 needs_bound = pytest.mark.skipif(not address_space()[0], reason="the system bounds no address space")
@@ -128,8 +128,8 @@ def test_what_is_read_without_a_worker_is_bounded_by_its_size(tmp_path, name):
     (tmp_path / name).write_bytes(made if isinstance(made, bytes) else made.encode())
     assert (tmp_path / name).stat().st_size <= SMALL
     code = (
-        "import sys, resource\nimport yaml, charset_normalizer\nfrom ragbench.ingest.load import"
-        " load_corpus\nfrom ragbench.ingest.memory import"
+        "import sys, resource\nimport yaml, charset_normalizer\nfrom ragbench.ingest.load_corpus import"
+        " load_corpus\nfrom ragbench.ingest.memory_limits import"
         " address_space\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\nsize = address_space()[0]\nif"
         " size: resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\ncorpus ="
         " load_corpus(sys.argv[1])\nimport threading, ragbench.ingest.workers as w\nprint(len(corpus) +"
@@ -207,8 +207,8 @@ def test_a_bomb_on_the_web_is_never_unpacked(site, header):
     code = (
         "import sys, resource, httpx, httpcore, trafilatura\n"
         "from ragbench.ingest.fetch import Web\n"
-        "from ragbench.ingest.base import Refused\n"
-        "from ragbench.ingest.memory import address_space\n"
+        "from ragbench.ingest.loader import Refused\n"
+        "from ragbench.ingest.memory_limits import address_space\n"
         "web = Web(allow_private=True)\n"
         "resource.setrlimit(resource.RLIMIT_AS, (address_space()[0] + 60_000_000,) * 2)\n"
         "try: web.get(sys.argv[1])\n"
@@ -256,7 +256,7 @@ def test_codings_of_any_kind_give_the_page_or_a_reason(site):
 def test_a_worker_ends_with_its_parent_even_inside_c(tmp_path, number):
     (tmp_path / "a.html").write_bytes(hostile.html_of_attributes())
     code = (
-        "import sys; from ragbench.ingest.load import load_corpus; print('go', flush=True);"
+        "import sys; from ragbench.ingest.load_corpus import load_corpus; print('go', flush=True);"
         " load_corpus(sys.argv[1])"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "a.html")], stdout=subprocess.PIPE)
@@ -326,7 +326,8 @@ def test_an_engine_of_a_notebook_is_used_here_and_that_is_said(tmp_path, caplog)
     script.write_text(
         "import logging, sys\nlogging.basicConfig(stream=sys.stdout, format='%(message)s')\n"
         "class Engine:\n    def read(self, page): return []\n"
-        "from ragbench.ingest.load import load_corpus\nprint(len(load_corpus(sys.argv[1], ocr=Engine())))"
+        "from ragbench.ingest.load_corpus import load_corpus\n"
+        "print(len(load_corpus(sys.argv[1], ocr=Engine())))"
     )
     said = subprocess.run(
         [sys.executable, str(script), str(tmp_path / "a.pdf")], capture_output=True, text=True, check=True

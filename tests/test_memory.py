@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from ragbench.core import encoders
+from ragbench.base.errors import RagbenchError
+from ragbench.base.memory import lru_bytes, resident
 from ragbench.core.documents import Document
-from ragbench.core.encoders import Encoder
-from ragbench.core.errors import RagbenchError
-from ragbench.core.memory import lru_bytes, resident
-from ragbench.evaluate.evidence import token_starts
-from ragbench.search import boosts
+from ragbench.evaluate.evidence_metrics import token_starts
+from ragbench.steps import boosts
+from ragbench.text import tiktoken_encoder as encoders
+from ragbench.text.tiktoken_encoder import Encoder
 
 
 def words(seed: int, n: int) -> str:
@@ -111,7 +111,7 @@ def test_random_words_do_not_fill_the_memory():
     """100 MB of words that never come again; without a bound they raise the process to more than 700 MB."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_memory import words\nfrom"
-        " ragbench.core.encoders import encoder\nfrom ragbench.core.memory import resident\ne ="
+        " ragbench.text.tiktoken_encoder import encoder\nfrom ragbench.base.memory import resident\ne ="
         " encoder('cl100k_base'); e('warm'); before = resident(); most = 0\nfor i in range(25): e(words(i,"
         " 450_000)); most = max(most, resident() - before)\nprint(most)"
     )

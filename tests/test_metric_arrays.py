@@ -10,9 +10,9 @@ from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Evidence, Gold, Query
 from ragbench.core.runs import Run, pad, rank
-from ragbench.evaluate.arrays import array_metrics
-from ragbench.evaluate.metrics import HOLES, parse_metric, ranx_scores
-from ragbench.evaluate.units import judge
+from ragbench.evaluate.judged_units import judge
+from ragbench.evaluate.metric_arrays import array_metrics
+from ragbench.evaluate.rank_metrics import HOLES, parse_metric, ranx_scores
 
 CORPUS = Corpus([Document(f"d{i:02}", f"text number {i}") for i in range(14)])
 CHUNKS = Chunks(CORPUS, np.arange(14), np.zeros(14), np.full(14, 4))

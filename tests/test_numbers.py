@@ -1,4 +1,5 @@
-"""Numbers for people are written by `ragbench.core.numbers` alone: what formats one elsewhere is found here,
+"""Numbers for people are written by `ragbench.base.number_text` alone: what formats one elsewhere is found
+here,
 or is listed with its reason."""
 
 import ast
@@ -77,7 +78,7 @@ def test_no_module_writes_numbers_by_itself(room):
             if (name, where, spec) not in EXCEPTIONS
         ]
     assert not strangers, (
-        "write these with ragbench.core.numbers, or list them in EXCEPTIONS with the reason:\n"
+        "write these with ragbench.base.number_text, or list them in EXCEPTIONS with the reason:\n"
         + "\n".join(strangers)
     )
 

@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pymupdf
 import pytest
 
-from ragbench.core.errors import ConfigError
-from ragbench.ingest.base import Refused
+from ragbench.base.errors import ConfigError
 from ragbench.ingest.layout import page_pieces
+from ragbench.ingest.loader import Refused
 from ragbench.ingest.ocr import ENDPOINT, KEY, AzureRead, Tesseract, azure_lines, ocr_engine, ocr_pdf_page
 
 HEADING = "3 Start-up of the pump"
@@ -177,7 +177,7 @@ def test_engines_that_are_not_there(monkeypatch):
 
 @pytest.mark.system
 def test_the_scanned_page_that_ships_is_refused_and_then_read():
-    from ragbench.ingest.load import load_corpus
+    from ragbench.ingest.load_corpus import load_corpus
     from ragbench.ingest.shipped import shipped
 
     scan = "LOG-118-relief-valve-shop-record.pdf"

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from ragbench.core.errors import ConfigError, DataError
-from ragbench.core.fingerprint import hash64
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.index.pgserver import private_database, stop_private
-from ragbench.search.pgfulltext import PgFullText
-from ragbench.system.context import search_fair
+from ragbench.lexical.postgres import PgFullText
+from ragbench.store.fingerprint import hash64
+from ragbench.system.build_context import search_fair
 
 TEXTS = [
     "Start the pump with the discharge valve closed.",

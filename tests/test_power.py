@@ -4,8 +4,8 @@ not made where they do not."""
 import numpy as np
 import pytest
 
-from ragbench.evaluate.power import FEWEST_DIFFERENT, detectable_words, minimal_detectable_difference
-from ragbench.evaluate.statistics import sign_flip_p
+from ragbench.stats.paired_tests import sign_flip_p
+from ragbench.stats.power import FEWEST_DIFFERENT, detectable_words, minimal_detectable_difference
 
 SHAPES = {
     "normal": lambda rng, shape, mean: rng.normal(mean, 0.2, shape),

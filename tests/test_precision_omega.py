@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.core.boundaries import stands_alone
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
 from ragbench.core.runs import Run
-from ragbench.evaluate.evidence import precision_omega, token_starts
+from ragbench.evaluate.evidence_metrics import precision_omega, token_starts
 from ragbench.evaluate.scores import score_run
+from ragbench.text.word_boundaries import stands_alone
 
 WORDS = ("ab ", "c ", "def ", "ab c ")
 NAMES = ("evidence_precision_omega", "evidence_precision_omega_tokens")

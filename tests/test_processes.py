@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.core.processes import left_behind, temporary_folder
+from ragbench.base.processes import left_behind, temporary_folder
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 STUCK = "__import__('re').match('(a+)+$', 'a' * 60 + 'b')"  # C code that holds Python's lock for hours
@@ -62,8 +62,8 @@ time.sleep(60)
 def test_a_child_started_by_a_thread_that_has_ended_lives_on_and_ends_with_the_process():
     parent, (pid,) = started("""
 import subprocess, sys, threading, time
-from ragbench.core.processes import lifeline
-def start(): p.append(subprocess.Popen([sys.executable, "-c", f"from ragbench.core.processes import end_with; end_with({lifeline()}); print('ready', flush=True); import time; time.sleep(60)"],
+from ragbench.base.processes import lifeline
+def start(): p.append(subprocess.Popen([sys.executable, "-c", f"from ragbench.base.processes import end_with; end_with({lifeline()}); print('ready', flush=True); import time; time.sleep(60)"],
                                        pass_fds=[lifeline()], stdout=subprocess.PIPE))
 p = []
 t = threading.Thread(target=start); t.start(); t.join()
@@ -106,7 +106,7 @@ print((folder / "data" / "postmaster.pid").read_text().split()[0], pgserver._GUA
 
 def test_only_folders_of_the_dead_are_swept(tmp_path):
     child = (
-        "from ragbench.core.processes import temporary_folder; import os;"
+        "from ragbench.base.processes import temporary_folder; import os;"
         f" print(temporary_folder('ragbench-x-', {str(tmp_path)!r}), flush=True);"
     )
     dead = Path(
@@ -131,7 +131,7 @@ def test_a_process_that_ends_in_the_ordinary_way_leaves_nothing(tmp_path):
             sys.executable,
             "-c",
             (
-                "from ragbench.core.processes import temporary_folder; print(temporary_folder('ragbench-x-',"
+                "from ragbench.base.processes import temporary_folder; print(temporary_folder('ragbench-x-',"
                 f" {str(tmp_path)!r}))"
             ),
         ],

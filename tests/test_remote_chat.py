@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.chunk.llm import LLMChunker, parse_cuts, windowed_cuts
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError, DataError, RagbenchError
-from ragbench.core.fingerprint import fingerprint
 from ragbench.remote.calls import RemoteError, backoff
 from ragbench.remote.chat import Chat
-from ragbench.remote.loopback import Answer, Loopback
+from ragbench.store.fingerprint import fingerprint
+from ragbench.testing.loopback import Answer, Loopback
 
 KEY = "sk-0123456789-secret"
 

@@ -18,21 +18,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragbench.base.errors import ConfigError, DataError, RagbenchError, VectorSpaceError
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.errors import ConfigError, DataError, RagbenchError, VectorSpaceError
+from ragbench.core.labels import label
 from ragbench.core.protocols import Embedder
-from ragbench.core.tokenizers import get_tokenizer
-from ragbench.embed.cache import EmbeddingCache, embed_cached
 from ragbench.embed.gemini_embedder import GeminiEmbedder
 from ragbench.embed.litellm_embedder import LiteLLMEmbedder
 from ragbench.embed.openai_embedder import OpenAIEmbedder
 from ragbench.embed.remote_batches import TokenCount, batches, checked, in_order, known_model
+from ragbench.embed.vector_cache import EmbeddingCache, embed_cached
 from ragbench.remote import calls
 from ragbench.remote.calls import RemoteError
-from ragbench.remote.loopback import Answer, Loopback
-from ragbench.remote.toy_vectors import ToyVectors, asked_texts, toy_vector
-from ragbench.system.labels import label
+from ragbench.testing.loopback import Answer, Loopback
+from ragbench.testing.toy_vectors import ToyVectors, asked_texts, toy_vector
+from ragbench.text.tokenizers import get_tokenizer
 
 KEY = "sk-0123456789-secret"
 DIM = 6

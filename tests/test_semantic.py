@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.chunk.certify import certify
+from ragbench.chunk.certificate import certify
 from ragbench.chunk.cluster import ClusterChunker, band, best_partition, worth
 from ragbench.chunk.kamradt import KamradtChunker, published_sentences, threshold_for, turns
 from ragbench.chunk.recursive import RecursiveChunker
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.fingerprint import fingerprint
-from ragbench.core.tokenizers import get_tokenizer
 from ragbench.core.vectors import Space, Vectors
+from ragbench.store.fingerprint import fingerprint
+from ragbench.text.tokenizers import get_tokenizer
 
 TEXTS = st.lists(
     st.sampled_from(

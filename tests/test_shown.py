@@ -8,11 +8,11 @@ from lxml import html
 
 from ragbench.bench.results import toy_corpus, toy_results
 from ragbench.chunk.token import TokenChunker
-from ragbench.core.charts import Chart
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import gold_from_spans
-from ragbench.search.fts5 import FTS5
-from ragbench.system.retrieve import Lexical
+from ragbench.lexical.fts5 import FTS5
+from ragbench.plot.chart import Chart
+from ragbench.system.retrievers import Lexical
 from ragbench.system.system import System
 
 # What the sanitizer of JupyterLab 4 lets through, as far as our pages use it

@@ -25,9 +25,9 @@ from ragbench import (
     load_trec,
     load_url,
 )
-from ragbench.core.errors import ConfigError, DataError, RagbenchError
-from ragbench.ingest import load
-from ragbench.ingest.base import Limits
+from ragbench.base.errors import ConfigError, DataError, RagbenchError
+from ragbench.ingest import load_corpus as load
+from ragbench.ingest.loader import Limits
 from ragbench.ingest.mupdf import mupdf
 from ragbench.ingest.sources import find_files
 
@@ -429,7 +429,7 @@ def test_a_long_line_of_a_table_loads_whatever_was_read_before(tmp_path, size):
     path.write_text("id,text\n1," + "x" * size + "\n2,short\n")
     other.write_text("id,text\n1,Oil\n")
     code = (
-        "import csv, sys\nfrom ragbench.ingest.load import load_corpus\nif sys.argv[2] == 'low':"
+        "import csv, sys\nfrom ragbench.ingest.load_corpus import load_corpus\nif sys.argv[2] == 'low':"
         " csv.field_size_limit(10)\nif sys.argv[2] == 'after': load_corpus(sys.argv[3], workers=0)\nc ="
         " load_corpus(sys.argv[1], workers=0)\nprint([len(d.text) for d in c], [e.reason for e in c.errors],"
         " csv.field_size_limit())"

@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.errors import ConfigError, DataError
-from ragbench.core.fingerprint import text_hash
-from ragbench.core.store import Store, verify
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.index.faiss_variants import FaissHNSW
 from ragbench.remote.chat import Chat
-from ragbench.remote.loopback import Loopback
-from ragbench.search.boosts import Boost, Boosts
-from ragbench.search.expand import Neighbours, ParentSection, SeeAlso, SentenceWindow
-from ragbench.search.rewrite import HyDE, MultiQuery
-from ragbench.search.select import MMR
-from ragbench.system.context import Context
+from ragbench.steps.boosts import Boost, Boosts
+from ragbench.steps.expansion import Neighbours, ParentSection, SeeAlso, SentenceWindow
+from ragbench.steps.mmr import MMR
+from ragbench.steps.rewriting import HyDE, MultiQuery
+from ragbench.store.artifacts import Store, verify
+from ragbench.store.fingerprint import text_hash
+from ragbench.system.build_context import Context
 from ragbench.system.system import names_of
+from ragbench.testing.loopback import Loopback
 
 OPTIONS = {
     "metrics": ["recall@5", "mrr", "evidence_recall@100"],
@@ -397,7 +397,7 @@ def test_a_killed_run_with_steps_ends_with_the_same_table(data, tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_cross_encoder_is_a_step(data, tmp_path):
-    from ragbench.search.cross_encoder import CrossEncoderReranker, tiny_cross_encoder
+    from ragbench.steps.cross_encoder import CrossEncoderReranker, tiny_cross_encoder
 
     model = tiny_cross_encoder(str(tmp_path / "model"), ["pump", "valve", "permit", "the", "what", "is"])
     system = rb.System(CHUNK, LEXICAL, rerank=CrossEncoderReranker(model, depth=5))

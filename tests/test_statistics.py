@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, kendalltau, ttest_1samp
 
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.bench.results import toy_results
-from ragbench.core.errors import ConfigError, DataError
 from ragbench.core.gold import Gold
-from ragbench.evaluate.agreement import kendall_tau, order_agreement
-from ragbench.evaluate.calibration import WORLDS, coverage, false_claims
-from ragbench.evaluate.clusters import document_clusters, grouping
-from ragbench.evaluate.corrections import (
+from ragbench.evaluate.tuning import METHODS, tune_fusion
+from ragbench.stats.agreement import kendall_tau, order_agreement
+from ragbench.stats.clusters import document_clusters, grouping
+from ragbench.stats.corrections import (
     all_pairs_p,
     benjamini_hochberg,
     compare_family,
@@ -22,10 +22,7 @@ from ragbench.evaluate.corrections import (
     holm,
     max_t_p,
 )
-from ragbench.evaluate.power import minimal_detectable_difference, queries_needed
-from ragbench.evaluate.selection import held_out_scores, selection_optimism
-from ragbench.evaluate.slices import interaction_p
-from ragbench.evaluate.statistics import (
+from ragbench.stats.paired_tests import (
     EXACT,
     bootstrap_interval,
     compare_pair,
@@ -33,7 +30,10 @@ from ragbench.evaluate.statistics import (
     sign_flip_p,
     untailed,
 )
-from ragbench.evaluate.tuning import METHODS, tune_fusion
+from ragbench.stats.power import minimal_detectable_difference, queries_needed
+from ragbench.stats.selection import held_out_scores, selection_optimism
+from ragbench.stats.slices import interaction_p
+from ragbench.testing.calibration import WORLDS, coverage, false_claims
 
 NAMED = {w.name: w for w in WORLDS}
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from ragbench.remote.loopback import Answer, Loopback
+from ragbench.testing.loopback import Answer, Loopback
 
 PREPARE = {
     "openai": (
@@ -28,15 +28,16 @@ PREPARE = {
         " batch_size=1, **WAITS).embed_passages(TEXTS)"
     ),
     "cache": (
-        "from ragbench.embed.openai_embedder import OpenAIEmbedder as E\nfrom ragbench.embed.cache import"
-        " EmbeddingCache, embed_cached\nask = lambda: embed_cached(E('toy', base_url=URL + '/v1',"
+        "from ragbench.embed.openai_embedder import OpenAIEmbedder as E\n"
+        "from ragbench.embed.vector_cache import EmbeddingCache, embed_cached\n"
+        "ask = lambda: embed_cached(E('toy', base_url=URL + '/v1',"
         " key_env=None, native_dim=3, tokenizer='cl100k_base', batch_size=1, **WAITS), TEXTS, 'passage',"
         " EmbeddingCache(FOLDER))"
     ),
     "chat": "ask = lambda: CHAT(**WAITS).many(TEXTS)",
     "generate": (
-        "from ragbench.evaluate.generate import generate_questions\nask = lambda: generate_questions(CORPUS,"
-        " 40, CHAT(**WAITS), in_flight=3, store=None)"
+        "from ragbench.evaluate.question_generation import generate_questions\n"
+        "ask = lambda: generate_questions(CORPUS, 40, CHAT(**WAITS), in_flight=3, store=None)"
     ),
     "llm chunker": (
         "from ragbench.chunk.llm import LLMChunker\nask = lambda: LLMChunker(CHAT(**WAITS))(CORPUS)"

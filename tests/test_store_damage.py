@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.errors import RagbenchError, StoreError
-from ragbench.core.store import DamagedArtifact, Packed, Store, clear, in_use, usage, verify
-from ragbench.embed.cache import EmbeddingCache, embed_cached, verify_cache
+from ragbench.base.errors import RagbenchError, StoreError
 from ragbench.embed.lsa import LSAEmbedder
+from ragbench.embed.vector_cache import EmbeddingCache, embed_cached, verify_cache
+from ragbench.store.artifacts import DamagedArtifact, Packed, Store, clear, in_use, usage, verify
 
 SEED = 20260301
 E = LSAEmbedder(16)
@@ -230,7 +230,7 @@ def test_vectors_of_an_older_file_are_kept(tmp_path):
     import sqlite3
     import zlib
 
-    from ragbench.core.fingerprint import text_hash
+    from ragbench.store.fingerprint import text_hash
 
     cache, e = EmbeddingCache(tmp_path), Counting()
     vector = np.arange(8, dtype=np.float32)
@@ -325,8 +325,8 @@ def test_clear_leaves_what_was_paid_for_and_what_is_in_use(tmp_path):
     (tmp_path / "embeddings").mkdir()
     (tmp_path / "embeddings" / f"{'e' * 32}.sqlite").write_bytes(bytes(100))
     code = (
-        f"import time; from ragbench.core.store import Store, in_use\nwith in_use(Store({str(tmp_path)!r})):"
-        " print('in', flush=True); time.sleep(60)"
+        f"import time; from ragbench.store.artifacts import Store, in_use\n"
+        f"with in_use(Store({str(tmp_path)!r})): print('in', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
@@ -342,7 +342,7 @@ def test_clear_leaves_what_was_paid_for_and_what_is_in_use(tmp_path):
 def test_what_a_killed_writer_left_is_swept(tmp_path):
     code = f"""
 import os
-from ragbench.core import store as s
+from ragbench.store import artifacts as store as s
 write = s._write
 def killed(folder, payload): write(folder, payload); os.kill(os.getpid(), 9)
 s._write = killed

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragbench.core.documents import Document, Doubt, Refusal
-from ragbench.ingest.base import Limits, Refused, clean
-from ragbench.ingest.load import load_corpus
+from ragbench.ingest.load_corpus import load_corpus
+from ragbench.ingest.loader import Limits, Refused, clean
 from ragbench.ingest.records import load_json
 from ragbench.ingest.tables import find_delimiter, load_table, open_table
 

@@ -12,7 +12,7 @@ import pytest
 import ragbench as rb
 from ragbench.bench import latency, timing
 from ragbench.bench.timing import BLOCK, TICKS, steadied, time_alone
-from ragbench.core.store import Store
+from ragbench.store.artifacts import Store
 
 OPTIONS = {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": [200, 400], "progress": False}
 SYSTEMS = [rb.System(rb.TokenChunker(n), rb.Lexical(rb.FTS5())) for n in (60, 120)]
@@ -139,7 +139,7 @@ SCRIPT = """
 import sys, time
 import numpy as np
 import ragbench as rb
-from ragbench.core import progress
+from ragbench.base import progress
 progress.FIRST, progress.EVERY = 0.2, 0.2
 class Slow:
     fingerprint = "slow"
@@ -171,7 +171,7 @@ def test_a_log_file_gets_a_line_now_and_then_with_counts_and_time_left(tmp_path)
 def test_ctrl_c_in_a_script_keeps_its_exit_status_and_ends_its_workers(tmp_path):
     code = """
 import os, sys, time
-from ragbench.core.progress import stoppable
+from ragbench.base.progress import stoppable
 from ragbench.embed.workers import in_workers
 [pid] = [p for _, p in in_workers(eval, ["__import__('os').getpid()"], 1)]
 print(pid, flush=True)
@@ -206,7 +206,7 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_notebook_shows_an_interrupt_as_one_line():
-    code = "from ragbench.core.progress import stoppable\nwith stoppable(): raise KeyboardInterrupt"
+    code = "from ragbench.base.progress import stoppable\nwith stoppable(): raise KeyboardInterrupt"
     script = (
         "from IPython.core.interactiveshell import InteractiveShell as S\nr ="
         f" S.instance(colors='NoColor').run_cell({code!r})\nprint(type(r.error_in_exec).__name__)"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragbench.ingest.load import load_corpus, type_of
+from ragbench.ingest.load_corpus import load_corpus, type_of
 from ragbench.ingest.transcripts import date_in, is_transcript, load_transcript
 
 ROOT = Path(__file__).parents[1]

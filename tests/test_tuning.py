@@ -4,19 +4,19 @@ arguments."""
 import numpy as np
 import pytest
 
+from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.bench.runner import bench
 from ragbench.chunk.recursive import RecursiveChunker
 from ragbench.core.chunks import Chunks
-from ragbench.core.errors import ConfigError, DataError, RagbenchError
 from ragbench.core.runs import Run
 from ragbench.embed.lsa import LSAEmbedder
-from ragbench.evaluate.parts import fusion_parts, kind_of
+from ragbench.evaluate.fusion_parts import fusion_parts, kind_of
 from ragbench.evaluate.tuning import METHODS, tune_fusion
-from ragbench.ingest.load import load_dataset
-from ragbench.search.fts5 import FTS5
-from ragbench.search.fusion import RRF, MinMax
-from ragbench.search.ranx_fusion import Borda, CombMNZ, RanxFusion
-from ragbench.system.retrieve import Dense, Hybrid, Lexical
+from ragbench.fusion.fusion import RRF, MinMax
+from ragbench.fusion.ranx_fusion import Borda, CombMNZ, RanxFusion
+from ragbench.ingest.load_corpus import load_dataset
+from ragbench.lexical.fts5 import FTS5
+from ragbench.system.retrievers import Dense, Hybrid, Lexical
 from ragbench.system.system import System
 
 PARTS = {"dense": Dense(LSAEmbedder(24)), "bm25": Lexical(FTS5())}

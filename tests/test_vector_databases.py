@@ -16,21 +16,21 @@ import numpy as np
 import pytest
 from qdrant_loopback import QdrantLoopback
 
-from ragbench.core.errors import ConfigError, DataError, MissingExtra, StoreError, VectorSpaceError
-from ragbench.core.fingerprint import fingerprint, hash64, installed
+from ragbench.base.errors import ConfigError, DataError, MissingExtra, StoreError, VectorSpaceError
 from ragbench.core.protocols import VectorDatabase
 from ragbench.core.vectors import Space, Vectors
 from ragbench.embed.lsa import LSAEmbedder
+from ragbench.index.ann_recall import ann_recall
 from ragbench.index.chroma_index import ChromaIndex, chroma_client
 from ragbench.index.conditions import check_metadata, matching
-from ragbench.index.databases import WithMetadata
-from ragbench.index.flat import FaissFlat
-from ragbench.index.guard import ann_recall
+from ragbench.index.database_index import WithMetadata
+from ragbench.index.faiss_flat import FaissFlat
 from ragbench.index.pgserver import private_database, stop_private
 from ragbench.index.pgvector_index import PgVectorIndex
 from ragbench.index.qdrant_index import QdrantIndex
-from ragbench.system.context import search_fair
-from ragbench.system.retrieve import Dense
+from ragbench.store.fingerprint import fingerprint, hash64, installed
+from ragbench.system.build_context import search_fair
+from ragbench.system.retrievers import Dense
 
 N, DIM, K = 300, 16, 7
 RNG = np.random.default_rng(20)
@@ -398,7 +398,7 @@ def test_another_metric_is_noticed_too(named):
 @pytest.mark.parametrize("kind", ["chroma", "qdrant-edge"])
 def test_a_builder_killed_between_any_two_steps_leaves_the_old_or_the_new(kind, tmp_path, monkeypatch):
     from ragbench.index import chroma_index, qdrant_edge
-    from ragbench.index.databases import Pointer
+    from ragbench.index.database_index import Pointer
 
     module = chroma_index if kind == "chroma" else qdrant_edge
     steps = (
@@ -520,7 +520,7 @@ def test_results_of_another_release_are_not_taken_from_the_cache(index, monkeypa
     for name in index.libraries:
         with monkeypatch.context() as m:
             m.setattr(
-                "ragbench.core.fingerprint.installed",
+                "ragbench.store.fingerprint.installed",
                 lambda n, name=name: "9999" if n == name else installed(n),
             )
             assert fingerprint({"retriever": Dense(LSAEmbedder(8), index)}) != before

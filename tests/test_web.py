@@ -10,9 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import docx
 import pytest
 
-from ragbench.core.errors import ConfigError, MissingExtra
-from ragbench.ingest.base import Limits
-from ragbench.ingest.load import load_corpus
+from ragbench.base.errors import ConfigError, MissingExtra
+from ragbench.ingest.load_corpus import load_corpus
+from ragbench.ingest.loader import Limits
 from ragbench.ingest.web import load_url
 
 pytest.importorskip("trafilatura")

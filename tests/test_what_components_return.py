@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import ragbench as rb
+from ragbench.base.errors import RagbenchError
 from ragbench.core.chunks import chunk_corpus
-from ragbench.core.errors import RagbenchError
 from ragbench.core.vectors import Space, Vectors
-from ragbench.search.fusion import ArrayFusion
-from ragbench.search.rewrite import Query
+from ragbench.fusion.fusion import ArrayFusion
+from ragbench.steps.rewriting import Query
 
 TEXTS = [
     "the pump stops when the valve is shut",

@@ -1,4 +1,4 @@
-"""Every file that the package writes goes through the one writer of `ragbench.core.files`."""
+"""Every file that the package writes goes through the one writer of `ragbench.base.files`."""
 
 import ast
 import errno
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ragbench
-from ragbench.core.errors import StoreError
-from ragbench.core.files import whole_file, whole_folder, write_atomic
+from ragbench.base.errors import StoreError
+from ragbench.base.files import whole_file, whole_folder, write_atomic
 
 PACKAGE = Path(ragbench.__file__).parent
 METHODS = {
@@ -230,7 +230,7 @@ def test_a_read_only_file_system(small_disk):
 
 def test_a_limit_on_the_size_of_files(tmp_path):
     code = (
-        f"from ragbench.core.files import write_atomic; write_atomic({str(tmp_path / 'x')!r}, bytes(1 << 20))"
+        f"from ragbench.base.files import write_atomic; write_atomic({str(tmp_path / 'x')!r}, bytes(1 << 20))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

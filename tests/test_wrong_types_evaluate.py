@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import ragbench as rb
-from ragbench.core.errors import RagbenchError
-from ragbench.core.tokenizers import get_tokenizer
-from ragbench.evaluate import calibration, chunkers, evidence, generate, metrics, units, waterfall
-from ragbench.evaluate.corrections import max_t_p
-from ragbench.evaluate.slices import interaction_p
-from ragbench.evaluate.statistics import bootstrap_interval, mean_interval, sign_flip_p
-from ragbench.search.fusion import RRF
+from ragbench.base.errors import RagbenchError
+from ragbench.fusion.fusion import RRF
+from ragbench.stats.corrections import max_t_p
+from ragbench.stats.paired_tests import bootstrap_interval, mean_interval, sign_flip_p
+from ragbench.stats.slices import interaction_p
+from ragbench.testing import calibration, chunkers, evidence, generate, metrics, units, waterfall
+from ragbench.text.tokenizers import get_tokenizer
 
 ROOMS = [p.stem for p in sorted(Path(units.__file__).parent.glob("[a-z]*.py"))]
 

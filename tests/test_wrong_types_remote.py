@@ -2,7 +2,7 @@
 
 import pytest
 
-from ragbench.core.errors import RagbenchError
+from ragbench.base.errors import RagbenchError
 from ragbench.embed.gemini_embedder import GeminiEmbedder
 from ragbench.embed.litellm_embedder import LiteLLMEmbedder
 from ragbench.embed.openai_embedder import OpenAIEmbedder

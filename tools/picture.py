@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ragbench.apps.demo import run_demo
-from ragbench.core.charts import standalone
+from ragbench.plot.chart import standalone
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "nbs" / "images"
