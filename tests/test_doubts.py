@@ -20,10 +20,8 @@ from ragbench.ingest.load_corpus import load_corpus
 from ragbench.steps.boosts import Boost
 from ragbench.system.where import allowed_rows
 
-REFUSED, DOUBTED = (
-    Refusal("scan.pdf", "there is no text in it"),
-    Doubt("old.txt", "loaded as cp1252, which is a guess"),
-)
+REFUSED = Refusal("scan.pdf", "there is no text in it")
+DOUBTED = Doubt("old.txt", "loaded as cp1252, which is a guess")
 
 
 def results_with(*errors) -> Results:

@@ -219,10 +219,8 @@ def test_every_embedder_says_what_it_is_under_the_same_names(models, which):
 
 def test_prompts_reach_the_model(models):
     folder = str(models["mean"])
-    e, plain = (
-        SentenceTransformerEmbedder(folder, prompts=("check the ", "oil ")),
-        SentenceTransformerEmbedder(folder),
-    )
+    e = SentenceTransformerEmbedder(folder, prompts=("check the ", "oil "))
+    plain = SentenceTransformerEmbedder(folder)
     np.testing.assert_array_equal(
         e.embed_queries(["pump"]).array, plain.embed_queries(["check the pump"]).array
     )

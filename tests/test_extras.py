@@ -148,10 +148,8 @@ def models(tmp_path_factory):
     from ragbench.embed.onnx_encoder import onnx_encoder
     from ragbench.text.model_files import resolve_model
 
-    folder, source = (
-        tmp_path_factory.mktemp("models"),
-        resolve_model("sentence-transformers/all-MiniLM-L6-v2"),
-    )
+    folder = tmp_path_factory.mktemp("models")
+    source = resolve_model("sentence-transformers/all-MiniLM-L6-v2")
     shutil.copytree(source, folder / "torch")
     shutil.copytree(source, folder / "fast")
     shutil.copy(onnx_encoder(source).folder / "model.onnx", folder / "fast")

@@ -237,16 +237,12 @@ def test_a_batch_is_ordered_as_each_query_is(copies, monkeypatch):
     scores, rows = rng.integers(0, 5, (90, 60)) / 4, np.argsort(rng.random((90, 200)), axis=1)[:, :60]
     rows[rng.random(rows.shape) < 0.2], rows[3] = -1, -1
     scores[4] = -np.inf
-    queries, texts = (
-        rng.integers(0, 2**63, 90).astype(np.uint64),
-        rng.integers(0, 2**63, 200).astype(np.uint64),
-    )
+    queries = rng.integers(0, 2**63, 90).astype(np.uint64)
+    texts = rng.integers(0, 2**63, 200).astype(np.uint64)
     texts = texts[np.arange(200) // copies]
     for k in (1, 3, 14, 15, 60, 80):
-        got, want = (
-            rank_batch(scores, rows, queries, texts, k),
-            pad([rank(s, r, h, texts, k) for s, r, h in zip(scores, rows, queries)], k),
-        )
+        got = rank_batch(scores, rows, queries, texts, k)
+        want = pad([rank(s, r, h, texts, k) for s, r, h in zip(scores, rows, queries)], k)
         assert np.array_equal(got[1], want[1]) and np.array_equal(got[0], want[0])
 
 

@@ -119,13 +119,11 @@ def test_a_grid_embeds_every_distinct_text_once(data, tmp_path):
 
 
 def _run(folder: str, log: str, start, out) -> None:
-    data, systems = (
-        rb.load_dataset("procedures"),
-        [
-            *SYSTEMS,
-            rb.System(rb.RecursiveChunker(100), rb.Dense(CountingEmbedder(log))),
-        ],
-    )
+    data = rb.load_dataset("procedures")
+    systems = [
+        *SYSTEMS,
+        rb.System(rb.RecursiveChunker(100), rb.Dense(CountingEmbedder(log))),
+    ]
     start.wait(200)
     out.put(rb.bench(*data, systems, store=folder, **OPTIONS).quality_csv())
 

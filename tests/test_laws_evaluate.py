@@ -326,10 +326,8 @@ def test_permuting_and_renaming_documents_changes_no_metric(world, random):
     )
     regold = Gold(gold.query_list, tuple(e._replace(doc_id=names[e.doc_id]) for e in gold.evidence_list))
     wanted = [*RANKED, "evidence_recall@5tok", "evidence_precision@2", "evidence_iou@8tok"]
-    before, after = (
-        score_run(gold, corpus, chunks, run, wanted, (), BUDGETS),
-        score_run(regold, other, moved, rerun, wanted, (), BUDGETS),
-    )
+    before = score_run(gold, corpus, chunks, run, wanted, (), BUDGETS)
+    after = score_run(regold, other, moved, rerun, wanted, (), BUDGETS)
     same(before["metrics"], after["metrics"])
     np.testing.assert_array_equal(before["curve"], after["curve"])
 
@@ -374,10 +372,8 @@ def test_rank_metrics_agree_with_the_textbook_and_with_arrays(world, k):
     ]
     for unit, prefix in (("evidence", ""), ("document", "doc:")):
         judged = judge(gold, corpus, chunks, run, unit)
-        theirs, ours = (
-            rank_metrics(gold, corpus, chunks, run, [prefix + n for n in names]),
-            array_metrics(judged, names),
-        )
+        theirs = rank_metrics(gold, corpus, chunks, run, [prefix + n for n in names])
+        ours = array_metrics(judged, names)
         for n in names:
             cut = k if "@" in n else 0
             for i in range(len(judged)):

@@ -100,10 +100,8 @@ def test_documents_that_the_corpus_lacks_count_as_trec_eval_counts_them(pool):
     ]
     run = Run([q.query_id for q in gold.query_list], rows, np.tile(-np.arange(10.0), (len(rows), 1)))
     theirs = trec_eval(qrels, runs, TREC)
-    ours, kernels = (
-        rank_metrics(gold, CORPUS, chunks, run, TREC),
-        array_metrics(judge(gold, CORPUS, chunks, run), TREC),
-    )
+    ours = rank_metrics(gold, CORPUS, chunks, run, TREC)
+    kernels = array_metrics(judge(gold, CORPUS, chunks, run), TREC)
     for name in TREC:
         np.testing.assert_allclose(ours[name], [theirs[name][q] for q in judged], atol=1e-12, err_msg=name)
         np.testing.assert_allclose(kernels[name], ours[name], atol=1e-12, err_msg=name)
@@ -126,10 +124,8 @@ def test_a_given_run_keeps_the_places_of_what_the_corpus_lacks(pool):
     assert set(given_run.unknown_documents) == {
         (q.query_id, d) for q in gold.query_list for d in runs[q.query_id] if d in GONE
     }
-    ours, theirs = (
-        rank_metrics(gold, CORPUS, given_run.chunks, given_run.run, TREC),
-        trec_eval(qrels, runs, TREC),
-    )
+    ours = rank_metrics(gold, CORPUS, given_run.chunks, given_run.run, TREC)
+    theirs = trec_eval(qrels, runs, TREC)
     for name in TREC:
         np.testing.assert_allclose(ours[name], [theirs[name][q] for q in judged], atol=1e-12, err_msg=name)
 
@@ -197,13 +193,11 @@ METRICS = [
 )
 def test_losing_evidence_raises_no_score_and_costs_what_it_weighs(pieces, gone, order):
     chunks = Chunks(CORPUS, np.repeat(np.arange(8), 2), np.tile([0, 12], 8), np.tile([12, 20], 8))
-    queries, kept = (
-        (Query("q", "?"),),
-        tuple(
-            Evidence("q", f"d{d}", s, s + n, g)
-            for d, s, n, g in pieces
-            if not CORPUS[d].text[s : s + n].isspace()
-        ),
+    queries = (Query("q", "?"),)
+    kept = tuple(
+        Evidence("q", f"d{d}", s, s + n, g)
+        for d, s, n, g in pieces
+        if not CORPUS[d].text[s : s + n].isspace()
     )
     lost = tuple(Lost("q", d, text, g) for d, text, g in gone)
     short, run = Gold(queries, kept, lost=lost), Run(("q",), [list(order)], [list(range(16, 0, -1))])

@@ -15,11 +15,9 @@ from ragbench.report.plots import looks, short_code
 from ragbench.system.system import names_of
 
 ANY = settings(deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
-sizes, floats, words = (
-    st.integers(1, 2000),
-    st.floats(0, 5, allow_nan=False),
-    st.sampled_from(["cosine", "ip", "l2"]),
-)
+sizes = st.integers(1, 2000)
+floats = st.floats(0, 5, allow_nan=False)
+words = st.sampled_from(["cosine", "ip", "l2"])
 texts = st.sampled_from(["cl100k_base", "o200k_base", "characters", "1", "None", "a, b", "a/b"]) | st.text(
     max_size=60
 )

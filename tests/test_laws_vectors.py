@@ -407,10 +407,8 @@ def test_recall_does_not_depend_on_the_scale_of_the_vectors(metric):
     x, q = RAW / 100, ASKED / 100
     recalls = []
     for scale in (1, 2.0**-20, 2.0**20):  # powers of two change no digit
-        exact, view = (
-            rb.FaissFlat(metric).build(x * scale),
-            rb.FaissIVF(30, 2, metric=metric).build(x * scale),
-        )
+        exact = rb.FaissFlat(metric).build(x * scale)
+        view = rb.FaissIVF(30, 2, metric=metric).build(x * scale)
         recalls.append(ann_recall(view, exact, q * scale).mean)
     assert recalls[0] < 0.95 and recalls == recalls[:1] * 3
 
@@ -762,12 +760,10 @@ def test_many_postings_are_narrow_and_score_the_same_to_the_last_bit(engine, mon
 
 
 def test_a_tie_that_takes_most_of_an_index_is_answered_a_part_at_a_time(monkeypatch):
-    flat, texts, sizes, parts = (
-        rb.FaissFlat().build(np.repeat(RAW[:2], 600, axis=0)),
-        [f"q{i}" for i in range(30)],
-        [],
-        [],
-    )
+    flat = rb.FaissFlat().build(np.repeat(RAW[:2], 600, axis=0))
+    texts = [f"q{i}" for i in range(30)]
+    sizes = []
+    parts = []
     hashes, search, of = hash64([str(i) for i in range(1200)]), type(flat).search, type(flat).vectors_of
     monkeypatch.setattr(
         type(flat),

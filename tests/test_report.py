@@ -368,10 +368,8 @@ def test_questions_without_their_documents_are_not_called_unanswerable(tmp_path)
     page = (
         replace(results, gold=lost, systems=systems).report(tmp_path / "r.html").read_text(encoding="utf-8")
     )
-    nothing, gone = (
-        page[page.index('id="unanswerable"') : page.index('id="lost"')],
-        page[page.index('id="lost"') : page.index('id="reproduce"')],
-    )
+    nothing = page[page.index('id="unanswerable"') : page.index('id="lost"')]
+    gone = page[page.index('id="lost"') : page.index('id="reproduce"')]
     assert questions[-2].text in nothing
     assert questions[-1].text in gone
     assert questions[-1].text not in nothing

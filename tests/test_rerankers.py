@@ -48,10 +48,8 @@ def logits(model):
     import torch
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    tokenizer, m = (
-        AutoTokenizer.from_pretrained(model),
-        AutoModelForSequenceClassification.from_pretrained(model).eval(),
-    )
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    m = AutoModelForSequenceClassification.from_pretrained(model).eval()
 
     def of(query: str, texts: list[str]) -> np.ndarray:
         with torch.no_grad():
@@ -140,10 +138,9 @@ vectors = st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.integers(
 def test_mmr_is_its_definition(shape, lam, k, given_relevance):
     n, seed = shape
     rng = np.random.default_rng(seed)
-    c, q = (
-        rng.integers(-2, 3, (n, 3)).astype(float),
-        rng.integers(-2, 3, (1, 3)).astype(float),
-    )  # with zeros, copies and opposites
+    # with zeros, copies and opposites
+    c = rng.integers(-2, 3, (n, 3)).astype(float)
+    q = rng.integers(-2, 3, (1, 3)).astype(float)
 
     def cosine(a, b):
         return 0.0 if not a.any() or not b.any() else float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))

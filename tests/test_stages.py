@@ -90,10 +90,8 @@ def rows(data, context, questions, k=50, **steps):
 
 
 def test_a_reranker_changes_the_order_of_what_it_read_and_nothing_else(data, context, questions):
-    plain, other = (
-        rows(data, context, questions, 200),
-        rows(data, context, questions, 200, rerank=Backwards(20)),
-    )
+    plain = rows(data, context, questions, 200)
+    other = rows(data, context, questions, 200, rerank=Backwards(20))
     assert (np.sort(plain) == np.sort(other)).all()
     assert (plain[:, :20] == other[:, :20][:, ::-1]).all() and (plain[:, 20:] == other[:, 20:]).all()
 

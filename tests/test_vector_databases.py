@@ -229,10 +229,8 @@ def test_ties_favour_nobody(make):
     if not make.exact:
         pytest.skip("law 4 is of exact search")
     x = np.repeat(X[:20], 6, axis=0)
-    texts, order = (
-        [f"passage {i // 6}" if i % 6 < 4 else f"passage {i}" for i in range(120)],
-        np.random.default_rng(3).permutation(120),
-    )
+    texts = [f"passage {i // 6}" if i % 6 < 4 else f"passage {i}" for i in range(120)]
+    order = np.random.default_rng(3).permutation(120)
     asked = [f"question {i}" for i in range(len(Q))]
     a = search_fair(make(x, None), Vectors(Q, Space(normalized=False)), asked, hash64(texts), 8)
     b = search_fair(

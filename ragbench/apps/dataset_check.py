@@ -108,10 +108,8 @@ def read_candidate(folder: Path) -> tuple[Candidate | None, list[Found], Mapping
             {},
         )
     keyed = list(description_faults(folder, info))
-    faults, info = (
-        [f for _, f in keyed],
-        {k: v for k, v in info.items() if k not in {key for key, _ in keyed}},
-    )
+    faults = [f for _, f in keyed]
+    info = {k: v for k, v in info.items() if k not in {key for key, _ in keyed}}
     if not {"documents", "questions"} <= info.keys():
         return None, faults, info
     try:

@@ -299,19 +299,15 @@ def toy_corpus(
     "A small made-up plant manual, with a question for each set point in it and two that nothing answers."
     rng, docs, rows = np.random.default_rng(seed), [], []
     for part in _PARTS[:documents]:
-        text, headings, breaks = (
-            f"Manual of the {part}\n\n",
-            [Heading(1, f"Manual of the {part}", 0, 14 + len(part))],
-            [0],
-        )
+        text = f"Manual of the {part}\n\n"
+        headings = [Heading(1, f"Manual of the {part}", 0, 14 + len(part))]
+        breaks = [0]
         for s, thing in enumerate(_THINGS):
             fact = f"The {thing} of the {part} is set to {rng.integers(2, 90)}.{rng.integers(10)} units."
-            title, filler = (
-                f"{s + 1} {thing.capitalize()}",
-                " ".join(
-                    f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down."
-                    for i in range(rng.integers(2, 6))
-                ),
+            title = f"{s + 1} {thing.capitalize()}"
+            filler = " ".join(
+                f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down."
+                for i in range(rng.integers(2, 6))
             )
             headings.append(Heading(2, title, len(text), len(text) + len(title)))
             text += f"{title}\n{filler} "

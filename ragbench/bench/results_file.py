@@ -373,10 +373,8 @@ class _Reader:
 
     def run(self, part: Mapping[str, str], gold: Gold) -> Run:
         "A run over the queries of the gold."
-        rows, scores = (
-            self.array(part["rows"]).astype(np.int64),
-            self.array(part["scores"]).astype(np.float64),
-        )
+        rows = self.array(part["rows"]).astype(np.int64)
+        scores = self.array(part["scores"]).astype(np.float64)
         return Run(tuple(q.query_id for q in gold.query_list), rows, np.where(rows == -1, -np.inf, scores))
 
     def chunks(self, part: Mapping[str, Any], corpus: Corpus) -> Chunks:
@@ -424,10 +422,8 @@ def load(
     read = _opened(path)
     try:
         found = read.json("results.json")
-        gold, there = (
-            _read_gold(read.json("gold.json")),
-            _read_corpus(read.json("corpus.json"), corpus, read.where),
-        )
+        gold = _read_gold(read.json("gold.json"))
+        there = _read_corpus(read.json("corpus.json"), corpus, read.where)
         tables = [read.chunks(c, there) for c in found["chunks"]]
         results = Results(
             there,

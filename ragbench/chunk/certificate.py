@@ -164,10 +164,9 @@ def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
         )
     t = get_tokenizer(tokenizer)
     spans = t.spans(text)
-    starts, rest = (
-        spans[:, 0],
-        spans[spans[:, 0] == spans[:, 1], 0],
-    )  # `rest`: tokens in which no character begins
+    # `rest`: tokens in which no character begins
+    starts = spans[:, 0]
+    rest = spans[spans[:, 0] == spans[:, 1], 0]
 
     def count(s: int, e: int, bound: int) -> int:
         n = (

@@ -95,10 +95,8 @@ def windows(
     n = len(table)
     if not n:
         return np.empty((0, 2), np.int64)
-    starts, ends = (
-        table.starts[: max(n - overlap, 1) : size - overlap],
-        table.ends[size - 1 :: size - overlap],
-    )
+    starts = table.starts[: max(n - overlap, 1) : size - overlap]
+    ends = table.ends[size - 1 :: size - overlap]
     out = np.full((len(starts), 2), table.ends[-1], np.int64)  # windows that are not full end with the text
     out[:, 0], out[: len(ends), 1] = starts, ends
     return out[out[:, 1] > out[:, 0]]

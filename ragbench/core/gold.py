@@ -202,10 +202,8 @@ def _unjudged(gold: Gold) -> str:
 
 def lost_note(gold: Gold) -> str:
     "What a reader of scores must know about lost evidence, in a sentence; empty where nothing is lost."
-    pieces, questions = (
-        sum(map(len, gold.lost_by_query.values())),
-        sum(map(bool, gold.lost_by_query.values())),
-    )
+    pieces = sum(map(len, gold.lost_by_query.values()))
+    questions = sum(map(bool, gold.lost_by_query.values()))
     if not pieces:
         return ""
     what = (

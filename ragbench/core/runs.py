@@ -110,11 +110,9 @@ class Run:
     scores: np.ndarray
 
     def __post_init__(self):
-        ids, rows, scores = (
-            _query_ids(self.query_ids),
-            _table("rows", self.rows, np.int64),
-            _table("scores", self.scores, np.float64),
-        )
+        ids = _query_ids(self.query_ids)
+        rows = _table("rows", self.rows, np.int64)
+        scores = _table("scores", self.scores, np.float64)
         if rows.shape != scores.shape or len(rows) != len(ids):
             raise DataError(
                 f"{len(ids)} queries, rows {rows.shape}, scores {scores.shape}",

@@ -158,10 +158,8 @@ class FastEncoding(LocalEmbedder):
 
     def encode(self, texts: Sequence[str], role: str) -> np.ndarray:
         "Embeddings `(n, native_dim)` from fastembed's entry for this role, one text a run."
-        entry, prompt = (
-            (self.encoder.query_embed if role == "query" else self.encoder.passage_embed),
-            self.prompt_of(role),
-        )
+        entry = self.encoder.query_embed if role == "query" else self.encoder.passage_embed
+        prompt = self.prompt_of(role)
         array = np.array(list(entry([prompt + t for t in texts], batch_size=1)), dtype=np.float64).reshape(
             len(texts), self.native_dim
         )

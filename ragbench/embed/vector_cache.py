@@ -279,10 +279,8 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
 def embedded(embedder: Any, given: Any, n: int) -> Vectors:
     """What an embedder gave for `n` texts, as vectors of its space; raises `DataError` for anything else,
     `VectorSpaceError` for another space."""
-    owner, fix = (
-        who("embedder", embedder),
-        f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}",
-    )
+    owner = who("embedder", embedder)
+    fix = f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}"
     if given is None:
         raise DataError("it gave None", owner, fix)
     try:

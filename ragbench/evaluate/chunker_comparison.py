@@ -145,10 +145,8 @@ def best_partition(
                 touched[np.searchsorted(edges, reach[q]) : np.searchsorted(edges, end)] += 1
                 reach[q] = end
             at += 1
-        a, b = (
-            np.searchsorted(tokens, tokens[e] - high),
-            np.searchsorted(tokens, tokens[e] - low, side="right"),
-        )
+        a = np.searchsorted(tokens, tokens[e] - high)
+        b = np.searchsorted(tokens, tokens[e] - low, side="right")
         for until in (min(b, e), e)[: 1 + (e == m)]:  # the last chunk may be small where nothing else is left
             if until <= a:
                 continue

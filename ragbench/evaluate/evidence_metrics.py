@@ -191,10 +191,8 @@ def evidence_tokens(
         return np.searchsorted(counts.starts, x)
 
     parts, lines, stop = before(e.parts), before(segments), np.arange(len(full))
-    per_copy, size = (
-        np.zeros((len(full), len(e.owner))),
-        np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner)),
-    )
+    per_copy = np.zeros((len(full), len(e.owner)))
+    size = np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner))
     read = _covered(parts, lines, full, before(cut)).astype(np.float64)
     inside = (
         parts[:, 1] == parts[:, 0]

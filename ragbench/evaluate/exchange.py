@@ -474,10 +474,8 @@ def _fair(
 ) -> tuple[tuple[np.ndarray, np.ndarray], int]:
     """Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one
     above."""
-    rows, scores = (
-        np.array([ids.get(d, ABSENT) for d in found], np.int64),
-        np.array(list(found.values()), np.float64),
-    )
+    rows = np.array([ids.get(d, ABSENT) for d in found], np.int64)
+    scores = np.array(list(found.values()), np.float64)
     hashes = (
         np.where(rows < 0, hash64(list(found)), chunks.text_hashes[np.maximum(rows, 0)])
         if len(found)

@@ -187,10 +187,8 @@ def fusion_parts(
         raise DataError(
             "the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks"
         )
-    said, wanted = (
-        _kinds(named, kinds),
-        (HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")),
-    )
+    said = _kinds(named, kinds)
+    wanted = HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
     context, out = None, []
     for (name, (retriever, run, _)), kind in zip(found.items(), said):
         if run is None or not _whole(run, wanted, len(tables[0])):

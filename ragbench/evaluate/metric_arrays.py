@@ -46,11 +46,9 @@ def evidence_gains(
 ) -> tuple[np.ndarray, np.ndarray]:
     "The gains of `judged.lists(k)` and the lengths of these lists, without making them: `(n, w)`, `(n,)`."
     n, lengths = len(judged), np.full(len(judged), k) if k else np.array(judged.depths)
-    q, p, grade = (
-        np.repeat(np.arange(n), [len(f) for f in judged.found]),
-        np.concatenate(judged.found),
-        np.concatenate(judged.units)[:, 1],
-    )
+    q = np.repeat(np.arange(n), [len(f) for f in judged.found])
+    p = np.concatenate(judged.found)
+    grade = np.concatenate(judged.units)[:, 1]
     keep = (p > 0) & (p <= lengths[q])
     order = np.flatnonzero(keep)[np.lexsort((-grade[keep], p[keep], q[keep]))]
     q, p, grade = q[order], p[order], grade[order]

@@ -95,10 +95,8 @@ class Metric:
 
     def ranx(self, k: int) -> str:
         "The name that ranx understands, with cut-off `k` instead of its own."
-        persistence, level = (
-            f".{self.persistence}" if self.persistence else "",
-            (f"-l{self.level}" if self.level > 1 else ""),
-        )
+        persistence = f".{self.persistence}" if self.persistence else ""
+        level = f"-l{self.level}" if self.level > 1 else ""
         return self.name + persistence + (f"@{k}" if k else "") + level
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #537d3672

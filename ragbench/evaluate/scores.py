@@ -240,12 +240,10 @@ def _called(metric: OwnMetric, gold: Gold, corpus: Corpus, chunks: Chunks, run: 
     """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
     answerable query."""
     n, given = len(gold.answerable), metric(gold, corpus, chunks, run)
-    owner, fix = (
-        f"the metric {metric.name!r}",
-        (
-            f"Return one finite number for each of the {n} answerable queries, in gold order: an array of"
-            f" shape ({n},)"
-        ),
+    owner = f"the metric {metric.name!r}"
+    fix = (
+        f"Return one finite number for each of the {n} answerable queries, in gold order: an array of"
+        f" shape ({n},)"
     )
     try:
         got = np.asarray(given)

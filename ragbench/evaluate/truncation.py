@@ -95,10 +95,8 @@ def truncation(
         if not corpus[int(chunks.doc_row[i])].text[ends[i] : chunks.end[i]].isspace()
     ]
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)[chunks.doc_row]
-    whole, read = (
-        union(np.c_[base + chunks.start, base + chunks.end]),
-        union(np.c_[base + chunks.start, base + ends]),
-    )
+    whole = union(np.c_[base + chunks.start, base + chunks.end])
+    read = union(np.c_[base + chunks.start, base + ends])
     evidence = evidence_of(gold, corpus)
     unread = sum(_ceiling(e, whole) - _ceiling(e, read) for e in evidence)
     return Truncation(len(chunks), len(cut), sum(e.size - e.lost for e in evidence), unread)

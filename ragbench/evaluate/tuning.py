@@ -135,11 +135,9 @@ def fusion_scores(
         )
     whole_number("cut", cut, 0, "fusion_scores")
     rows, scores = lined_up(runs, gold)
-    ids, hashes, out = (
-        tuple(q.query_id for q in gold.answerable),
-        hash64([q.text for q in gold.answerable]),
-        [],
-    )
+    ids = tuple(q.query_id for q in gold.answerable)
+    hashes = hash64([q.text for q in gold.answerable])
+    out = []
     for f in fusions:
         fused, best = rank_batch(
             *f.fuse_batch(rows, scores, kinds),

@@ -54,18 +54,14 @@ def align(
     column = np.cumsum(new, axis=1) - 1
     m = max(1, int(column[:, -1].max(initial=-1)) + 1) if wide else 1
     column += line * m
-    cell, found = (
-        np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column,
-        np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place],
-    )
+    cell = np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column
+    found = np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
     given = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
     if not there.all():
         column, ids, cell, found, given = (x[there] for x in (column, ids, cell, found, given))
-    out, ranks, aligned = (
-        np.full((q, m), -1, dtype=np.int64),
-        np.zeros((len(rows), q, m), dtype=np.int32),
-        np.full((len(rows), q, m), np.nan),
-    )
+    out = np.full((q, m), -1, dtype=np.int64)
+    ranks = np.zeros((len(rows), q, m), dtype=np.int32)
+    aligned = np.full((len(rows), q, m), np.nan)
     out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, found, given
     return Aligned(out, aligned, ranks)
 
@@ -89,10 +85,8 @@ class ArrayFusion(ABC):
 
     def checked(self, given: np.ndarray, table: Aligned) -> np.ndarray:
         "What `fused` gave, looked at; raises `DataError`."
-        shape, fix = (
-            table.rows.shape,
-            "fused(table, kinds) returns one number for each candidate: the shape of table.rows",
-        )
+        shape = table.rows.shape
+        fix = "fused(table, kinds) returns one number for each candidate: the shape of table.rows"
         if np.shape(given) != shape or np.asarray(given).dtype.kind not in "iufb":
             raise DataError(
                 f"it gave {what_came(given)} for candidates of shape {shape}", who("fusion", self), fix

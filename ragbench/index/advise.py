@@ -251,11 +251,9 @@ def _measured(
     index is the first row."""
     began = time.perf_counter()
     exact = FaissFlat(metric).build(base)
-    judge, fair, rows = (
-        Judge(exact, asked[0], k),
-        Judge(exact, asked[1], k),
-        [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)],
-    )
+    judge = Judge(exact, asked[0], k)
+    fair = Judge(exact, asked[1], k)
+    rows = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
     for config in configs:
         began = time.perf_counter()
         built = config.build(base)
@@ -271,10 +269,8 @@ def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: flo
     first, and make the table."""
     import pandas as pd
 
-    single, batch = (
-        time_single([r[2] for r in rows], asked[:100], k),
-        np.array([time_batch(r[2], asked, k) for r in rows]),
-    )
+    single = time_single([r[2] for r in rows], asked[:100], k)
+    batch = np.array([time_batch(r[2], asked, k) for r in rows])
     table = pd.DataFrame(
         {
             "factory": [r[0] for r in rows],

@@ -239,10 +239,8 @@ def chroma_find(
         return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
     elif rows is not None:
         given["ids"] = held
-    got, l2 = (
-        collection.query(query_embeddings=array, n_results=k, include=["distances"], **given),
-        metric == "l2",
-    )
+    got = collection.query(query_embeddings=array, n_results=k, include=["distances"], **given)
+    l2 = metric == "l2"
     out = [
         (
             (-np.asarray(d, dtype=np.float64)) if l2 else 1 - np.asarray(d, dtype=np.float64),
@@ -256,10 +254,8 @@ def chroma_find(
         len(out[i][1]) for i in short
     ):
         found = collection.get(ids=matching, include=["embeddings"])
-        names, v = (
-            np.array([int(i) for i in found["ids"]], dtype=np.int64),
-            np.asarray(found["embeddings"], dtype=np.float32),
-        )
+        names = np.array([int(i) for i in found["ids"]], dtype=np.int64)
+        v = np.asarray(found["embeddings"], dtype=np.float32)
         for i in short:
             out[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
     return out

@@ -125,12 +125,10 @@ def clauses(
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
     out = []
     for name, asked in condition.items():
-        at, fix = (
-            f"where[{name!r}]",
-            (
-                f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO"
-                " dates, such as {'$gte': '2024-01-31'}"
-            ),
+        at = f"where[{name!r}]"
+        fix = (
+            f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO"
+            " dates, such as {'$gte': '2024-01-31'}"
         )
         if not isinstance(name, str) or stored and not NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")

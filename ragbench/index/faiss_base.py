@@ -448,10 +448,9 @@ class FlatSearcher(FaissSearcher):
         self, queries: Vectors | np.ndarray, k: int, where: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         "As every searcher; distances that FAISS's way with a batch has no digits for are computed again."
-        k, q = (
-            whole_number("k", k, 1, "search"),
-            self.prepare(queries),
-        )  # not super(): a call is a tenth of a microsecond
+        # not super(): a call is a tenth of a microsecond
+        k = whole_number("k", k, 1, "search")
+        q = self.prepare(queries)
         if where is not None:
             return search_where(self, q, k, where)
         answer = ask(self, q, k, self.params)

@@ -85,10 +85,8 @@ def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
     replaced as a whole. Returns it."""
     import faiss
 
-    shards, folder = (
-        faiss.downcast_index(_built_by_faiss(searcher, "save_shards").index),
-        file_path(folder, "save_shards"),
-    )
+    shards = faiss.downcast_index(_built_by_faiss(searcher, "save_shards").index)
+    folder = file_path(folder, "save_shards")
     if not isinstance(shards, faiss.IndexShards):
         raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
     if others := (
@@ -179,11 +177,9 @@ def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
     folder. Raises `ConfigError` where it has none to move, or a saved index reads that file."""
     import faiss
 
-    b, path, ivf = (
-        _built_by_faiss(searcher, "lists_to_disk").built,
-        file_path(path, "lists_to_disk"),
-        _one_lists(searcher),
-    )
+    b = _built_by_faiss(searcher, "lists_to_disk").built
+    path = file_path(path, "lists_to_disk")
+    ivf = _one_lists(searcher)
     b.refuse_if_mapped("move the lists of")
     if reader := _reader_of(path):
         raise ConfigError(
@@ -192,16 +188,13 @@ def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
             "Give another name, and delete both files when the new index is saved",
         )
     with whole_file(path) as new:
-        room, need = (
-            shutil.disk_usage(new.parent).free,
-            index_bytes(b.index),
-        )  # FAISS writes through a map: on a full disk the process would end
+        # FAISS writes through a map: on a full disk the process would end
+        room = shutil.disk_usage(new.parent).free
+        need = index_bytes(b.index)
         if room < need:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        lists, many = (
-            faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(new)),
-            faiss.InvertedListsPtrVector(),
-        )
+        lists = faiss.OnDiskInvertedLists(ivf.nlist, ivf.code_size, str(new))
+        many = faiss.InvertedListsPtrVector()
         many.push_back(ivf.invlists)
         lists.merge_from_multiple(many.data(), many.size())
         lists.filename = str(path)

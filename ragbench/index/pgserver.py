@@ -57,12 +57,10 @@ def connect(url: str) -> Iterator[Any]:
 
 def hide_password(url: str) -> str:
     "A URL as it may be shown; raises `ConfigError` for what is none, without repeating it."
-    psycopg, fix = (
-        need("psycopg", "psycopg[binary]"),
-        (
-            "Write it as postgresql://user@host:5432/database, with %20 and the like for what is not a letter"
-            " or digit"
-        ),
+    psycopg = need("psycopg", "psycopg[binary]")
+    fix = (
+        "Write it as postgresql://user@host:5432/database, with %20 and the like for what is not a letter"
+        " or digit"
     )
     if not isinstance(url, str):
         raise ConfigError(f"the URL is a {type(url).__name__}", "url", fix)

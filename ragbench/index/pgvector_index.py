@@ -214,10 +214,8 @@ def hold(backend: PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SH
     from psycopg.sql import SQL, Literal
 
     backend.alive()
-    lock, number = (
-        SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode)),
-        SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table))),
-    )
+    lock = SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode))
+    number = SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table)))
     try:
         oid = set_local(backend.con, settings, lock, number).fetchone()[0]
     except UndefinedTable as e:

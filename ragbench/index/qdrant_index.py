@@ -282,14 +282,12 @@ def client_build(
     "A new collection of these vectors, indexed; one behind the same alias is replaced by it."
     from qdrant_client import models as m
 
-    name, head = (
-        f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}",
-        {
-            **head,
-            "next_row": len(array),
-            "began": int(time.time()),
-        },
-    )
+    name = f"{index.collection or 'ragbench'}-{uuid.uuid4().hex}"
+    head = {
+        **head,
+        "next_row": len(array),
+        "began": int(time.time()),
+    }
     client.create_collection(
         name,
         vectors_config=m.VectorParams(
@@ -330,10 +328,8 @@ KILLED_AFTER = 86_400
 
 def sweep(client: Any, index: QdrantIndex) -> None:
     "Remove what killed builders of the index's name left on the server."
-    ours, shown = (
-        re.compile(re.escape(index.collection) + "-[0-9a-f]{32}"),
-        {a.collection_name for a in client.get_aliases().aliases},
-    )
+    ours = re.compile(re.escape(index.collection) + "-[0-9a-f]{32}")
+    shown = {a.collection_name for a in client.get_aliases().aliases}
     for c in client.get_collections().collections:
         if c.name in shown or not ours.fullmatch(c.name):
             continue

@@ -49,10 +49,8 @@ _WORD_BEFORE, _WORD_AFTER = re.compile(r"[^\W\d_]*$"), re.compile(r"[^\W\d_]*")
 
 def _elision(text: str, i: int) -> bool:
     "Whether an apostrophe at `i`, between two letters, stands where a language elides: `it’s`, `l’eau`."
-    before, after = (
-        _WORD_BEFORE.search(text[max(0, i - 20) : i])[0],
-        _WORD_AFTER.match(text[i + 1 : i + 20])[0],
-    )
+    before = _WORD_BEFORE.search(text[max(0, i - 20) : i])[0]
+    after = _WORD_AFTER.match(text[i + 1 : i + 20])[0]
     return len(after) <= 2 or (len(before) <= 2 and after[0].lower() in "aeiouhyàâéèêîô")
 
 

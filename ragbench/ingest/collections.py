@@ -256,9 +256,9 @@ def _with_tags(
 ) -> tuple[Gold, list[Refusal]]:
     "Gold of spans, and reports; queries that lost evidence are tagged."
     evidence, lost, reports = quoted(quotes, corpus)
-    short, anchors = (
-        {x.query_id for x in lost},
-        dict.fromkeys(anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in evidence),
+    short = {x.query_id for x in lost}
+    anchors = dict.fromkeys(
+        anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in evidence
     )
     rows = tuple(
         Query(q, text, (*tags, MISSING) if q in short else tuple(tags), answer)
@@ -298,11 +298,9 @@ def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, 
     text, found = paragraph["context"], _Found([], [])
     for n, qa in enumerate(needed(paragraph, "qas", list, where)):
         spot = f"{where}.qas[{n}]"
-        own, question, answers = (
-            f"{prefix}{needed(qa, 'id', (str, int), spot)}",
-            needed(qa, "question", str, spot),
-            qa.get("answers") or (),
-        )
+        own = f"{prefix}{needed(qa, 'id', (str, int), spot)}"
+        question = needed(qa, "question", str, spot)
+        answers = qa.get("answers") or ()
         if not isinstance(answers, list | tuple):
             raise DataError(
                 f"'answers' is {answers!r:.60}", spot, "Give a list of objects with text and answer_start"
@@ -340,11 +338,9 @@ def squad(
         raise DataError(f"'data' is a {type(articles).__name__}", where, "Give a list of articles")
     documents, queries, quotes = {}, [], []
     for a, article in enumerate(articles):
-        paragraphs, title, at = (
-            needed(article, "paragraphs", list, f"{where}, data[{a}]"),
-            article.get("title") or "untitled",
-            0,
-        )
+        paragraphs = needed(article, "paragraphs", list, f"{where}, data[{a}]")
+        title = article.get("title") or "untitled"
+        at = 0
         doc_id = next(
             name
             for n in range(1, len(documents) + 2)

@@ -190,11 +190,9 @@ _SEVEN_BITS = ("iso2022", "hz", "utf_7")  # encodings that write other letters i
 
 def _nonsense(data: bytes, encoding: str) -> str:
     "Why the text that an encoding makes of these bytes may be none; empty where nothing speaks against it."
-    text, usual, encoding = (
-        _read_as(data, encoding),
-        _read_as(data, "utf-8"),
-        codecs.lookup(encoding).name.replace("-", "_"),
-    )
+    text = _read_as(data, encoding)
+    usual = _read_as(data, "utf-8")
+    encoding = codecs.lookup(encoding).name.replace("-", "_")
     if text is None:
         return ""  # its letters were replaced, which is said by number
     words = (
@@ -283,10 +281,8 @@ def load_corpus(
     for s, web in zip(sources, on_the_web):
         if web:
             check_visit(str(s), **_options_for(check_visit, options))
-    files, found = (
-        _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links),
-        [],
-    )
+    files = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links)
+    found = []
     done: Iterator[list[Document | Refusal]] = iter(())
     try:
         done = iter(_read(files, type, options, workers, progress))

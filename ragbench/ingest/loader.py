@@ -193,11 +193,9 @@ def kind_of(head: bytes) -> str:
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #5a9ce9c0
 _UNCLEAN = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-_NEWLINE, _CONTROL, _HALF = (
-    re.compile("\r\n|[\r\x0b\x0c]"),
-    re.compile("[\x00-\x08\x0e-\x1f\x7f]"),
-    re.compile("[\ud800-\udfff]"),
-)
+_NEWLINE = re.compile("\r\n|[\r\x0b\x0c]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
@@ -294,13 +292,12 @@ def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     return {name: value for name, value in found if value}
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #0bf8f63c
-_RESTING, _COUNT = (
-    threading.Lock(),
-    [
-        0,
-        False,
-    ],
-)  # how many ask for rest, and whether the collector was on before them
+# how many ask for rest, and whether the collector was on before them
+_RESTING = threading.Lock()
+_COUNT = [
+    0,
+    False,
+]
 
 
 @contextmanager

@@ -15,11 +15,10 @@ from typing import Any
 __all__ = ['mupdf', 'failures', 'for_want_of_memory']
 
 # %% ../../nbs/06_ingest/07_mupdf.ipynb #28cce93b
-_USERS, _COUNT, _BEFORE = (
-    threading.Lock(),
-    [0],
-    [],
-)  # how many read now, and what the process had set before them
+# how many read now, and what the process had set before them
+_USERS = threading.Lock()
+_COUNT = [0]
+_BEFORE = []
 _SETTINGS = (
     "mupdf_display_errors",
     "mupdf_display_warnings",

@@ -138,10 +138,8 @@ def fill(grid: Grid, lines: Iterable[Line], number: int) -> list[Piece]:
         return min(max(bisect(bounds, at) - 1, 0), len(bounds) - 2)
 
     for line in lines:
-        row, column = (
-            place(grid.ys, (line.y0 + line.y1) / 2),
-            place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2)),
-        )
+        row = place(grid.ys, (line.y0 + line.y1) / 2)
+        column = place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2))
         cells.setdefault(row, {}).setdefault(column, []).append(line)
     used = sorted({c for row in cells.values() for c in row})
     out = []

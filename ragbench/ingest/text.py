@@ -72,10 +72,8 @@ def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any
     if encoding or valid > 4 * broken:
         return text, {"encoding": encoding or "utf-8", "encoding_errors": broken}
     guess = guess_encoding(data)
-    text, doubt = (
-        data.decode(guess.encoding, errors="replace"),
-        ({"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}),
-    )
+    text = data.decode(guess.encoding, errors="replace")
+    doubt = {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
     return text, {"encoding": guess.encoding} | doubt | (
         {"encoding_errors": text.count("\ufffd")} if "\ufffd" in text else {}
     )
@@ -175,13 +173,12 @@ def _closed(title: str) -> str:
 
 def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str], ...]]:
     "Headings of a Markdown text, and its fenced blocks as (start, end, language), fence lines included."
-    heads, fenced, opened, title, at = (
-        [],
-        [],
-        None,
-        None,
-        0,
-    )  # title: a one-line paragraph so far, as (start, end)
+    # title: a one-line paragraph so far, as (start, end)
+    heads = []
+    fenced = []
+    opened = None
+    title = None
+    at = 0
     for line in text.split("\n"):
         end, bare = at + len(line), line.strip(" \t>")
         if opened:

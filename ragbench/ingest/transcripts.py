@@ -78,10 +78,8 @@ def read_cues(text: str) -> tuple[list[Cue], list[str]]:
     return cues, notes
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #e986325d
-_VOICE, _TAG = (
-    re.compile(r"<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>"),
-    re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}"),
-)
+_VOICE = re.compile(r"<v(?:\.[^\s<>]*)?[ \t]+([^<>]+)>")
+_TAG = re.compile(r"</?[A-Za-z][^<>]*>|<\d[\d:.]*>|\{\\[^{}]*\}")
 _WORD = r"(?:[\w.'’&-]+|\([^\W\d_][\w ]*\))"
 _NAME = rf"[^\W\d_][\w.'’-]*(?:[ ]{_WORD}){{0,3}}"
 _LABEL = re.compile(rf"(?:>>|[-–])?[ \t]*({_NAME})[ \t]*[:：][ \t]+(\S.*)", re.S)

@@ -60,10 +60,9 @@ def serve(modules: Iterable[str] = (), line: int = -1) -> None:
     answers.flush()
     while True:
         try:
-            job, memory = (
-                pickle.load(jobs),
-                pickle.load(jobs),
-            )  # bytes, so that a job that cannot be unpickled leaves the pipe in step
+            # bytes, so that a job that cannot be unpickled leaves the pipe in step
+            job = pickle.load(jobs)
+            memory = pickle.load(jobs)
         except EOFError:
             return
         pickle.dump(_answer(job, memory), answers)

@@ -297,10 +297,8 @@ class _Counter:
         "Count the occurrences of the next words."
         if not docs:
             return
-        of_word, at = (
-            np.repeat(np.arange(len(docs)), [len(d) for d in docs]),
-            np.searchsorted(self.rowids, np.concatenate(docs)),
-        )
+        of_word = np.repeat(np.arange(len(docs)), [len(d) for d in docs])
+        at = np.searchsorted(self.rowids, np.concatenate(docs))
         new = np.ones(len(at), dtype=bool)
         new[1:] = (np.diff(of_word) != 0) | (np.diff(at) != 0)
         tf = np.bincount(np.cumsum(new) - 1, np.concatenate(values), minlength=int(new.sum()))

@@ -69,12 +69,10 @@ def _vocabulary(searcher: FTS5Searcher, kind: str) -> str:
 
 def single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
     "Weights of index terms in one passage, in order; terms that do not occur in it have one line with tf 0."
-    con, columns, bm25, lines = (
-        searcher.con,
-        _columns(searcher.con, searcher.table),
-        searcher.engine.bm25 or BM25(),
-        {},
-    )
+    con = searcher.con
+    columns = _columns(searcher.con, searcher.table)
+    bm25 = searcher.engine.bm25 or BM25()
+    lines = {}
     (n, mean, length), weights = (
         table_sizes(con, searcher.table, row),
         dict(zip(columns, searcher.engine.used)),

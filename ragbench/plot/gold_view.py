@@ -39,16 +39,14 @@ def _row(q: Query, gold: Gold) -> list[str]:
 def gold_html(gold: Gold, most: int = 10) -> str:
     "A gold standard as HTML: what it holds in a line, tags, and the first questions with their evidence."
     tags = Counter(t for q in gold.query_list for t in q.tags)
-    rows, head = (
-        [_row(q, gold) for q in gold.query_list[:most]],
-        [
-            "id",
-            "question",
-            "evidence",
-            "answer",
-            "tags",
-        ],
-    )
+    rows = [_row(q, gold) for q in gold.query_list[:most]]
+    head = [
+        "id",
+        "question",
+        "evidence",
+        "answer",
+        "tags",
+    ]
     used = [i for i, h in enumerate(head) if i < 3 or any(r[i] for r in rows)]
 
     def line(cells, tag):

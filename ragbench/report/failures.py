@@ -312,10 +312,8 @@ class Why:
                 f" style='text-align:left'>{escape(b)}</td></tr>"
             )
 
-        body, rest = (
-            "".join(row(a, b) for a, b in _facts(self)),
-            "".join(row(n, _rank(r)) for n, r in self.others),
-        )
+        body = "".join(row(a, b) for a, b in _facts(self))
+        rest = "".join(row(n, _rank(r)) for n, r in self.others)
         others = (
             f"<details><summary>Rank in every system</summary><table>{rest}</table></details>" if rest else ""
         )

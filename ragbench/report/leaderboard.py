@@ -387,11 +387,10 @@ def _answer(board: Leaderboard) -> str:
     f, s = board.frame, len(board)
     if s < 2:
         return ""
-    first, mean, tied = (
-        f["system"].iloc[0],
-        number(f[board.metric].iloc[0]),
-        int(f["tied"].sum()) - 1,
-    )  # the first is marked too
+    # the first is marked too
+    first = f["system"].iloc[0]
+    mean = number(f[board.metric].iloc[0])
+    tied = int(f["tied"].sum()) - 1
     if board.winner:
         return (
             f"{first} wins: {board.metric} {mean}, better than"
@@ -430,10 +429,8 @@ def leaderboard(
         if len(results) > 1 and drawn.groups >= FEWEST_SCORES
         else None
     )
-    pairs, order = (
-        all_pairs(results, metric, baseline, correction),
-        _order(results.scores(metric).mean(axis=0)),
-    )
+    pairs = all_pairs(results, metric, baseline, correction)
+    order = _order(results.scores(metric).mean(axis=0))
     frame = leaderboard_frame(results, metric, pairs, baseline, correction)
     return Leaderboard(
         frame,
@@ -536,10 +533,8 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
         )
     if drawn.groups < 2:
         return f"Nothing tells {better} and {other} apart."
-    least, needed = (
-        detectable_words(d, ALPHA / pairs, drawn.labels),
-        queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels),
-    )
+    least = detectable_words(d, ALPHA / pairs, drawn.labels)
+    needed = queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
     more = (
         ""
         if needed is None or needed <= len(d) or needed > 100 * len(d)

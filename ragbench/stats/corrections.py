@@ -173,10 +173,8 @@ def compare_to(
         )
     d = x - x[:, [baseline_index]]
     itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
-    others, limits = (
-        np.delete(d, baseline_index, axis=1),
-        np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0),
-    )
+    others = np.delete(d, baseline_index, axis=1)
+    limits = np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0)
     found = (
         compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
     )

@@ -483,11 +483,9 @@ def compare_columns(
     d = np.where(np.abs(d) < TIE, 0.0, d)
     beyond = np.abs(d).max(axis=0, initial=0) > 1  # scores from 0 to 1 differ by at most 1
     scale = np.where(beyond[:, None], np.nan, np.array([-1.0, 1.0]))
-    ends, p, sample = (
-        mean_interval(d, _level(level), resamples, seed, clusters, scale, limits),
-        sign_flip_p(d, seed, clusters),
-        grouped(d, clusters),
-    )
+    ends = mean_interval(d, _level(level), resamples, seed, clusters, scale, limits)
+    p = sign_flip_p(d, seed, clusters)
+    sample = grouped(d, clusters)
     mean, error, _ = (v * sample.quantum for v in standard_error(sample))
     sd = np.sqrt(_sum((d - mean) ** 2) / max(len(d) - 1, 1))
     wins, losses = (d > 0).sum(axis=0), (d < 0).sum(axis=0)

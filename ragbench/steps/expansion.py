@@ -151,12 +151,10 @@ def _placed(grow: Any, chunks: Chunks, place: Any, call: str, fix: str) -> tuple
 
 def _span(grow: Any, chunks: Chunks, row: int) -> tuple[int, int, int]:
     "Where chunk `row` has grown to: (doc_row, start, end)."
-    got, fix = (
-        grow.span(chunks, row),
-        (
-            "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document"
-            " of the chunk"
-        ),
+    got = grow.span(chunks, row)
+    fix = (
+        "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document"
+        " of the chunk"
     )
     if not isinstance(got, (tuple, list, np.ndarray)) or len(got) != 2:
         raise DataError(f"span gave {what_came(got)}", who("expansion", grow), fix)
@@ -165,12 +163,10 @@ def _span(grow: Any, chunks: Chunks, row: int) -> tuple[int, int, int]:
 
 def _related(grow: Any, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
     "What is related to chunk `row`, each (doc_row, start, end)."
-    got, fix = (
-        grow.related(chunks, row),
-        (
-            "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its"
-            " document"
-        ),
+    got = grow.related(chunks, row)
+    fix = (
+        "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its"
+        " document"
     )
     if not isinstance(got, (tuple, list)) or not all(
         isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in got

@@ -119,10 +119,8 @@ def _source(module: str) -> tuple[str, tuple[str, ...]]:
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     if not path.is_file():
         return "", ()
-    data, package = (
-        path.read_bytes(),
-        (module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]),
-    )
+    data = path.read_bytes()
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     named = set()
     for base, names, plain in _IMPORT.findall(data.decode("utf-8")):
         dots = len(base) - len(base.lstrip("."))

@@ -44,20 +44,17 @@ def search_fair(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best `k` for each query as scores `(q, k)` float64 and rows `(q, k)`, ties decided by the seeded
     hash of query and text."""
-    n, out, open_ = (
-        len(text_hashes) if where is None else len(where),
-        [None] * len(texts),
-        np.arange(len(texts)),
-    )
+    n = len(text_hashes) if where is None else len(where)
+    out = [None] * len(texts)
+    open_ = np.arange(len(texts))
     if not n:
         return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
     filtered = {} if where is None else {"where": takes(searcher.search, "where", where)}
     fetch = min(n, k + 16)
     while len(open_):
-        step, left = (
-            max(1, CELLS // fetch),
-            [],
-        )  # a tie that goes deep takes most of an index for each question
+        # a tie that goes deep takes most of an index for each question
+        step = max(1, CELLS // fetch)
+        left = []
         for part in (open_[j : j + step] for j in range(0, len(open_), step)):
             scores, rows = _answered(
                 searcher,

@@ -283,12 +283,10 @@ class BuiltSystem:
         """The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a
         condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
         k = whole_number("k", k, 1, "search")
-        texts, s, clock, allowed = (
-            check_queries(queries),
-            self.system,
-            Clock(),
-            allowed_rows(self.chunks, where),
-        )
+        texts = check_queries(queries)
+        s = self.system
+        clock = Clock()
+        allowed = allowed_rows(self.chunks, where)
         depth = check_depth(s, k)
         made = rewrite_all(s, texts, self.context) if s.query is not None else []
         if made:
