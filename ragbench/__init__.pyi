@@ -26,6 +26,8 @@ from .core.documents import Corpus as Corpus
 from .core.documents import Document as Document
 from .core.gold import Gold as Gold
 from .core.qrels import Qrels as Qrels
+from .core.ranking import Hit as Hit
+from .core.ranking import Ranking as Ranking
 from .core.runs import Run as Run
 from .core.vectors import Vectors as Vectors
 from .embed.fastembed import FastEmbedEmbedder as FastEmbedEmbedder
