@@ -181,11 +181,11 @@ DESCRIBED = {  # an embedder, and the width of what it gives
         9,
     ),
     "openai": (lambda m: OpenAIEmbedder("text-embedding-3-small"), 1536),
-    "openai cut": (lambda m: OpenAIEmbedder("text-embedding-3-small", dimensions=256), 256),
+    "openai cut": (lambda m: OpenAIEmbedder("text-embedding-3-small", dim=256), 256),
     "gemini": (lambda m: GeminiEmbedder(), 3072),
-    "gemini cut": (lambda m: GeminiEmbedder(output_dimensionality=768), 768),
+    "gemini cut": (lambda m: GeminiEmbedder(dim=768), 768),
     "litellm": (lambda m: LiteLLMEmbedder("voyage/voyage-3", native_dim=1024), 1024),
-    "litellm cut": (lambda m: LiteLLMEmbedder("cohere/embed-v4.0", dimensions=512), 512),
+    "litellm cut": (lambda m: LiteLLMEmbedder("cohere/embed-v4.0", dim=512), 512),
 }
 
 

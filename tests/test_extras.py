@@ -42,7 +42,7 @@ PROBES = {
     "chroma": VECTORS + "from ragbench.index.chroma_index import ChromaIndex\nnearest(ChromaIndex())",
     "qdrant": (
         VECTORS + "from ragbench.index.qdrant_index import"
-        " QdrantIndex\nnearest(QdrantIndex(':memory:'))\nnearest(QdrantIndex('qdrant-folder'))"
+        " QdrantIndex\nnearest(QdrantIndex(':memory:'))\nnearest(QdrantIndex(path='qdrant-folder'))"
     ),
     "gemini": (
         REMOTE + "from ragbench.embed.gemini_embedder import GeminiEmbedder\ntwo(lambda s:"

@@ -151,7 +151,7 @@ embedders = st.one_of(
     made(
         rb.OpenAIEmbedder,
         model=st.sampled_from(["text-embedding-3-small", "text-embedding-3-large"]),
-        dimensions=st.none() | sizes,
+        dim=st.none() | sizes,
     ),
 )
 expansions = st.one_of(

@@ -169,15 +169,15 @@ def test_an_answer_that_a_threshold_emptied_says_so(retrieve, tmp_path):
 
 def test_a_threshold_of_an_index_that_its_metric_cannot_reach():
     for metric, top in (("cosine", 1), ("l2", 0)):
-        assert rb.QdrantIndex(metric=metric, threshold=top).threshold == top
+        assert rb.QdrantIndex(metric=metric, min_score=top).min_score == top
         with pytest.raises(
             ConfigError,
             match=(
-                f"threshold is {number(top + 0.5, 'g')}, and no score of metric='{metric}' can exceed {top}"
+                f"min_score is {number(top + 0.5, 'g')}, and no score of metric='{metric}' can exceed {top}"
             ),
         ):
-            rb.QdrantIndex(metric=metric, threshold=top + 0.5)
-    assert rb.QdrantIndex(metric="ip", threshold=7.0).threshold == 7.0
+            rb.QdrantIndex(metric=metric, min_score=top + 0.5)
+    assert rb.QdrantIndex(metric="ip", min_score=7.0).min_score == 7.0
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ MAKERS = {
     SeeAlso: dict(relations=(("d1", "d2"),), grow=None, hits=5, most=2, chunks=1),
     MultiQuery: dict(chat=lambda m: None, n=3, keep=True, rrf_k=60, prompt="{n}", tries=3),
     HyDE: dict(chat=lambda m: None, keep=False, rrf_k=60, prompt="p", tries=3),
-    CrossEncoderReranker: dict(model="x", depth=5, max_tokens=None, batch=3),
+    CrossEncoderReranker: dict(model="x", depth=5, max_tokens=None, batch_size=3),
     rb.FTS5: dict(tokenize="unicode61", match="or", weights=(1, 1), near=10, bm25=None),
     BM25: dict(method="fts5", k1=1.2, b=0.7, delta=None),
     rb.BM25S: dict(method="lucene", k1=1.5, b=0.75, stemmer=None, stopwords=None, delta=0.5),

@@ -48,7 +48,7 @@ FAISS = [
 DATABASES = [
     rb.PgVectorIndex(index=None),
     rb.PgVectorIndex(),
-    rb.PgVectorIndex(index="ivfflat", lists=10),
+    rb.PgVectorIndex(index="ivfflat", nlist=10),
     rb.ChromaIndex(),
     rb.QdrantIndex(),
     rb.QdrantIndex(":memory:"),
@@ -80,7 +80,7 @@ def test_cosine_is_cosine_whatever_the_lengths(index, way):
     if isinstance(index, rb.ChromaIndex):
         pytest.importorskip("chromadb")
     if isinstance(index, rb.QdrantIndex):
-        pytest.importorskip("qdrant_client" if index.location else "qdrant_edge")
+        pytest.importorskip("qdrant_client" if index.url else "qdrant_edge")
     searcher = index.build(given(way, RAW))
     try:
         for queries in {way: given(way, ASKED), "bare array": ASKED}.values():
@@ -509,7 +509,7 @@ ADDRESSED = {
     "openai": lambda: rb.OpenAIEmbedder("m", base_url=f"http://user:{SECRET}@127.0.0.1:1/v1"),
     "openai query": lambda: rb.OpenAIEmbedder("m", base_url=f"http://127.0.0.1:1/v1?key={SECRET}"),
     "gemini": lambda: rb.GeminiEmbedder(base_url=f"http://user:{SECRET}@127.0.0.1:1"),
-    "litellm": lambda: rb.LiteLLMEmbedder("openai/m", api_base=f"http://user:{SECRET}@127.0.0.1:1"),
+    "litellm": lambda: rb.LiteLLMEmbedder("openai/m", base_url=f"http://user:{SECRET}@127.0.0.1:1"),
 }
 
 

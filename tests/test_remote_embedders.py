@@ -112,7 +112,7 @@ def test_a_good_day(make):
         for a in sorted(server.asked[:3], key=lambda a: TEXTS.index(asked_texts(a)[0]))
         for t in asked_texts(a)
     ] == TEXTS
-    assert (e.dim, e.space.dim, e.space.normalized) == (DIM, DIM, True)
+    assert (e.space.dim, e.space.normalized) == (DIM, True)
     assert isinstance(e, Embedder)
     assert np.abs(raw.array - 2 * toy(TEXTS[:2])).max() < 1e-6
     with pytest.raises(VectorSpaceError, match="normalized"):
@@ -178,7 +178,7 @@ def test_wire_of_azure(monkeypatch):
 
 def test_wire_of_gemini():
     with Loopback(ToyVectors(4)) as server:
-        e = GeminiEmbedder(output_dimensionality=4, base_url=server.root)
+        e = GeminiEmbedder(dim=4, base_url=server.root)
         e.embed_passages(["a", "b"])
         e.embed_queries(["c"])
     assert server.paths == ["/v1beta/models/gemini-embedding-001:batchEmbedContents"] * 2
@@ -196,7 +196,7 @@ def test_wire_of_gemini():
 def test_gemini_takes_a_hundred():
     texts = [f"text {i}" for i in range(230)]
     with Loopback(ToyVectors(4)) as server:
-        v = GeminiEmbedder(output_dimensionality=4, base_url=server.root).embed_passages(texts)
+        v = GeminiEmbedder(dim=4, base_url=server.root).embed_passages(texts)
     assert sorted(len(a["requests"]) for a in server.asked) == [30, 100, 100]
     assert np.abs(v.array - toy(texts, 4)).max() < 1e-6
     with pytest.raises(ConfigError, match="at most 100"):
@@ -256,7 +256,7 @@ def test_roles_of_ones_own():
     with Loopback(ToyVectors(4)) as server:
         e = LiteLLMEmbedder(
             "openai/jina",
-            api_base=server.url,
+            base_url=server.url,
             roles=({"task": "retrieval.query"}, {"task": "retrieval.passage"}),
             key_env="LOOPBACK_KEY",
         )
@@ -558,7 +558,7 @@ def test_no_texts_no_call(make):
 def test_a_dimension_that_nobody_knows_is_asked_for_once():
     with Loopback(ToyVectors(5)) as server:
         e = OpenAIEmbedder("toy", base_url=server.url)
-        assert (e.dim, e.dim, e.space.dim) == (5, 5, 5)
+        assert (e.space.dim, e.space.dim, e.space.dim) == (5, 5, 5)
         assert len(server.asked) == 1
         e.embed_passages(TEXTS)
         other = OpenAIEmbedder("toy", base_url=server.url)
@@ -591,7 +591,7 @@ def test_what_makes_other_vectors_has_another_fingerprint():
         replace(base, **kw)
         for kw in (
             {"model": "other"},
-            {"dimensions": 5},
+            {"dim": 5},
             {"base_url": "http://g/v1"},
             {"normalize": False},
             {"prompts": ("q: ", "")},
@@ -630,7 +630,7 @@ def test_what_makes_other_vectors_has_another_fingerprint():
         OpenAIEmbedder(
             "m", 3, "http://h/v1", key_env=None, prompts=("a", "b"), options={"user": "x"}, price=0.1
         ),
-        GeminiEmbedder(output_dimensionality=768, in_flight=2),
+        GeminiEmbedder(dim=768, in_flight=2),
         LiteLLMEmbedder("voyage/voyage-3", roles=({}, {"input_type": "document"})),
     ],
     ids=repr,
@@ -646,9 +646,9 @@ def test_repr_makes_it_again(e):
 
 
 def test_labels_tell_widths_apart():
-    assert [label(OpenAIEmbedder(dimensions=d)) for d in (None, 256)] == [
+    assert [label(OpenAIEmbedder(dim=d)) for d in (None, 256)] == [
         "text-embedding-3-small",
-        "text-embedding-3-small(dimensions=256)",
+        "text-embedding-3-small(dim=256)",
     ]
     assert label(LiteLLMEmbedder("voyage/voyage-3")) == "voyage-3"
 
@@ -673,7 +673,7 @@ def test_importing_them_imports_no_client():
         (OpenAIEmbedder, "base_url"),
         (OpenAIEmbedder, "azure_endpoint"),
         (GeminiEmbedder, "base_url"),
-        (LiteLLMEmbedder, "api_base"),
+        (LiteLLMEmbedder, "base_url"),
     ],
 )
 @pytest.mark.parametrize("url", ["host:8000", "ftp://host", "http://me:pw@host/v1", "http://host/v1?key=abc"])
@@ -787,7 +787,7 @@ def test_uncounted_tokens_are_counted_here():
 
 def test_refused_answers_are_paid_for(waits):
     with Loopback(ToyVectors(4, first=[MISDEEDS["not a number"]])) as server:
-        e = GeminiEmbedder(output_dimensionality=4, base_url=server.root)
+        e = GeminiEmbedder(dim=4, base_url=server.root)
         e.embed_passages(["one two three"])
     assert (e.usage.attempts, e.tokens) == (2, 6)
 

@@ -81,10 +81,10 @@ def test_the_order_is_that_of_the_models_scores(model, logits, query):
 
 def test_batches_do_not_change_scores(model):
     texts = some_texts(45, seed=1)
-    alone = CrossEncoderReranker(model, batch=1).score("open the valve", texts)
+    alone = CrossEncoderReranker(model, batch_size=1).score("open the valve", texts)
     for batch in (2, 7, 32, 100):
         assert (
-            np.abs(CrossEncoderReranker(model, batch=batch).score("open the valve", texts) - alone).max()
+            np.abs(CrossEncoderReranker(model, batch_size=batch).score("open the valve", texts) - alone).max()
             < 1e-5
         )
 
@@ -95,7 +95,7 @@ def test_only_the_candidates_in_reach_are_read(model):
     assert sorted(rows) == list(range(7)) and len(scores) == 7
     assert reranker.rerank("pump", np.empty(0, int), [])[1].tolist() == []
     assert reranker.cut("pump", ["pump", "pump " * 60]) == 1  # what does not fit the window is counted
-    for bad in ({"depth": 0}, {"batch": 0}):
+    for bad in ({"depth": 0}, {"batch_size": 0}):
         with pytest.raises(ConfigError):
             CrossEncoderReranker(model, **bad)
 

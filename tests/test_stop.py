@@ -24,7 +24,7 @@ PREPARE = {
     ),
     "litellm": (
         "os.environ['K'] = 'k'\nfrom ragbench.embed.litellm_embedder import LiteLLMEmbedder as E\nask ="
-        " lambda: E('openai/toy', api_base=URL + '/v1', key_env='K', native_dim=3, tokenizer='cl100k_base',"
+        " lambda: E('openai/toy', base_url=URL + '/v1', key_env='K', native_dim=3, tokenizer='cl100k_base',"
         " batch_size=1, **WAITS).embed_passages(TEXTS)"
     ),
     "cache": (

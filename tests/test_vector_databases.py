@@ -53,7 +53,7 @@ MAKERS = {
     "faiss": lambda **s: WithMetadata(FaissFlat(s.pop("metric", "cosine")), **s),
     "pg-exact": lambda **s: PgVectorIndex(index=None, **s),
     "pg-hnsw": lambda **s: PgVectorIndex(**s),
-    "pg-ivfflat": lambda **s: PgVectorIndex(index="ivfflat", lists=6, probes=6, **s),
+    "pg-ivfflat": lambda **s: PgVectorIndex(index="ivfflat", nlist=6, nprobe=6, **s),
     "chroma": lambda **s: ChromaIndex(**s),
     "qdrant-memory": lambda **s: QdrantIndex(":memory:", **s),
     "qdrant-edge": lambda **s: QdrantIndex(**s),
@@ -219,9 +219,9 @@ def test_zeros_are_kept(make):
     assert (np.sort(rows, axis=1) == np.arange(50)).all() and np.allclose(scores[rows == 9], 0, atol=1e-6)
 
 
-def test_threshold(make):
+def test_min_score(make):
     cut = float(np.sort(scores_of("cosine")[0])[-5]) - 1e-4
-    rows = make(threshold=cut).search(Q[:1], 50)[1]
+    rows = make(min_score=cut).search(Q[:1], 50)[1]
     assert (rows >= 0).sum() == 5
 
 
@@ -264,7 +264,7 @@ def named(request, tmp_path):
     elif request.param == "chroma":
         yield ChromaIndex(tmp_path, "passages")
     elif request.param == "qdrant-edge":
-        yield QdrantIndex(tmp_path, "passages")
+        yield QdrantIndex(path=tmp_path, collection="passages")
     else:
         with QdrantLoopback() as server:
             yield QdrantIndex(server.url, "passages")
@@ -405,7 +405,7 @@ def test_a_builder_killed_between_any_two_steps_leaves_the_old_or_the_new(kind, 
         else [("_sweep", 1), ("new_shard", 1), ("upsert", 1), ("_sweep", 2)]
     )
     steps = [(module, *s) for s in steps] + [(Pointer, "write", 1), (module.shutil, "rmtree", 1)]
-    index = (ChromaIndex if kind == "chroma" else QdrantIndex)(tmp_path, "passages")
+    index = (ChromaIndex if kind == "chroma" else QdrantIndex)(path=tmp_path, collection="passages")
     index.build(VERSIONS[0]).close()
 
     class Killed(BaseException):
@@ -494,7 +494,7 @@ def test_what_is_added_is_not_lost_to_a_replacement(named):
 
 
 def test_a_shard_in_a_folder_is_open_once(tmp_path):
-    index = QdrantIndex(tmp_path, "passages")
+    index = QdrantIndex(path=tmp_path, collection="passages")
     with index.build(X[:40]) as held:
         with pytest.raises(StoreError, match="open already"):
             index.open()
@@ -557,7 +557,7 @@ def test_filters_are_full_however_rare():
     "pgvector filters what its index returned; iterative scans, and in the end exact search, fill the answer."
     x = np.random.default_rng(5).normal(size=(3000, DIM)).astype(np.float32)
     meta = [{"rare": i % 500 == 0} for i in range(3000)]
-    for index in (PgVectorIndex(ef_search=10), PgVectorIndex(index="ivfflat", lists=50, probes=1)):
+    for index in (PgVectorIndex(ef_search=10), PgVectorIndex(index="ivfflat", nlist=50, nprobe=1)):
         with index.build(x, meta) as db:
             assert (np.sort(db.search(Q, 6, where={"rare": True})[1], axis=1) == np.arange(6) * 500).all()
 
@@ -567,7 +567,7 @@ def test_qdrant_graph_and_replacement(tmp_path):
     with QdrantIndex(full_scan_threshold=0).build(x) as db:
         assert db.backend.indexed == 2000
         assert ann_recall(db, FaissFlat().build(x), Q, K).mean > 0.9
-    index = QdrantIndex(tmp_path, "passages")
+    index = QdrantIndex(path=tmp_path, collection="passages")
     with index.build(X[:40], META[:40]) as before, index.build(X[:50]):
         assert len(before) == 40 and (before.search(Q, 60)[1] >= 0).sum() == 40 * len(
             Q
@@ -582,7 +582,7 @@ def test_a_qdrant_server_is_told_what_the_index_says():
             server.url,
             "passages",
             m=24,
-            ef_construct=77,
+            ef_construction=77,
             ef_search=55,
             full_scan_threshold=0,
             api_key="secret",

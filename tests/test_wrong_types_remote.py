@@ -42,7 +42,7 @@ def test_wrong_fields_are_refused(kind, given):
         (Chat, "base_url"),
         (OpenAIEmbedder, "base_url"),
         (GeminiEmbedder, "base_url"),
-        (LiteLLMEmbedder, "api_base"),
+        (LiteLLMEmbedder, "base_url"),
     ],
 )
 @pytest.mark.parametrize("url", [5, "localhost:8000", "", b"http://h", "http://[::1", "ftp://h"])

@@ -72,7 +72,7 @@ class GeminiEmbedder(RemoteEmbedder):
     "A model behind the Gemini API; vectors `(n, d)` float32, L2-normalised whatever the server gives."
 
     model: str = "gemini-embedding-001"
-    output_dimensionality: int | None = None
+    dim: int | None = None
     task_types: tuple[str, str] = ("RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT")  # of a query, of a passage
     base_url: str = "https://generativelanguage.googleapis.com"
     key_env: str | None = field(default="GEMINI_API_KEY", compare=False, kw_only=True)
@@ -80,8 +80,8 @@ class GeminiEmbedder(RemoteEmbedder):
 
     def __post_init__(self):
         object.__setattr__(self, "task_types", tuple(self.task_types))
-        if self.output_dimensionality is not None:
-            at_least("output_dimensionality", self.output_dimensionality, 1, "GeminiEmbedder")
+        if self.dim is not None:
+            at_least("dim", self.dim, 1, "GeminiEmbedder")
         if not isinstance(self.batch_size, list) and self.batch_size > 100:
             raise ConfigError(
                 f"batch_size is {self.batch_size}", "GeminiEmbedder", "The API takes at most 100 texts a call"
@@ -103,7 +103,7 @@ class GeminiEmbedder(RemoteEmbedder):
 
     @property
     def _asked_dim(self) -> int | None:
-        return self.output_dimensionality
+        return self.dim
 
     @property
     def _origin(self) -> str:
@@ -152,7 +152,7 @@ def _ask_gemini(e: GeminiEmbedder, texts: list[str], role: str) -> Embedded | Fa
     from google.genai import types
 
     task = {} if reads_task_from_text(e.model) else {"task_type": e.task_types[0 if role == "query" else 1]}
-    config = types.EmbedContentConfig(output_dimensionality=e.output_dimensionality, **task, **e.options)
+    config = types.EmbedContentConfig(output_dimensionality=e.dim, **task, **e.options)
     contents = [
         types.Content(parts=[types.Part(text=t)]) for t in texts
     ]  # strings would be joined into one text

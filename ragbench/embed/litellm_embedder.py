@@ -60,18 +60,18 @@ class LiteLLMEmbedder(RemoteEmbedder):
     "Any embedding model that LiteLLM knows, by `provider/model`; vectors `(n, d)` float32, L2-normalised."
 
     model: str = "cohere/embed-v4.0"
-    dimensions: int | None = None  # asked for, where the model can shorten its vectors
-    api_base: str | None = None  # None: the provider's own
+    dim: int | None = None  # asked for, where the model can shorten its vectors
+    base_url: str | None = None  # None: the provider's own
     roles: tuple[Mapping[str, Any], Mapping[str, Any]] | None = field(
         default=None, hash=False
     )  # parameters for a query, for a passage
     batch_size: int = field(default=96, compare=False, kw_only=True)  # Cohere takes no more
 
     def __post_init__(self):
-        if self.dimensions is not None:
-            at_least("dimensions", self.dimensions, 1, "LiteLLMEmbedder")
-        if self.api_base is not None:
-            check_url(self.api_base, "LiteLLMEmbedder", "api_base")
+        if self.dim is not None:
+            at_least("dim", self.dim, 1, "LiteLLMEmbedder")
+        if self.base_url is not None:
+            check_url(self.base_url, "LiteLLMEmbedder", "base_url")
         for side in self.roles or ():
             _no_keys(side, "LiteLLMEmbedder")
         super().__post_init__()
@@ -86,11 +86,11 @@ class LiteLLMEmbedder(RemoteEmbedder):
 
     @property
     def _asked_dim(self) -> int | None:
-        return self.dimensions
+        return self.dim
 
     @property
     def _origin(self) -> str:
-        return self.api_base or self.model.split("/", 1)[0]
+        return self.base_url or self.model.split("/", 1)[0]
 
     @property
     def _sides(self) -> tuple[str, str]:
@@ -103,7 +103,7 @@ class LiteLLMEmbedder(RemoteEmbedder):
 
     @property
     def _where(self) -> str:
-        return f"{self.model} at {self.api_base or 'its provider'}"
+        return f"{self.model} at {self.base_url or 'its provider'}"
 
     def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
         return _ask_litellm(self, texts, role)
@@ -116,10 +116,10 @@ def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | 
     import openai
 
     asked = {
-        "api_base": e.api_base,
+        "api_base": e.base_url,
         "api_key": keys[0] if keys else None,
-        "dimensions": e.dimensions,
-        "allowed_openai_params": ["dimensions"] if e.dimensions else None,
+        "dimensions": e.dim,
+        "allowed_openai_params": ["dimensions"] if e.dim else None,
     }
     body = {
         **{k: v for k, v in asked.items() if v is not None},
@@ -138,5 +138,5 @@ def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | 
         return Failure(
             f"the answer cannot be used: {hidden(error, *keys, *environment_secrets())}",
             True,
-            fix="Check api_base",
+            fix="Check base_url",
         )

@@ -39,7 +39,7 @@ class OpenAIEmbedder(RemoteEmbedder):
     float32, L2-normalised."""
 
     model: str = "text-embedding-3-small"
-    dimensions: int | None = None  # asked for, where the model can shorten its vectors
+    dim: int | None = None  # asked for, where the model can shorten its vectors
     base_url: str = "https://api.openai.com/v1"
     azure_endpoint: str | None = None  # such as https://name.openai.azure.com; base_url is not used then
     api_version: str = field(default="2024-10-21", compare=False)  # Azure's
@@ -52,8 +52,8 @@ class OpenAIEmbedder(RemoteEmbedder):
     batch_tokens: int = field(default=250_000, compare=False, kw_only=True)
 
     def __post_init__(self):
-        if self.dimensions is not None:
-            at_least("dimensions", self.dimensions, 1, "OpenAIEmbedder")
+        if self.dim is not None:
+            at_least("dim", self.dim, 1, "OpenAIEmbedder")
         check_url(
             self.azure_endpoint or self.base_url,
             "OpenAIEmbedder",
@@ -71,7 +71,7 @@ class OpenAIEmbedder(RemoteEmbedder):
 
     @property
     def _asked_dim(self) -> int | None:
-        return self.dimensions
+        return self.dim
 
     @property
     def _origin(self) -> str:
@@ -108,7 +108,7 @@ def _ask_openai(e: OpenAIEmbedder, texts: list[str]) -> Embedded | Failure:
         e._where,
     )
     client = e._live.once(key, lambda: _openai_client(e, key), secret=True)
-    size = {"dimensions": e.dimensions} if e.dimensions else {}
+    size = {"dimensions": e.dim} if e.dim else {}
     try:
         answer = client.embeddings.create(
             model=e.deployment or e.model,

@@ -154,7 +154,7 @@ class _Described(_Settings):
         return TokenCount(name) if name else TokenCount(factor=1.2)
 
     @property
-    def dim(self) -> int:
+    def _dim(self) -> int:
         if self._stated_dim:
             return self._stated_dim
         if "dim" not in self._live.made:
@@ -167,7 +167,7 @@ class _Described(_Settings):
 
     @property
     def space(self) -> Space:
-        return Space(self.name, self.revision, self.dim, self.normalize, self._sides)
+        return Space(self.name, self.revision, self._dim, self.normalize, self._sides)
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -357,7 +357,7 @@ class RemoteEmbedder(_Counted):
 
     def _embed(self, texts: list[str], role: str) -> Vectors:
         parts = list(self.embed_parts(texts, role))
-        out = np.empty((len(texts), self.dim), np.float32)
+        out = np.empty((len(texts), self._dim), np.float32)
         for rows, vectors in parts:
             out[rows] = vectors.array
         return Vectors(out, self.space)

@@ -298,17 +298,17 @@ def embedded(embedder: Any, given: Any, n: int) -> Vectors:
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #3ff2e45f
 def parts_of(
-    embedder: Any, texts: Sequence[str], role: str, batch: int
+    embedder: Any, texts: Sequence[str], role: str, batch_size: int
 ) -> Iterator[tuple[Sequence[int], np.ndarray]]:
-    """Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of `batch`
-    texts."""
+    """Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of
+    `batch_size` texts."""
     if hasattr(embedder, "embed_parts"):
         parts = embedder.embed_parts(texts, role)
     else:
         embed = embedder.embed_queries if role == "query" else embedder.embed_passages
         parts = (
-            (range(i, min(i + batch, len(texts))), embed(texts[i : i + batch]))
-            for i in range(0, len(texts), batch)
+            (range(i, min(i + batch_size, len(texts))), embed(texts[i : i + batch_size]))
+            for i in range(0, len(texts), batch_size)
         )
     try:
         for positions, vectors in parts:
@@ -323,7 +323,7 @@ def _missing(
     hashes: Sequence[str],
     role: str,
     cache: EmbeddingCache,
-    batch: int,
+    batch_size: int,
     progress: Callable[[int], None],
 ) -> dict[str, np.ndarray]:
     "Vectors by hash: the cached ones read, the others embedded and committed part by part."
@@ -332,7 +332,7 @@ def _missing(
         todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
         progress(len(have))
         with closing(
-            parts_of(embedder, [t for _, _, t in todo], role, batch)
+            parts_of(embedder, [t for _, _, t in todo], role, batch_size)
         ) as parts:  # Ctrl-C while a part is written ends the calls in flight too
             for positions, array in parts if todo else ():
                 done = [todo[i][1] for i in positions]
@@ -347,7 +347,7 @@ def embed_cached(
     texts: Sequence[str],
     role: str,  # "passage" or "query"
     cache: EmbeddingCache | None,  # None embeds everything
-    batch: int = 64,  # texts committed at a time, where the embedder has no `embed_parts`
+    batch_size: int = 64,  # texts committed at a time, where the embedder has no `embed_parts`
     progress: Callable[[int], None] = lambda n: None,  # told how many texts were done
 ) -> Vectors:
     "Vectors of `texts` `(n, d)`; every distinct text is embedded at most once, ever."
@@ -359,7 +359,7 @@ def embed_cached(
         return Vectors(np.empty((0, embedder.space.dim), np.float32), embedder.space)
     hashes = [text_hash(t) for t in distinct]
     if cache is not None:
-        have = _missing(embedder, distinct, hashes, role, cache, batch, progress)
+        have = _missing(embedder, distinct, hashes, role, cache, batch_size, progress)
     else:
         have = {}
         for positions, array in parts_of(embedder, distinct, role, len(distinct)):

@@ -312,9 +312,9 @@ class ChromaIndex(DatabaseIndex):
     ef_construction: int = 100
     ef_search: int = 100
     metric: str = "cosine"
-    threshold: float | None = None  # leave out what scores less
+    min_score: float | None = None  # leave out what scores less
     exact = False
-    query_args = ("threshold",)
+    query_args = ("min_score",)
     libraries = ("chromadb",)
 
     def __post_init__(self):

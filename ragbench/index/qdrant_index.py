@@ -294,7 +294,9 @@ def client_build(
             size=array.shape[1], distance=m.Distance.EUCLID if index.metric == "l2" else m.Distance.DOT
         ),
         hnsw_config=m.HnswConfigDiff(
-            m=index.m, ef_construct=index.ef_construct, full_scan_threshold=max(10, index.full_scan_threshold)
+            m=index.m,
+            ef_construct=index.ef_construction,
+            full_scan_threshold=max(10, index.full_scan_threshold),
         ),
         optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)),
         metadata={"ragbench": head},
@@ -378,11 +380,13 @@ def _check_address(url: str) -> None:
         parts = None  # its words repeat the address
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(
-            "location is no http address", "QdrantIndex", "Begin with http:// or https://, or give a folder"
+            "url is no http address",
+            "QdrantIndex",
+            "Begin with http:// or https://, or give a folder as path",
         )
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         raise ConfigError(
-            "location carries a user, a password or a query, which Qdrant's client leaves out",
+            "url carries a user, a password or a query, which Qdrant's client leaves out",
             "QdrantIndex",
             "Give the key as api_key, which is never shown",
         )
@@ -390,37 +394,40 @@ def _check_address(url: str) -> None:
 
 @dataclass(frozen=True)
 class QdrantIndex(DatabaseIndex):
-    """Qdrant at `location`: a URL, a folder, `':memory:'` (exact, in Python), or none for a private folder
-    that is gone at close."""
+    """Qdrant at the `url` of a server or in the folder `path`; `':memory:'` is exact, in Python; without
+    both, a private folder that is gone at close."""
 
-    location: str | None = None
+    url: str | None = None
     collection: str | None = None  # None: one of its own, deleted at close
+    path: str | None = None
     m: int = 16
-    ef_construct: int = 100
-    ef_search: int | None = None  # None: as ef_construct
+    ef_construction: int = 100
+    ef_search: int | None = None  # None: as ef_construction
     full_scan_threshold: int = 10_000  # kilobytes of vectors below which there is no graph
     metric: str = "cosine"
-    threshold: float | None = None  # leave out what scores less
+    min_score: float | None = None  # leave out what scores less
     api_key: str | None = field(default=None, repr=False, compare=False)
-    query_args = ("ef_search", "threshold")
+    query_args = ("ef_search", "min_score")
     libraries = ("qdrant-client", "qdrant-edge-py")
 
     def __post_init__(self):
-        self.check_names("collection", "api_key", paths=("location",))
-        if self.location is not None:
-            object.__setattr__(self, "location", str(self.location))
-        if self.by_client and self.location != ":memory:":
-            _check_address(self.location)
-        if self.collection is not None and self.location in (None, ":memory:"):
+        self.check_names("url", "collection", "api_key", paths=("path",))
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if self.url is not None and self.path is not None:
+            raise ConfigError("both url and path are given", "QdrantIndex", "Give one of them")
+        if self.by_client and self.url != ":memory:":
+            _check_address(self.url)
+        if self.collection is not None and self.path is None and self.url in (None, ":memory:"):
             raise ConfigError(
                 "a collection with a name needs a place to be kept in",
                 "QdrantIndex",
-                "Give a URL or a folder, or leave collection out",
+                "Give url or path, or leave collection out",
             )
         self.check_fields(
             {
                 "m": (2, 1000),
-                "ef_construct": (4, 100_000),
+                "ef_construction": (4, 100_000),
                 "ef_search": (1, 100_000),
                 "full_scan_threshold": (0, 2**40),
             }
@@ -428,11 +435,16 @@ class QdrantIndex(DatabaseIndex):
 
     @property
     def exact(self) -> bool:
-        return self.location == ":memory:"
+        return self.url == ":memory:"
 
     @property
     def by_client(self) -> bool:
-        return self.location is not None and (self.location == ":memory:" or "://" in self.location)
+        return self.url is not None
+
+    @property
+    def location(self) -> str | None:
+        "The url or the path."
+        return self.url or self.path
 
     def build(
         self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
@@ -442,15 +454,13 @@ class QdrantIndex(DatabaseIndex):
         v, array, records = self.checked(vectors, metadata)
         head = about(self, v.space)
         if self.by_client:
-            backend = client_build(self, qdrant_client(self.location, self.api_key), head, array, records)
+            backend = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
         else:
             own = self.collection is None
-            if self.location is not None:
-                make_folder(Path(self.location))
+            if self.path is not None:
+                make_folder(Path(self.path))
             folder = (
-                temporary_folder("ragbench-qdrant-", self.location)
-                if own
-                else Path(self.location) / self.collection
+                temporary_folder("ragbench-qdrant-", self.path) if own else Path(self.path) / self.collection
             )
             backend = edge_build(self, folder, head, array, records, own)
         return DatabaseSearcher(backend, self, v.space)
@@ -459,7 +469,5 @@ class QdrantIndex(DatabaseIndex):
         "The collection of that name, built before. Raises `StoreError` where there is none."
         if self.collection is None:
             raise ConfigError("only a collection with a name can be opened again", repr(self))
-        backend = (
-            client_open(self) if self.by_client else edge_open(self, Path(self.location) / self.collection)
-        )
+        backend = client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
         return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))

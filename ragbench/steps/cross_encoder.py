@@ -42,10 +42,10 @@ class CrossEncoderReranker:
     model: str = "cross-encoder/ms-marco-MiniLM-L6-v2"
     depth: int = 50
     max_tokens: int | None = None  # the window; the model's own, if not given
-    batch: int = 32
+    batch_size: int = 32
 
     def __post_init__(self):
-        for name in ("depth", "batch"):
+        for name in ("depth", "batch_size"):
             at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
         for n in self.max_tokens if isinstance(self.max_tokens, list) else [self.max_tokens]:
             if n is not None:
@@ -72,7 +72,7 @@ class CrossEncoderReranker:
             return np.empty(0)
         scores = self.encoder.predict(
             [(query, p) for p in passages],
-            batch_size=self.batch,
+            batch_size=self.batch_size,
             show_progress_bar=False,
             convert_to_numpy=True,
         )
