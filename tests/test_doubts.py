@@ -10,7 +10,7 @@ import pytest
 
 from ragbench.apps.dataset_rules import Candidate, check_documents
 from ragbench.base.errors import ConfigError, DataError
-from ragbench.bench.results import Results, toy_results
+from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Doubt, Refusal, doubts, refusals
 from ragbench.index.chroma_index import chroma_where
@@ -19,6 +19,7 @@ from ragbench.index.qdrant_edge import qdrant_filter
 from ragbench.ingest.load_corpus import load_corpus
 from ragbench.steps.boosts import Boost
 from ragbench.system.where import allowed_rows
+from ragbench.testing.toy_results import toy_results
 
 REFUSED = Refusal("scan.pdf", "there is no text in it")
 DOUBTED = Doubt("old.txt", "loaded as cp1252, which is a guess")

@@ -9,7 +9,7 @@ from scipy.stats import beta
 
 from ragbench.base.errors import RagbenchError
 from ragbench.base.number_text import number
-from ragbench.bench.results import Results, toy_results
+from ragbench.bench.results import Results
 from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, interval_words
 from ragbench.index.ann_recall import AnnRecall
 from ragbench.stats.agreement import order_agreement
@@ -18,6 +18,7 @@ from ragbench.stats.paired_tests import bootstrap_interval, compare_pair
 from ragbench.stats.selection import selection_optimism
 from ragbench.stats.slices import slice_by_tag
 from ragbench.testing.calibration import SHARES, WORLDS, coverage, world_of
+from ragbench.testing.toy_results import toy_results
 
 
 @settings(max_examples=200, deadline=None)

@@ -149,8 +149,8 @@ def test_a_notebook_that_nobody_trusted_still_reads_well(lab, browser, tmp_path,
     from selenium.webdriver.common.by import By
     from selenium.webdriver.support.ui import WebDriverWait
 
-    from ragbench.bench.results import toy_results
     from ragbench.chunk.token import TokenChunker
+    from ragbench.testing.toy_results import toy_results
 
     results = toy_results(documents=2)
     chunks = TokenChunker(40, 10)(results.corpus)

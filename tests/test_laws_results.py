@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from ragbench.base.errors import ConfigError, DataError, RagbenchError
-from ragbench.bench.results import Results, toy_results
+from ragbench.bench.results import Results
 from ragbench.bench.runner import bench
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.gold import evidence_classes
@@ -30,6 +30,7 @@ from ragbench.report.html import snippet
 from ragbench.report.leaderboard import Leaderboard
 from ragbench.system.retrievers import Dense, Hybrid, Lexical
 from ragbench.system.system import System
+from ragbench.testing.toy_results import toy_results
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +386,7 @@ from dataclasses import dataclass
 import numpy as np
 import parts_of_mine
 from ragbench import Corpus, Dense, Document, FTS5, FaissFlat, Gold, Lexical, System, bench
-from ragbench.bench.results import toy_corpus
+from ragbench.testing.toy_results import toy_corpus
 from ragbench.core.chunks import chunk_corpus
 
 PATTERN = r"(?s).+?(?:\\n\\n|$)"

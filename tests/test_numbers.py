@@ -156,7 +156,7 @@ def test_no_share_becomes_a_percentage_on_the_spot():
 def test_the_report_page_writes_numbers_in_one_place_too():
     "Its template has filters and its script one function; neither formats beside them."
     page, script = (
-        (PACKAGE / "bench" / name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.js.j2")
+        (PACKAGE / "report" / name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.js.j2")
     )
     assert not FIELD.search("".join(re.findall(r"['\"]\{:[^}]*\}['\"]", page)))
     others = [

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 
 from ragbench.base.errors import ConfigError
-from ragbench.bench.results import Results, toy_corpus, toy_results
+from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import MISSING, Lost
 from ragbench.report.html import page_data
 from ragbench.stats.corrections import all_pairs_p
+from ragbench.testing.toy_results import toy_corpus, toy_results
 
 EVIL = "</script><img src=x onerror=alert(1)><svg onload=alert(2)>\"'&amp;{{7*7}}\u2028$x^2$"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.bench.results import Results, toy_results
+from ragbench.bench.results import Results
+from ragbench.testing.toy_results import toy_results
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -13,10 +13,11 @@ from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Heading
 from ragbench.core.spans import union
-from ragbench.steps.cross_encoder import CrossEncoderReranker, tiny_cross_encoder
+from ragbench.steps.cross_encoder import CrossEncoderReranker
 from ragbench.steps.expansion import Neighbours, ParentSection, SentenceWindow, expand, grown, section_span
 from ragbench.steps.mmr import MMR, above, best_per_document
 from ragbench.system.build_context import Context
+from ragbench.testing.tiny_cross_encoder import tiny_cross_encoder
 
 WORDS = "pump valve tank oil level start stop check open close the of and unit seal".split()
 OFF = settings(max_examples=150, deadline=None, derandomize=True)

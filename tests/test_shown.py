@@ -6,7 +6,6 @@ import re
 import pytest
 from lxml import html
 
-from ragbench.bench.results import toy_corpus, toy_results
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import gold_from_spans
@@ -14,6 +13,7 @@ from ragbench.lexical.fts5 import FTS5
 from ragbench.plot.chart import Chart
 from ragbench.system.retrievers import Lexical
 from ragbench.system.system import System
+from ragbench.testing.toy_results import toy_corpus, toy_results
 
 # What the sanitizer of JupyterLab 4 lets through, as far as our pages use it
 # (packages/apputils/src/sanitizer.ts).

@@ -395,7 +395,8 @@ def test_a_killed_run_with_steps_ends_with_the_same_table(data, tmp_path, monkey
 
 @pytest.mark.slow
 def test_a_cross_encoder_is_a_step(data, tmp_path):
-    from ragbench.steps.cross_encoder import CrossEncoderReranker, tiny_cross_encoder
+    from ragbench.steps.cross_encoder import CrossEncoderReranker
+    from ragbench.testing.tiny_cross_encoder import tiny_cross_encoder
 
     model = tiny_cross_encoder(str(tmp_path / "model"), ["pump", "valve", "permit", "the", "what", "is"])
     system = rb.System(CHUNK, LEXICAL, rerank=CrossEncoderReranker(model, depth=5))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, kendalltau, ttest_1samp
 
 from ragbench.base.errors import ConfigError, DataError
-from ragbench.bench.results import toy_results
 from ragbench.core.gold import Gold
 from ragbench.evaluate.tuning import METHODS, tune_fusion
 from ragbench.stats.agreement import kendall_tau, order_agreement
@@ -34,6 +33,7 @@ from ragbench.stats.power import minimal_detectable_difference, queries_needed
 from ragbench.stats.selection import held_out_scores, selection_optimism
 from ragbench.stats.slices import interaction_p
 from ragbench.testing.calibration import WORLDS, coverage, false_claims
+from ragbench.testing.toy_results import toy_results
 
 NAMED = {w.name: w for w in WORLDS}
 

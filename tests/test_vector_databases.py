@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from qdrant_loopback import QdrantLoopback
 
 from ragbench.base.errors import ConfigError, DataError, MissingExtra, StoreError, VectorSpaceError
 from ragbench.core.protocols import VectorDatabase
@@ -31,6 +30,7 @@ from ragbench.index.qdrant_index import QdrantIndex
 from ragbench.store.fingerprint import fingerprint, hash64, installed
 from ragbench.system.build_context import search_fair
 from ragbench.system.retrievers import Dense
+from ragbench.testing.qdrant_loopback import QdrantLoopback
 
 N, DIM, K = 300, 16, 7
 RNG = np.random.default_rng(20)

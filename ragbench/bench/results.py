@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 
 from .result_views import Choices, Looks, Tables, Views
-from ..core.chunks import Chunks, chunk_corpus
-from ..core.documents import Corpus, Document, Heading, Page
+from ..core.chunks import Chunks
+from ..core.documents import Corpus
 from ..base.errors import DataError, one_of, whole_number
-from ..core.gold import Gold, gold_from_spans
+from ..core.gold import Gold
 from ..base.number_text import number
 from ..core.runs import Run
-from ..core.spans import overlap
 
 # %% auto #0
-__all__ = ['SystemResult', 'call_names', 'parts', 'Results', 'kept', 'waterfall_of', 'quality_frame', 'quality_text',
-           'toy_corpus', 'toy_results']
+__all__ = ['SystemResult', 'call_names', 'parts', 'Results', 'kept', 'waterfall_of', 'quality_frame', 'quality_text']
 
 # %% ../../nbs/16_bench/05_results.ipynb #526bebc0
 @dataclass(frozen=True, eq=False)
@@ -275,156 +273,3 @@ def quality_text(results: Results) -> str:
     for name, row in quality_frame(results).iterrows():
         rows.writerow([name, *(f"{row[m]:.6f}" for m in results.metrics), results.n])
     return out.getvalue()
-
-# %% ../../nbs/16_bench/05_results.ipynb #48d68ae6
-_PARTS = (
-    "pump compressor furnace boiler separator condenser crane flare reactor dryer blower filter turbine"
-    " absorber stripper mixer".split()
-)
-_THINGS = (
-    "discharge pressure",
-    "bearing temperature",
-    "seal gas flow",
-    "vibration limit",
-    "lubricant level",
-    "cooling water flow",
-    "trip delay",
-)
-
-
-def toy_corpus(
-    documents: int = 6,
-    seed: int = 0,
-) -> tuple[Corpus, Gold]:
-    "A small made-up plant manual, with a question for each set point in it and two that nothing answers."
-    rng, docs, rows = np.random.default_rng(seed), [], []
-    for part in _PARTS[:documents]:
-        text = f"Manual of the {part}\n\n"
-        headings = [Heading(1, f"Manual of the {part}", 0, 14 + len(part))]
-        breaks = [0]
-        for s, thing in enumerate(_THINGS):
-            fact = f"The {thing} of the {part} is set to {rng.integers(2, 90)}.{rng.integers(10)} units."
-            title = f"{s + 1} {thing.capitalize()}"
-            filler = " ".join(
-                f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down."
-                for i in range(rng.integers(2, 6))
-            )
-            headings.append(Heading(2, title, len(text), len(text) + len(title)))
-            text += f"{title}\n{filler} "
-            tags = ("identifier",) if s % 3 == 0 else ("paraphrase",)
-            rows.append(
-                {
-                    "query_id": f"q{len(rows) + 1:02d}",
-                    "query": f"What is the {thing} of the {part}?",
-                    "tags": tags,
-                    "evidence": [{"doc_id": f"{part}.pdf", "start": len(text), "end": len(text) + len(fact)}],
-                }
-            )
-            text += fact + "\n\n"
-            if s in (2, 4):
-                breaks.append(len(text))
-        pages = [Page(i + 1, a, b) for i, (a, b) in enumerate(zip(breaks, [*breaks[1:], len(text)]))]
-        docs.append(Document(f"{part}.pdf", text, tuple(pages), tuple(headings), format="pdf"))
-    rows += [
-        {"query_id": f"u{i}", "query": q, "tags": ("unanswerable",)}
-        for i, q in enumerate(("Who painted the crane?", "What does the helium cost?"), 1)
-    ]
-    return Corpus(
-        docs, errors=[("scan.pdf", "no text on any of its 3 pages; run OCR first")]
-    ), gold_from_spans(rows)
-
-# %% ../../nbs/16_bench/05_results.ipynb #543639b3
-def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed=0) -> SystemResult:
-    "A system of known skill over windows of `size` characters; metrics from its own ranking."
-    chunks = chunk_corpus(
-        corpus,
-        lambda d: np.array([(s, min(s + size, len(d))) for s in range(0, len(d), size)]),
-        parts(config)["chunk"],
-    )
-    rng, own = np.random.default_rng(seed), np.random.default_rng([len(name), *name.encode()])
-    n = len(gold)
-    held = np.zeros((n, len(chunks)))  # share of the evidence of a query that each chunk holds
-    for i, q in enumerate(gold.query_list):
-        for e in gold.by_query[q.query_id]:
-            here = chunks.doc_row == corpus.row(e.doc_id)
-            held[i, here] = overlap(chunks.spans[here], [(e.start, e.end)]) / (e.end - e.start)
-    noise = rng.gumbel(size=(n, 4000))[:, : len(chunks)] + 0.5 * own.gumbel(size=held.shape)
-    scores = skill * held + noise
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-    last = order.shape[1] - 1
-    found = np.minimum(
-        np.take_along_axis(held, order, 1)[[bool(gold.by_query[q.query_id]) for q in gold.query_list]].cumsum(
-            1
-        ),
-        1,
-    )
-    mrr = np.where(found[:, -1] >= 0.5, 1 / (1 + (found >= 0.5).argmax(1)), 0.0)
-    tokens = size / 4
-    curve = np.stack(
-        [found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1.0, b / tokens) for b in budgets], axis=1
-    )
-    run = Run([q.query_id for q in gold.query_list], order, np.take_along_axis(scores, order, 1))
-    facts = {
-        "chunks": len(chunks),
-        "mean_tokens": tokens,
-        "index_bytes": len(chunks) * 1536,
-        "truncated_chunks": len(chunks) // 9 if size > 300 else 0,
-        "gold_past_window": 0.012 if size > 300 else 0.0,
-    }
-    return SystemResult(
-        name,
-        config,
-        {
-            "recall@5": found[:, min(4, last)],
-            "mrr": mrr,
-            "evidence_recall@200tok": curve[:, list(budgets).index(200)],
-        },
-        curve,
-        run,
-        chunks,
-        facts,
-    )
-
-# %% ../../nbs/16_bench/05_results.ipynb #bf02f577
-def toy_results(
-    documents: int = 6,  # up to 16, of 7 questions each
-    sizes: tuple[int, ...] = (160, 320),  # characters of a chunk; 7 systems for each
-    rounds: int = 5,  # of latencies
-    seed: int = 0,
-) -> Results:
-    "Made-up results of seven systems for each chunk size, for documentation and tests."
-    corpus, gold = toy_corpus(documents, seed)
-    budgets, systems, latency = [50, 100, 200, 400, 800], [], {}
-    rng = np.random.default_rng(seed)
-    dense = {"minilm": "SentenceTransformerEmbedder('all-MiniLM-L6-v2')", "lsa": "LSAEmbedder(dim=128)"}
-    plan = [("bm25", "Lexical(FTS5())", 5.2, 0.6)]
-    for e, (skill, ms) in zip(dense, ((5.0, 11.0), (3.4, 1.4))):
-        d = f"Dense({dense[e]}, FaissFlat())"
-        plan += [
-            (e, d, skill, ms),
-            *(
-                (
-                    f"{e}+bm25 {f.split('(')[0].lower()}",
-                    f"Hybrid({d}, Lexical(FTS5()), fuse={f})",
-                    skill + up,
-                    ms + 0.8,
-                )
-                for f, up in (("RRF(k=60)", 1.0), ("MinMax(dense=0.5)", 1.6))
-            ),
-        ]
-    for size in sizes:
-        for label, code, skill, ms in plan:
-            config = f"System(chunk=CharacterChunker({size}, 0), retrieve={code})"
-            systems.append(
-                _toy_system(f"char{size} {label}", config, corpus, gold, size, skill, budgets, seed=seed)
-            )
-            latency[systems[-1].name] = ms * rng.lognormal(0, 0.25, size=(rounds, len(gold)))
-    manifest = {
-        "corpus": {"fingerprint": corpus.fingerprint},
-        "gold": {"fingerprint": gold.fingerprint},
-        "versions": {"numpy": np.__version__},
-        "settings": {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": budgets, "seed": seed},
-    }
-    return Results(
-        corpus, gold, systems, ("recall@5", "mrr", "evidence_recall@200tok"), budgets, latency, manifest
-    )

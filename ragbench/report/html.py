@@ -297,7 +297,7 @@ def snippet(
 @functools.cache
 def _file(name: str) -> str:
     "A file that ships beside this module."
-    return (resources.files("ragbench.bench") / name).read_text(encoding="utf-8")
+    return (resources.files("ragbench.report") / name).read_text(encoding="utf-8")
 
 
 @functools.cache

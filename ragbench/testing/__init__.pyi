@@ -1,0 +1,12 @@
+from .calibration import World as World
+from .calibration import coverage as coverage
+from .calibration import false_claims as false_claims
+from .calibration import world_of as world_of
+from .loopback import Answer as Answer
+from .loopback import Loopback as Loopback
+from .qdrant_loopback import QdrantLoopback as QdrantLoopback
+from .tiny_cross_encoder import tiny_cross_encoder as tiny_cross_encoder
+from .toy_results import toy_corpus as toy_corpus
+from .toy_results import toy_results as toy_results
+from .toy_vectors import ToyVectors as ToyVectors
+from .toy_vectors import toy_vector as toy_vector
