@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import ConfigError, at_least, text_of
-from ..base.files import whole_folder
 from ..text.model_files import model_revision, resolve_model
 
 # %% auto #0
-__all__ = ['CrossEncoderReranker', 'tiny_cross_encoder']
+__all__ = ['CrossEncoderReranker']
 
 # %% ../../nbs/12_steps/02_cross_encoder.ipynb #dbb9fe54
 @functools.lru_cache(maxsize=4)
@@ -101,27 +100,3 @@ class CrossEncoderReranker:
             else []
         )
         return sum(len(x) > (self.max_tokens or model.max_seq_length or len(x)) for x in ids)
-
-# %% ../../nbs/12_steps/02_cross_encoder.ipynb #9d79910c
-def tiny_cross_encoder(folder: str, words: Sequence[str], outputs: int = 1, seed: int = 0) -> str:
-    """A cross-encoder with random weights and a vocabulary of `words`, written to `folder`; for tests and
-    examples."""
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
-
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(words)]
-    torch.manual_seed(seed)
-    config = BertConfig(
-        vocab_size=len(vocab),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=32,
-        num_labels=outputs,
-    )
-    with whole_folder(folder) as path:
-        (path / "vocab.txt").write_text("\n".join(vocab), encoding="utf-8")
-        BertForSequenceClassification(config).save_pretrained(path)
-        BertTokenizerFast(vocab_file=str(path / "vocab.txt"), model_max_length=32).save_pretrained(path)
-    return str(folder)
