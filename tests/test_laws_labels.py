@@ -83,7 +83,7 @@ chunkers = st.one_of(
         rb.ClusterChunker,
         embedder=st.builds(rb.SentenceTransformerEmbedder, dim=st.none() | st.integers(1, 99)),
         size=sizes,
-        piece=st.integers(1, 60),
+        piece_size=st.integers(1, 60),
     ),
     st.builds(lambda n: rb.LLMChunker(rb.Chat("toy"), size=n), st.integers(50, 999)),
     st.builds(

@@ -287,10 +287,10 @@ def test_a_model_that_errs_at_first_gives_the_cuts_of_one_that_does_not():
         return next(bad) if next(turn) % 2 == 0 else steady(asked)
 
     with Loopback(steady) as server:
-        want = LLMChunker(chat(server), size=150, piece=20)(DOC)
+        want = LLMChunker(chat(server), size=150, piece_size=20)(DOC)
         questions = len(server.asked)
     with Loopback(erring) as server:
-        got = LLMChunker(chat(server), size=150, piece=20)(DOC)
+        got = LLMChunker(chat(server), size=150, piece_size=20)(DOC)
         assert len(server.asked) == 2 * questions
     assert questions >= 7, "every bad answer is to be met once"
     assert got.spans.tolist() == want.spans.tolist()
@@ -319,7 +319,7 @@ def test_a_model_that_errs_at_first_gives_the_cuts_of_one_that_does_not():
 def test_bad_answers_are_refused_by_name(answer):
     with Loopback([answer]) as server:
         with pytest.raises(DataError, match="no usable answer in 2 tries") as e:
-            LLMChunker(chat(server), tries=2, size=150, piece=20)(Corpus([DOC]))
+            LLMChunker(chat(server), tries=2, size=150, piece_size=20)(Corpus([DOC]))
         assert "manual, characters 0 to" in e.value.where
         assert len(server.asked) == 2
         assert server.asked[1]["messages"][2] == {"role": "assistant", "content": answer}
@@ -358,11 +358,11 @@ def test_windows_make_progress_and_bound_chunks(sizes, window, random):
 def test_cached_answers_need_no_server(tmp_path):
     with Loopback(["[2, 4]"]) as server:
         client = chat(server, retries=0)
-        first = LLMChunker(client, size=150, piece=20, cache=str(tmp_path))(DOC)
+        first = LLMChunker(client, size=150, piece_size=20, store=str(tmp_path))(DOC)
         asked = len(server.asked)
-    again = LLMChunker(client, size=150, piece=20, cache=str(tmp_path))(DOC)  # the server is gone
+    again = LLMChunker(client, size=150, piece_size=20, store=str(tmp_path))(DOC)  # the server is gone
     assert again.spans.tolist() == first.spans.tolist()
     assert asked > 1
     with pytest.raises(RemoteError):
-        LLMChunker(client, size=150, piece=20, instruction="Other words", cache=str(tmp_path))(DOC)
+        LLMChunker(client, size=150, piece_size=20, prompt="Other words", store=str(tmp_path))(DOC)
     assert KEY not in "".join(p.read_text() for p in tmp_path.rglob("*.json"))

@@ -140,7 +140,7 @@ def test_nothing_is_lost_and_the_size_is_kept(text, size):
     doc = Document("d", text)
     for chunker in (
         KamradtChunker(Words(), 50),
-        KamradtChunker(Words(), target=size, buffer=3),
+        KamradtChunker(Words(), mean_size=size, buffer=3),
         ClusterChunker(Words(), size, 10),
     ):
         chunks = chunker(doc)
@@ -158,7 +158,7 @@ def test_nothing_is_lost_and_the_size_is_kept(text, size):
     "chunker",
     [
         KamradtChunker(Words()),
-        KamradtChunker(Words(), target=60, buffer=3),
+        KamradtChunker(Words(), mean_size=60, buffer=3),
         ClusterChunker(Words(), 100, 25),
         ClusterChunker(Words(), 64, 64),
         KamradtChunker(Words(), 50, pieces=RecursiveChunker(20)),

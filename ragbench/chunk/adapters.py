@@ -236,8 +236,8 @@ class AdaptedChunker:
             doc.text, [p[-1] if isinstance(p, tuple) else p for p in pieces], f"{self.name} on {doc.id}"
         )
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_corpus(documents, self.spans, repr(self))
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #5de130a2
 _FIX = "Return a list of strings, or of tuples (start, end, string)"

@@ -81,8 +81,8 @@ class ByType:
             )
         return "default"
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        corpus = Corpus([source]) if isinstance(source, Document) else source
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        corpus = Corpus([documents]) if isinstance(documents, Document) else documents
         if not isinstance(corpus, Corpus) or not len(corpus):
             raise DataError(
                 "there are no documents to chunk", "ByType", "Give a Document, or a Corpus with at least one"

@@ -549,12 +549,12 @@ class _OfType:
     def promise(self) -> dict[str, Any]:
         return Promise.of(self.chunker.chunkers[self.format])._asdict()
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
+    def __call__(self, documents: Corpus | Document) -> Chunks:
         return self.chunker(
             Corpus(
                 [
                     replace(d, format=self.format)
-                    for d in ([source] if isinstance(source, Document) else source)
+                    for d in ([documents] if isinstance(documents, Document) else documents)
                 ]
             )
         )

@@ -32,11 +32,11 @@ class CharacterChunker:
     def promise(self) -> dict[str, str]:
         return {"tokenizer": "characters"}
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
+    def __call__(self, documents: Corpus | Document) -> Chunks:
         decided(self)
 
         def cut(doc: Document) -> np.ndarray:
             at = np.arange(len(doc.text) + 1)
             return windows(TokenTable(at[:-1], at[1:]), self.size, self.overlap)
 
-        return chunk_corpus(source, cut, repr(self))
+        return chunk_corpus(documents, cut, repr(self))

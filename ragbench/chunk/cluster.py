@@ -88,27 +88,27 @@ class ClusterChunker:
 
     embedder: Embedder
     size: int = 200  # largest chunk, in tokens of `tokenizer`
-    piece: int = 50  # largest piece, in tokens
+    piece_size: int = 50  # largest piece, in tokens
     tokenizer: str = "cl100k_base"
-    pieces: Chunker | None = None  # what is never cut; None: a recursive split at `piece` tokens
+    pieces: Chunker | None = None  # what is never cut; None: a recursive split at `piece_size` tokens
 
     def __post_init__(self):
         check_embedder(self.embedder, "ClusterChunker")
-        at_least("piece", self.piece, 1, "ClusterChunker")
+        at_least("piece_size", self.piece_size, 1, "ClusterChunker")
         at_least("size", self.size, 1, "ClusterChunker")
         check_fields(self, tokenizer="text", pieces="chunker")
-        if isinstance(self.size, list) or isinstance(self.piece, list):
+        if isinstance(self.size, list) or isinstance(self.piece_size, list):
             return  # choices: checked again when a grid pairs them
-        if self.size < self.piece:
+        if self.size < self.piece_size:
             raise ConfigError(
-                f"size is {self.size} and piece is {self.piece}",
+                f"size is {self.size} and piece_size is {self.piece_size}",
                 "ClusterChunker",
                 "A chunk holds at least one piece",
             )
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
-        cut = self.pieces or RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)
+        cut = self.pieces or RecursiveChunker(self.piece_size, 0, self.tokenizer, CHROMA_SEPARATORS)
         pieces = chunks_of(cut, doc, "ClusterChunker").spans
         if len(pieces) < 2:
             return pieces
@@ -116,13 +116,13 @@ class ClusterChunker:
         alike = (
             vectors.array if vectors.space.normalized else unit(vectors.array)
         )  # by cosine, whatever the embedder gives
-        most = min(self.size // self.piece, len(pieces))
+        most = min(self.size // self.piece_size, len(pieces))
         longest = np.minimum(_room(doc.text, pieces, self.tokenizer, min(self.size, len(doc.text) + 1)), most)
         runs = best_partition(worth(band(alike, most)), longest)
         return np.c_[pieces[runs[:, 0], 0], pieces[runs[:, 1], 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_corpus(documents, decided(self).spans, repr(self))
 
 # %% ../../nbs/07_chunk/12_cluster.ipynb #f90c66c7
 def _room(text: str, pieces: np.ndarray, tokenizer: str, size: int) -> np.ndarray:

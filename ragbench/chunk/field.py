@@ -65,9 +65,9 @@ class FieldChunker:
             last = i
         return Labelled(np.array(spans, dtype=np.int64).reshape(-1, 2), names)
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
+    def __call__(self, documents: Corpus | Document) -> Chunks:
         decided(self)
-        docs = [source] if isinstance(source, Document) else getattr(source, "documents", ())
+        docs = [documents] if isinstance(documents, Document) else getattr(documents, "documents", ())
         known = {f.name for d in docs for f in d.fields}
         if self.fields is not None and known and (strange := [n for n in self.fields if n not in known]):
             raise ConfigError(
@@ -75,4 +75,4 @@ class FieldChunker:
                 "FieldChunker",
                 f"Choose from {', '.join(sorted(known))}",
             )
-        return chunk_corpus(source, self._cut, repr(self))
+        return chunk_corpus(documents, self._cut, repr(self))

@@ -79,20 +79,20 @@ def check_embedder(embedder: Any, owner: str) -> None:
 @dataclass(frozen=True)
 class KamradtChunker:
     """Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks
-    of `target` tokens on average."""
+    of `mean_size` tokens on average."""
 
     embedder: Embedder
-    percentile: float = 95  # of the document's own distances; not used with `target`
+    percentile: float = 95  # of the document's own distances; not used with `mean_size`
     buffer: int = 1  # neighbours embedded with each sentence, on either side
-    target: int | None = None  # mean size in tokens of `tokenizer` (Chroma's modified variant)
+    mean_size: int | None = None  # in tokens of `tokenizer` (Chroma's modified variant)
     tokenizer: str = "cl100k_base"
     pieces: Chunker | None = None  # what is never cut; None: as published
 
     def __post_init__(self):
         check_embedder(self.embedder, "KamradtChunker")
         at_least("buffer", self.buffer, 0, "KamradtChunker")
-        if self.target is not None:
-            at_least("target", self.target, 1, "KamradtChunker")
+        if self.mean_size is not None:
+            at_least("mean_size", self.mean_size, 1, "KamradtChunker")
         for p in self.percentile if isinstance(self.percentile, list) else [self.percentile]:
             if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
                 raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
@@ -102,7 +102,7 @@ class KamradtChunker:
         "What is kept whole, as spans `(n, 2)`."
         if self.pieces is not None:
             return chunks_of(self.pieces, doc, "KamradtChunker").spans
-        if self.target is None:
+        if self.mean_size is None:
             return published_sentences(doc.text)
         return RecursiveChunker(50, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
 
@@ -112,14 +112,16 @@ class KamradtChunker:
         if len(pieces) < 2:
             return pieces
         distances = turns(self.embedder.embed_passages(groups(doc.text, pieces, self.buffer)).array)
-        if self.target is None:
+        if self.mean_size is None:
             threshold = np.percentile(distances, self.percentile)
         else:
-            threshold = threshold_for(distances, _tokens_in(doc.text, pieces, self.tokenizer) // self.target)
+            threshold = threshold_for(
+                distances, _tokens_in(doc.text, pieces, self.tokenizer) // self.mean_size
+            )
         return _joined(pieces, np.flatnonzero(distances > threshold))
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_corpus(documents, decided(self).spans, repr(self))
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #940e85e6
 def _joined(pieces: np.ndarray, cuts: Sequence[int]) -> np.ndarray:

@@ -124,11 +124,11 @@ class LLMChunker:
 
     chat: Callable[[list[dict[str, str]]], Any]
     size: int = 800  # largest chunk, and as much as is shown at once, in tokens of `tokenizer`
-    piece: int = 50  # tokens, what is never cut
+    piece_size: int = 50  # tokens, what is never cut
     tokenizer: str = "cl100k_base"
-    instruction: str = INSTRUCTION
+    prompt: str = INSTRUCTION
     tries: int = field(default=3, compare=False)  # answers asked for before a document is refused
-    cache: str | None = field(default=None, compare=False)  # folder of an artifact store
+    store: str | Path | None = field(default=None, compare=False)  # folder of an artifact store
 
     def __post_init__(self):
         if not callable(self.chat) or isinstance(self.chat, type):
@@ -137,16 +137,16 @@ class LLMChunker:
                 "LLMChunker",
                 "Give something to ask, such as Chat('gpt-4o-mini')",
             )
-        check_fields(self, tokenizer="text", instruction="text")
-        if self.cache is not None and not isinstance(self.cache, str | Path):
-            raise ConfigError(f"cache is {self.cache!r:.80}", "LLMChunker", "Give a folder")
-        for name in ("size", "piece", "tries"):
+        check_fields(self, tokenizer="text", prompt="text")
+        if self.store is not None and not isinstance(self.store, str | Path):
+            raise ConfigError(f"store is {self.store!r:.80}", "LLMChunker", "Give a folder")
+        for name in ("size", "piece_size", "tries"):
             at_least(name, getattr(self, name), 1, "LLMChunker")
-        if isinstance(self.size, list) or isinstance(self.piece, list):
+        if isinstance(self.size, list) or isinstance(self.piece_size, list):
             return  # choices: checked again when a grid pairs them
-        if self.size < self.piece:
+        if self.size < self.piece_size:
             raise ConfigError(
-                f"size is {self.size} and piece is {self.piece}",
+                f"size is {self.size} and piece_size is {self.piece_size}",
                 "LLMChunker",
                 "A chunk holds at least one piece",
             )
@@ -160,24 +160,24 @@ class LLMChunker:
         "The checked answer for these pieces: known, read from the cache, or asked for."
         recipe = {
             "chat": self.chat,
-            "instruction": self.instruction,
+            "prompt": self.prompt,
             "pieces": [text_hash(p) for p in pieces],
         }
 
         def ask():
-            return ask_cuts(self.chat, self.instruction, pieces, self.tries, where)
+            return ask_cuts(self.chat, self.prompt, pieces, self.tries, where)
 
         if (key := fingerprint(recipe)) not in self._known:
             self._known[key] = (
-                Store(self.cache).make("llm_cuts", recipe, lambda: {"cuts": ask()}).value("cuts")
-                if self.cache
+                Store(self.store).make("llm_cuts", recipe, lambda: {"cuts": ask()}).value("cuts")
+                if self.store
                 else ask()
             )
         return self._known[key]
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."
-        pieces = RecursiveChunker(self.piece, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
+        pieces = RecursiveChunker(self.piece_size, 0, self.tokenizer, CHROMA_SEPARATORS)(doc).spans
         if not len(pieces):
             return pieces
         texts, sizes = [doc.text[s:e] for s, e in pieces.tolist()], _sizes(doc.text, pieces, self.tokenizer)
@@ -194,8 +194,8 @@ class LLMChunker:
         ]
         return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_corpus(source, decided(self).spans, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_corpus(documents, decided(self).spans, repr(self))
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #2075dfb5
 def _sizes(text: str, pieces: np.ndarray, tokenizer: str) -> np.ndarray:

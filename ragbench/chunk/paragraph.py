@@ -60,5 +60,5 @@ class ParagraphChunker:
         )
         return trim(doc.text, pack(packer, 0, len(doc.text)))
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))

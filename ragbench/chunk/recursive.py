@@ -223,7 +223,7 @@ class RecursiveChunker:
             doc.text, character_spans(doc.text, 0, len(doc.text), self.size, self.overlap, self.separators)
         )
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
+    def __call__(self, documents: Corpus | Document) -> Chunks:
         if decided(self).tokenizer == "characters":
-            return chunk_corpus(source, self._cut_characters, repr(self))
-        return chunk_tables(source, self.tokenizer, self._cut, repr(self))
+            return chunk_corpus(documents, self._cut_characters, repr(self))
+        return chunk_tables(documents, self.tokenizer, self._cut, repr(self))

@@ -110,8 +110,8 @@ class SectionChunker:
             {} if self.fallback is None else {"size": None, "overlap": None}
         )  # then it is the fallback's, in its own unit
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
         found = sections(doc)

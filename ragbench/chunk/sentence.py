@@ -61,5 +61,5 @@ class SentenceChunker:
             ],
         )
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))

@@ -72,9 +72,9 @@ def decided(component: Any) -> Any:
     return component
 
 
-def chunks_of(chunker: Any, source: Corpus | Document, owner: str) -> Chunks:
+def chunks_of(chunker: Any, documents: Corpus | Document, owner: str) -> Chunks:
     "What a chunker inside another one makes; raises `DataError` where that is no `Chunks`."
-    made = chunker(source)
+    made = chunker(documents)
     if isinstance(made, Chunks):
         return made
     raise DataError(
@@ -168,16 +168,18 @@ def tokenizer_name(tokenizer: Any, owner: str) -> Any:
 
 
 def chunk_tables(
-    source: Corpus | Document,
+    documents: Corpus | Document,
     tokenizer: str,
     cut: Callable[[Document, TokenTable], np.ndarray | Labelled],
     made_by: str,
 ) -> Chunks:
     """Chunks from a function of a document and its token table; each document is tokenised once, ahead of the
     cutting."""
-    docs: Sequence[Document] = [source] if isinstance(source, Document) else getattr(source, "documents", [])
+    docs: Sequence[Document] = (
+        [documents] if isinstance(documents, Document) else getattr(documents, "documents", [])
+    )
     tables = token_tables(get_tokenizer(tokenizer), [d.text for d in docs])
-    return chunk_corpus(source, lambda doc: cut(doc, next(tables)), made_by)
+    return chunk_corpus(documents, lambda doc: cut(doc, next(tables)), made_by)
 
 # %% ../../nbs/07_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
@@ -218,5 +220,5 @@ class TokenChunker:
             table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language))
         )
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_tables(source, decided(self).tokenizer, self._cut, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))

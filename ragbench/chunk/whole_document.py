@@ -24,5 +24,5 @@ class WholeDocument:
         "The span of the text, `(1, 2)` int64."
         return np.array([[0, len(doc.text)]], dtype=np.int64)
 
-    def __call__(self, source: Corpus | Document) -> Chunks:
-        return chunk_corpus(source, self.spans, repr(self))
+    def __call__(self, documents: Corpus | Document) -> Chunks:
+        return chunk_corpus(documents, self.spans, repr(self))

@@ -23,7 +23,7 @@ __all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDataba
 class Chunker(Protocol):
     "Turns a corpus, or one document, into chunks."
 
-    def __call__(self, source: Corpus | Document) -> Chunks: ...
+    def __call__(self, documents: Corpus | Document) -> Chunks: ...
 
 # %% ../../nbs/03_core/13_protocols.ipynb #42f3581f
 @runtime_checkable

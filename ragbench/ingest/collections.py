@@ -76,7 +76,7 @@ def beir_corpus(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refu
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #9e83bea2
 def load_beir(
-    folder: str | Path,
+    path: str | Path,  # the folder
     split: str = "test",
     *,
     spans: (
@@ -85,7 +85,7 @@ def load_beir(
 ) -> tuple[Corpus, Gold]:
     """A collection in BEIR's layout; what was refused, and judged ids that are not there, are in
     `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none."""
-    folder, errors = folder_of(folder, "load_beir"), []
+    folder, errors = folder_of(path, "load_beir"), []
     for name, value in (("split", split), ("spans", spans)):
         if not isinstance(value, str) and not (name == "spans" and value is None):
             raise ConfigError(f"{name} is {value!r:.60}", "load_beir", "Give a name, such as 'test'")
@@ -137,7 +137,7 @@ def beir_queries(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Ref
 def folder_of(folder: Any, owner: str) -> Path:
     "The folder as a path; raises `ConfigError` or `DataError`."
     if not isinstance(folder, str | Path):
-        raise ConfigError(f"folder is a {type(folder).__name__}", owner, "Name a folder")
+        raise ConfigError(f"path is a {type(folder).__name__}", owner, "Name a folder")
     if not Path(folder).is_dir():
         raise DataError("there is no such folder", str(folder), "Name the folder of the collection")
     return Path(folder)
@@ -359,10 +359,10 @@ def squad(
     return _checked(corpus, *_with_tags(queries, quotes, corpus))
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #facd6857
-def load_chunking_eval(folder: str | Path) -> tuple[Corpus, Gold]:
+def load_chunking_eval(path: str | Path) -> tuple[Corpus, Gold]:
     """The folder with `questions_df.csv` and `corpora/*.md`; documents are named after their corpus,
     questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field."""
-    folder = folder_of(folder, "load_chunking_eval")
+    folder = folder_of(path, "load_chunking_eval")
     files, table = sorted((folder / "corpora").glob("*.md")), folder / "questions_df.csv"
     if not files or not table.is_file():
         raise DataError(

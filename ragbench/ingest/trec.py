@@ -203,7 +203,7 @@ def _find(folder: Path, role: str) -> Path:
 
 
 def load_trec(
-    folder: str | Path | None = None,
+    path: str | Path | None = None,  # a folder
     *,
     documents: (
         str | Path | Sequence[str | Path] | None
@@ -219,8 +219,7 @@ def load_trec(
     given = {"documents": documents, "topics": topics, "qrels": qrels}
     if grades is not None:
         _grades(grades)
-    if folder is not None:
-        folder = folder_of(folder, "load_trec")
+    folder = None if path is None else folder_of(path, "load_trec")
     if folder is None and any(f is None for f in given.values()):
         raise ConfigError(
             "no folder and not all files are given",
