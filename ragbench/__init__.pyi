@@ -82,6 +82,9 @@ from .lexical.postgres import PgFullText as PgFullText
 from .plot.chart import Chart as Chart
 from .remote.chat import Chat as Chat
 from .report.leaderboard import Leaderboard as Leaderboard
+from .report.means_chart import means_chart as means_chart
+from .report.metric_table import MetricTable as MetricTable
+from .report.pairs import Pairs as Pairs
 from .stats.agreement import order_agreement as order_agreement
 from .steps.boosts import Boost as Boost
 from .steps.boosts import Boosts as Boosts

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +95,24 @@ class Views:
 
         return leaderboard(self, metric, baseline, correction)
 
+    def table(
+        self,
+        metrics: str | Sequence[str] | None = None,
+        baseline: str | None = None,
+        correction: str | None = None,
+    ):
+        """Several metrics (all unless named), a row a system: means with intervals, and differences from a
+        baseline with corrected p, or letters for groups that cannot be told apart: a `MetricTable`."""
+        from ragbench.report.metric_table import metric_table
+
+        return metric_table(self, metrics, baseline, correction)
+
+    def pairs(self, metric: str | None = None, correction: str | None = None):
+        "Every pair of systems by one metric, p corrected for all pairs: `Pairs`."
+        from ragbench.report.pairs import pairs
+
+        return pairs(self, metric, correction)
+
     def to_latex(self, metric: str | None = None, columns: Sequence[str] | None = None, **options) -> str:
         "The leaderboard as a LaTeX table; columns and options as in `Leaderboard.to_latex`."
         return self.leaderboard(metric).to_latex(columns, **options)
@@ -134,6 +152,12 @@ class Views:
         from ragbench.report.plots import pareto
 
         return pareto(self, quality, cost)
+
+    def means_chart(self, metric: str | None = None, published: Mapping[str, float] | None = None):
+        "Means with their intervals, a row a system: a `Chart`; figures from elsewhere as lines through it."
+        from ragbench.report.means_chart import means_chart
+
+        return means_chart(self, metric, published)
 
     def budget_curve(self, systems: Any = None, top: int = 8):
         """Evidence found within so many tokens: a `Chart` of the `top` systems, or of those that `select`

@@ -36,13 +36,16 @@ from ..stats.slices import Slices, slice_by_tag
 from ..stats.paired_tests import all_ties, bootstrap_interval, compare_pair, interval_kinds
 
 # %% auto #0
-__all__ = ['ALPHA', 'tokens_read', 'all_pairs', 'leaderboard_frame', 'Leaderboard', 'leaderboard', 'compare', 'best', 'slices']
+__all__ = ['ALPHA', 'MIXED_INTERVALS', 'best_first', 'tokens_read', 'interval_note', 'all_pairs', 'compared_means',
+           'leaderboard_frame', 'with_interval', 'means_note', 'pairs_note', 'baseline_note', 'remarks', 'Leaderboard',
+           'leaderboard', 'compare', 'best', 'slices']
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
+MIXED_INTERVALS = "bootstrap intervals (Gaffke's near the ends of the scale)"
 
 
-def _order(means: np.ndarray) -> np.ndarray:
+def best_first(means: np.ndarray) -> np.ndarray:
     "Positions from best to worst; equal means (to 1e-9) in the order of the plan."
     return np.argsort(-np.round(means, 9), kind="stable")
 
@@ -52,19 +55,18 @@ def _tested(
 ) -> dict[str, np.ndarray]:
     """Against a reference, a value a system: difference, its interval and standardised size, wins, losses,
     and p: as given, else corrected for a named baseline."""
-    found = compare_to(x, reference, clusters=clusters, correction=correction or "holm")
-    p = [c.p for c in found] if p is None else p
+    corrected = (correction or "holm") if p is None else "none"
+    tests = compare_to(x, reference, clusters=clusters, correction=corrected)
     return {
-        "difference": np.array([c.mean_difference for c in found]),
-        "difference_low": np.array([c.low for c in found]),
-        "difference_high": np.array([c.high for c in found]),
-        "p": np.asarray(p),
-        "wins": np.array([c.wins for c in found], float),
-        "losses": np.array([c.losses for c in found], float),
-        **{
-            f"effect{end}": np.array([v(c.effect) for c in found])
-            for end, v in (("", lambda e: e.value), ("_low", lambda e: e.low), ("_high", lambda e: e.high))
-        },
+        "difference": np.array([t.mean_difference for t in tests]),
+        "difference_low": np.array([t.low for t in tests]),
+        "difference_high": np.array([t.high for t in tests]),
+        "p": np.array([t.p for t in tests]) if p is None else np.asarray(p),
+        "wins": np.array([t.wins for t in tests], float),
+        "losses": np.array([t.losses for t in tests], float),
+        "effect": np.array([t.effect.value for t in tests]),
+        "effect_low": np.array([t.effect.low for t in tests]),
+        "effect_high": np.array([t.effect.high for t in tests]),
     }
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #32672047
@@ -86,19 +88,15 @@ def _equal_tokens(columns: Sequence[str]) -> str:
     return f"; evidence_recall@{budgets[len(budgets) // 2]}tok compares at equal tokens" if budgets else ""
 
 
-def _intervals(x: np.ndarray, reference: int, clusters: np.ndarray | None) -> str:
+def interval_note(x: np.ndarray, reference: int, clusters: np.ndarray | None) -> str:
     """What the intervals of a table are called: those of the means `(n, s)` and of the differences to one of
     them; empty where there is none."""
     d, shares = np.delete(x - x[:, [reference]], reference, axis=1), np.tile([-1.0, 1.0], (x.shape[1] - 1, 1))
     kinds = {*interval_kinds(x, clusters, scales(x)), *interval_kinds(d, clusters, shares)} - {""}
     names = {"bootstrap": "bootstrap intervals", "edge": "Gaffke's intervals"}
-    return (
-        "bootstrap intervals (Gaffke's near the ends of the scale)"
-        if len(kinds) > 1
-        else names[kinds.pop()]
-        if kinds
-        else ""
-    )
+    if len(kinds) > 1:
+        return MIXED_INTERVALS
+    return names[kinds.pop()] if kinds else ""
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #66655b92
 def all_pairs(
@@ -108,76 +106,110 @@ def all_pairs(
     named = {} if baseline is not None or correction is None else {"correction": correction}
     return all_pairs_p(results.scores(metric), clusters=grouping(results.gold).labels, **named)
 
-
-def leaderboard_frame(
+# %% ../../nbs/17_report/04_leaderboard.ipynb #8df00900
+def compared_means(
     results: Results,
     metric: str,
-    pairs: np.ndarray,
+    pairs: np.ndarray,  # from `all_pairs`
     baseline: str | None = None,
     correction: str | None = None,
 ):
-    """Everything a leaderboard shows, a row a system from best to worst, as a DataFrame; `pairs` from
-    `all_pairs`."""
+    """Each system's mean with its interval, its difference from the baseline, or from the first, with
+    interval and corrected p, and whether no test separates it from the first: a DataFrame in plan order."""
     import pandas as pd
 
-    x, clusters = results.scores(metric), grouping(results.gold).labels
-    order = _order(x.mean(axis=0))
-    first = int(order[0])
-    reference = (
-        first
-        if baseline is None
-        else results.names.index(one_of("system", baseline, results.names, "leaderboard"))
-    )
-    tests = _tested(x, reference, None if baseline is not None else pairs[reference], correction, clusters)
-    tied = pairs[first] >= ALPHA
-    own, blank = bootstrap_interval(x, clusters=clusters), np.arange(len(results)) == reference
-
-    def facts(k):
-        return np.array([s.facts.get(k, math.nan) for s in results.systems], np.float64)
-
-    against = {k: np.where(blank, np.nan, v) for k, v in tests.items()}
-    frame = pd.DataFrame(
+    scores, clusters = results.scores(metric), grouping(results.gold).labels
+    first = int(best_first(scores.mean(axis=0))[0])
+    reference = first
+    if baseline is not None:
+        reference = results.names.index(one_of("system", baseline, results.names, "leaderboard"))
+    p = pairs[reference] if baseline is None or correction == "tukey" else None
+    tests = _tested(scores, reference, p, correction, clusters)
+    ends, itself = bootstrap_interval(scores, clusters=clusters), np.arange(len(results)) == reference
+    return pd.DataFrame(
         {
             "system": results.names,
-            metric: x.mean(axis=0),
-            "low": own[:, 0],
-            "high": own[:, 1],
+            "mean": scores.mean(axis=0),
+            "low": ends[:, 0],
+            "high": ends[:, 1],
             "n": results.n,
-            **{k: against[k] for k in ("difference", "difference_low", "difference_high", "p")},
-            "tied": tied,
-            **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
-            **tokens_read(results, metric),
-            "chunks": facts("chunks"),
-            "truncated": facts("truncated_chunks") / facts("chunks"),
-            "gold_past_window": facts("gold_past_window"),
-            "ann_recall": facts("ann_recall"),
-            **{k: against[k] for k in ("effect", "effect_low", "effect_high", "wins", "losses")},
+            **{name: np.where(itself, np.nan, values) for name, values in tests.items()},
+            "tied": pairs[first] >= ALPHA,
         }
     )
-    speed = results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]]
-    return frame.join(speed).iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
+
+# %% ../../nbs/17_report/04_leaderboard.ipynb #ee8410c6
+def leaderboard_frame(
+    results: Results,
+    metric: str,
+    pairs: np.ndarray,  # from `all_pairs`
+    baseline: str | None = None,
+    correction: str | None = None,
+):
+    "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame."
+    import pandas as pd
+
+    tested = compared_means(results, metric, pairs, baseline, correction).rename(columns={"mean": metric})
+
+    def facts(key):
+        return np.array([s.facts.get(key, math.nan) for s in results.systems], np.float64)
+
+    others = {
+        **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
+        **tokens_read(results, metric),
+        "chunks": facts("chunks"),
+        "truncated": facts("truncated_chunks") / facts("chunks"),
+        "gold_past_window": facts("gold_past_window"),
+        "ann_recall": facts("ann_recall"),
+    }
+    shown = [
+        "system",
+        metric,
+        "low",
+        "high",
+        "n",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "p",
+        "tied",
+    ]
+    frame = pd.concat(
+        [
+            tested[shown],
+            pd.DataFrame(others),
+            tested[["effect", "effect_low", "effect_high", "wins", "losses"]],
+            results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]],
+        ],
+        axis=1,
+    )
+    order = best_first(tested[metric].to_numpy())
+    return frame.iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #8196f2d8
+def with_interval(
+    values: Sequence[float], lows: Sequence[float], highs: Sequence[float], form: str = ".3f"
+) -> list[str]:
+    "Cells of values with their intervals; empty where there is no value."
+    ends = zip(values, lows, highs)
+    return [f"{number(value, form)} {interval(low, high, form)}".strip() for value, low, high in ends]
+
+
 def _keyed(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
     "Header and cells of each column after rank and system, by key, the most important first."
     f, one = board.frame, board.metric
-
-    def span(mid, low, high, form):
-        return [
-            f"{number(m, form)} {interval(a, b, form)}".strip() for m, a, b in zip(f[mid], f[low], f[high])
-        ]
 
     def percent(v):
         return number(100 * v, ".1f") or "–"
 
     inner = list(f.columns[list(f.columns).index("tied") + 1 : list(f.columns).index("chunks")])
     read = [c for c in inner if c.startswith("tokens@")]
-    cols = {one: (f"{one} [95 %]", span(one, "low", "high", ".3f"))}
+    cols = {one: (f"{one} [95 %]", with_interval(f[one], f["low"], f["high"]))}
     if len(f) > 1:
         cols |= {
             "difference": (
                 f"to {board.baseline or 'the first'} [95 %]",
-                span("difference", "difference_low", "difference_high", "+.3f"),
+                with_interval(f["difference"], f["difference_low"], f["difference_high"], "+.3f"),
             ),
             "p": ("p", list(map(p_text, f["p"]))),
         }
@@ -200,23 +232,35 @@ def _keyed(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
         else {}
     )
 
+# %% ../../nbs/17_report/04_leaderboard.ipynb #4fc6cb29
+def means_note(n: int, documents: int, systems: int, intervals: str, drawn: str) -> str:
+    "Over what means are taken, and how their intervals and tests came about."
+    over = f"Means over {count(n, 'question')} on {count(documents, 'document')}"
+    how = " and ".join([*([intervals] if intervals else []), *(["tests"] if systems > 1 else [])])
+    alone = ", each interval by itself" if intervals else ""
+    return f"{over}{f', {how} {drawn}' if how else ''}{alone}."
+
+
+def pairs_note(correction: str | None, pairs: int) -> str:
+    "For how many pairs p is corrected, and how."
+    words = CORRECTIONS[correction][1] if correction in CORRECTIONS else "corrected for all {} pairs"
+    return words.format(pairs)
+
+
+def baseline_note(correction: str | None, systems: int) -> str:
+    "For how many comparisons with a baseline p is corrected, and how."
+    if correction == "tukey":
+        return pairs_note(correction, systems * (systems - 1) // 2)
+    return CORRECTIONS[correction or "holm"][1].format(systems - 1)
+
 # %% ../../nbs/17_report/04_leaderboard.ipynb #cb45c1f5
 def _notes(board: Leaderboard) -> list[str]:
     "What a reader must know, a sentence or two each."
     f, s, tied = board.frame, len(board.frame), int(board.frame["tied"].sum())
     n, pairs = int(f["n"].iloc[0]), s * (s - 1) // 2
-    said = CORRECTIONS.get(board.correction, (None, "corrected for all {} pairs"))[1]
-    test = (
-        "paired sign-flip test,"
-        f" {(said if not board.baseline else 'corrected for all {} pairs').format(pairs)}"
-        if pairs > 1
-        else "paired sign-flip test"
-    )
-    drawn = " and ".join([*([board.intervals] if board.intervals else []), *(["tests"] if s > 1 else [])])
-    out = [
-        f"Means over {count(n, 'question')} on"
-        f" {count(board.documents, 'document')}{f', {drawn} {board.drawn}' if drawn else ''}{', each interval by itself' if board.intervals else ''}."  # noqa: E501
-    ]
+    correction = None if board.baseline else board.correction
+    test = f"paired sign-flip test, {pairs_note(correction, pairs)}" if pairs > 1 else "paired sign-flip test"
+    out = [means_note(n, board.documents, s, board.intervals, board.drawn)]
     if f["low"].isna().any():
         out.append(f"A mean without brackets has {without_interval(n)}.")
     if board.winner:
@@ -227,10 +271,7 @@ def _notes(board: Leaderboard) -> list[str]:
             " no winner."
         )
     if board.baseline:
-        out.append(
-            f"Differences and p are against {board.baseline},"
-            f" {CORRECTIONS[board.correction or 'holm'][1].format(s - 1)}."
-        )
+        out.append(f"Differences and p are against {board.baseline}, {baseline_note(board.correction, s)}.")
     out += board.remarks
     if any(c.startswith("tokens@") for c in f.columns):
         out.append(
@@ -266,7 +307,7 @@ def _notes(board: Leaderboard) -> list[str]:
     return out
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #59f7b66e
-def _remarks(results: Results) -> list[str]:
+def remarks(results: Results) -> list[str]:
     "What else must be said about these results, a sentence or two each."
     out, of = [], int(results.manifest.get("selected_from", 0))
     if of > len(results):
@@ -414,13 +455,13 @@ def leaderboard(
     ) = None,  # a system to compare with, named before looking; the first of the table otherwise
     correction: (
         str | None
-    ) = None,  # bh or none, where Holm (against a baseline) and max-T (all pairs) are not wanted; holm
+    ) = None,  # holm, bh, none or tukey (max-T over all pairs); Holm against a baseline, else tukey
 ) -> Leaderboard:
     """Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of
     the choice."""
     metric = results.metric(metric)
     if correction is not None:
-        one_of("correction", correction, CORRECTIONS, "leaderboard")
+        one_of("correction", correction, [*CORRECTIONS, "tukey"], "leaderboard")
     if baseline is not None:
         one_of("system", baseline, results.names, "leaderboard")
     drawn = grouping(results.gold)
@@ -430,7 +471,7 @@ def leaderboard(
         else None
     )
     pairs = all_pairs(results, metric, baseline, correction)
-    order = _order(results.scores(metric).mean(axis=0))
+    order = best_first(results.scores(metric).mean(axis=0))
     frame = leaderboard_frame(results, metric, pairs, baseline, correction)
     return Leaderboard(
         frame,
@@ -441,8 +482,8 @@ def leaderboard(
         drawn.note,
         correction,
         pairs[np.ix_(order, order)],
-        _remarks(results),
-        _intervals(
+        remarks(results),
+        interval_note(
             results.scores(metric),
             order[0] if baseline is None else results.names.index(baseline),
             drawn.labels,
@@ -456,7 +497,7 @@ def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tupl
         None if name is None else results.names.index(one_of("system", name, results.names, "compare"))
         for name in (a, b)
     ]
-    rest = [int(i) for i in _order(results.scores(metric).mean(axis=0)) if i not in at]
+    rest = [int(i) for i in best_first(results.scores(metric).mean(axis=0)) if i not in at]
     first = rest.pop(0) if at[0] is None and rest else at[0]
     second = rest.pop(0) if at[1] is None and rest else at[1]
     if first is None or second is None or first == second:
@@ -548,7 +589,7 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
 
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
-    rest = [j for j in _order(x.mean(axis=0)).tolist() if j != first]
+    rest = [j for j in best_first(x.mean(axis=0)).tolist() if j != first]
     stand, fall = [j for j in rest if p[j] < ALPHA], [j for j in rest if p[j] >= ALPHA]
 
     def some(js):
@@ -584,7 +625,7 @@ def best(results: Results, metric: str | None = None) -> Any:
     """The system with the best mean of `metric`; says how much the choice flatters it, by nested
     cross-validation."""
     metric = results.metric(metric)
-    first = results.systems[int(_order(results.scores(metric).mean(axis=0))[0])]
+    first = results.systems[int(best_first(results.scores(metric).mean(axis=0))[0])]
     if first.system is None:
         raise ConfigError(
             f"the system {first.name!r} was not made here",
