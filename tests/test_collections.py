@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ragbench.core.gold import check_gold
-from ragbench.core.qrels import Judgement, gold_from_qrels
+from ragbench.core.evidence_classes import check_gold
+from ragbench.core.gold import gold_from_qrels
+from ragbench.core.qrels import Judgement
 from ragbench.ingest.collections import load_beir, load_chunking_eval, load_squad
 from ragbench.ingest.hubs import load_ir_dataset
 from ragbench.ingest.trec import load_trec

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.gold import Evidence, EvidenceClass, Gold, Query, evidence_classes
+from ragbench.core.evidence_classes import EvidenceClass, evidence_classes
+from ragbench.core.gold import Gold
+from ragbench.core.gold_records import Evidence, Query
 from ragbench.core.runs import Run
 from ragbench.evaluate.evidence_metrics import (
     evidence_at_budgets,

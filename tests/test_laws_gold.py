@@ -14,8 +14,10 @@ import ragbench as rb
 from ragbench.base.errors import DataError, RagbenchError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Heading, Page
-from ragbench.core.gold import MISSING, Evidence, Gold, Lost, Query, check_gold, evidence_classes, lost_note
-from ragbench.core.qrels import Judgement, Qrels, as_judgements, gold_from_qrels, read_qrels
+from ragbench.core.evidence_classes import check_gold, evidence_classes
+from ragbench.core.gold import Gold, gold_from_qrels
+from ragbench.core.gold_records import MISSING, Evidence, Lost, Query, lost_note
+from ragbench.core.qrels import Judgement, Qrels, as_judgements, read_qrels
 from ragbench.core.runs import ABSENT, Run
 from ragbench.evaluate.evidence_metrics import evidence_at_budgets, evidence_of
 from ragbench.evaluate.exchange import as_run, whole_documents

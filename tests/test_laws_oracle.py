@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from ragbench.base.errors import ConfigError
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.gold import Evidence, Gold, Query
+from ragbench.core.gold import Gold
+from ragbench.core.gold_records import Evidence, Query
 from ragbench.evaluate.chunker_comparison import oracle, reading_cost
 from ragbench.evaluate.evidence_metrics import token_starts
 

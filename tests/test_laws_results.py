@@ -18,7 +18,7 @@ from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.bench.results import Results
 from ragbench.bench.runner import bench
 from ragbench.chunk.token import TokenChunker
-from ragbench.core.gold import evidence_classes
+from ragbench.core.evidence_classes import evidence_classes
 from ragbench.embed.lsa import LSAEmbedder
 from ragbench.evaluate.exchange import run_to_dict, write_run
 from ragbench.fusion.fusion import RRF

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.gold import Evidence, Gold, Query
+from ragbench.core.gold import Gold
+from ragbench.core.gold_records import Evidence, Query
 from ragbench.core.runs import Run, pad, rank
 from ragbench.evaluate.judged_units import judge
 from ragbench.evaluate.metric_arrays import array_metrics

@@ -16,7 +16,7 @@ from ragbench.base.errors import ConfigError
 from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.gold import MISSING, Lost
+from ragbench.core.gold_records import MISSING, Lost
 from ragbench.report.html import page_data
 from ragbench.stats.corrections import all_pairs_p
 from ragbench.testing.toy_results import toy_corpus, toy_results

@@ -8,7 +8,7 @@ from lxml import html
 
 from ragbench.chunk.token import TokenChunker
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.gold import gold_from_spans
+from ragbench.core.gold import Gold
 from ragbench.lexical.fts5 import FTS5
 from ragbench.plot.chart import Chart
 from ragbench.system.retrievers import Lexical
@@ -99,7 +99,7 @@ SOP = Document(
     metadata={"revision": 3},
 )
 CHUNKS = TokenChunker(12, 4)(Corpus([SOP]))
-GOLD = gold_from_spans(
+GOLD = Gold.from_spans(
     [
         {
             "query_id": "q1",

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError, whole_number
-from ..core.gold import Gold, check_gold
+from ..core.evidence_classes import check_gold
+from ..core.gold import Gold
 from ..evaluate.scores import check_metrics
 from ..system.system import System, grid, names_of
 

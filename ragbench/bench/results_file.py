@@ -21,7 +21,8 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Doubt, Field, Heading, Page, Refusal, Turn
 from ..base.errors import DataError, RagbenchError, yes_or_no
 from ..base.files import write_atomic
-from ..core.gold import Evidence, Gold, Query
+from ..core.gold import Gold
+from ..core.gold_records import Evidence, Query
 from ..base.number_text import thousands
 from ..core.runs import Run
 from ..store.artifacts import versions

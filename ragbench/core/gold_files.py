@@ -6,78 +6,52 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from .documents import Corpus
 from ..base.errors import ConfigError, DataError
 from ..base.files import write_atomic
-from ragbench.core.gold import (
+from .evidence_classes import check_gold
+from ragbench.core.gold_records import (
     Anchor,
     Evidence,
-    Gold,
+    GoldRecords,
     Lost,
     QuoteMatch,
     anchor,
-    check_gold,
     listed,
+    pieces_of,
     query_of,
+    span_records,
     whole_rows,
 )
 
 # %% auto #0
-__all__ = ['FORMAT', 'anchored', 'save_gold', 'read_lines', 'load_gold']
+__all__ = ['AnyGold', 'FORMAT', 'anchored', 'save_gold', 'read_lines', 'read_gold']
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #8c097613
-def anchored(gold: Gold, corpus: Corpus) -> Gold:
+AnyGold = TypeVar("AnyGold", bound=GoldRecords)
+
+
+def anchored(gold: AnyGold, corpus: Corpus) -> AnyGold:
     "The same gold with an anchor for each piece of evidence; raises `DataError` where one does not fit."
     if not isinstance(corpus, Corpus):
         raise ConfigError(f"corpus is a {type(corpus).__name__}", "gold", "Give the corpus that is judged")
     check_gold(gold, corpus)
-    made = dict.fromkeys(
+    anchors = dict.fromkeys(
         anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in gold.evidence_list
     )
-    return replace(gold, anchors=tuple(made))
+    return replace(gold, anchors=tuple(anchors))
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #548f256f
 FORMAT = 1
 
 
-def _piece(
-    e: Evidence, anchors: Mapping[tuple, Anchor], corpus: Corpus | None, whole: bool
-) -> dict[str, Any]:
-    "A piece of evidence as JSON."
-    known = anchors.get(e[1:4])
-    words = (
-        None
-        if whole
-        else (
-            corpus[e.doc_id].text[e.start : e.end]
-            if corpus is not None
-            else known.quote
-            if known and len(known.quote) == e.end - e.start
-            else None
-        )
-    )
-    return {
-        "doc_id": e.doc_id,
-        "start": e.start,
-        "end": e.end,
-        **({"grade": e.grade} if e.grade != 1 else {}),
-        **(
-            {"quote": words}
-            if words is not None
-            else {"hash": known.hash, "begins": known.quote[:40]}
-            if known
-            else {}
-        ),
-    }
-
-
 def save_gold(
-    gold: Gold,
+    gold: GoldRecords,
     path: str | Path,
     corpus: Corpus | None = None,  # with it each piece of evidence is written with its words
 ) -> Path:
@@ -88,45 +62,52 @@ def save_gold(
         )
     if corpus is not None:
         gold = anchored(gold, corpus)
-    anchors, whole = {a[:3]: a for a in gold.anchors}, gold.unit == "document"
-    wanting: dict[str, list[str]] = {}
-    for q, d in gold.nonrelevant:
-        wanting.setdefault(q, []).append(d)
-    lines = [{"ragbench gold": FORMAT, "unit": gold.unit, "copies": gold.copies}]
-    for q in gold.query_list:
-        lost = [
-            {
-                k: v
-                for k, v in x._asdict().items()
-                if k != "query_id" and (k in ("doc_id", "reason") or v != Lost._field_defaults[k])
-            }
-            for x in gold.lost
-            if x.query_id == q.query_id
+    anchors = {a[:3]: a for a in gold.anchors}
+    lines: list[dict] = [{"ragbench gold": FORMAT, "unit": gold.unit, "copies": gold.copies}]
+    for query in gold.query_list:
+        line: dict[str, Any] = {"query_id": query.query_id, "query": query.text}
+        if query.answer is not None:
+            line["answer"] = query.answer
+        if query.tags:
+            line["tags"] = list(query.tags)
+        line["evidence"] = [
+            _piece_line(e, anchors.get(e[1:4]), corpus, gold.unit) for e in gold.by_query[query.query_id]
         ]
-        inexact = [
-            {k: v for k, v in m._asdict().items() if k != "query_id"}
-            for m in gold.inexact
-            if m.query_id == q.query_id
-        ]
-        lines.append(
-            {
-                "query_id": q.query_id,
-                "query": q.text,
-                **({"answer": q.answer} if q.answer is not None else {}),
-                **({"tags": list(q.tags)} if q.tags else {}),
-                "evidence": [_piece(e, anchors, corpus, whole) for e in gold.by_query[q.query_id]],
-                **{
-                    k: v
-                    for k, v in (
-                        ("lost", lost),
-                        ("nonrelevant", wanting.get(q.query_id)),
-                        ("inexact", inexact),
-                    )
-                    if v
-                },
-            }
-        )
+        lines.append(line | _extra_fields(gold, query.query_id))
     return write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _piece_line(piece: Evidence, known: Anchor | None, corpus: Corpus | None, unit: str) -> dict[str, Any]:
+    "A piece of evidence as JSON: with its words where they are known, and unless it is a whole document."
+    line: dict[str, Any] = {"doc_id": piece.doc_id, "start": piece.start, "end": piece.end}
+    if piece.grade != 1:
+        line["grade"] = piece.grade
+    is_span = unit != "document"
+    if is_span and corpus is not None:
+        line["quote"] = corpus[piece.doc_id].text[piece.start : piece.end]
+    elif is_span and known and len(known.quote) == piece.end - piece.start:
+        line["quote"] = known.quote
+    elif known:
+        line |= {"hash": known.hash, "begins": known.quote[:40]}
+    return line
+
+
+def _extra_fields(gold: GoldRecords, query_id: str) -> dict[str, list]:
+    "What a line holds besides evidence, where there is any."
+    usual = Lost._field_defaults
+    lost = [
+        {k: v for k, v in x._asdict().items() if k in ("doc_id", "reason") or (k in usual and v != usual[k])}
+        for x in gold.lost
+        if x.query_id == query_id
+    ]
+    nonrelevant = [doc_id for q, doc_id in gold.nonrelevant if q == query_id]
+    inexact = [
+        {k: v for k, v in m._asdict().items() if k != "query_id"}
+        for m in gold.inexact
+        if m.query_id == query_id
+    ]
+    fields = {"lost": lost, "nonrelevant": nonrelevant, "inexact": inexact}
+    return {name: rows for name, rows in fields.items() if rows}
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #170d8c9e
 def read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
@@ -140,55 +121,61 @@ def read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
         raise DataError(
             f"it cannot be read: {type(e).__name__}: {e}", str(path), "Name a file of JSON lines in UTF-8"
         ) from e
-    rows, wrong = [], []
+    rows, problems = [], []
     for n, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
             rows.append((n, json.loads(line)))
         except ValueError as e:
-            wrong.append(f"line {n}: not JSON: {getattr(e, 'msg', e)}")
+            problems.append(f"line {n}: not JSON: {getattr(e, 'msg', e)}")
         except RecursionError:
-            wrong.append(f"line {n}: not JSON: nested too deeply")
-    if wrong:
+            problems.append(f"line {n}: not JSON: nested too deeply")
+    if problems:
         raise DataError(
-            "\n".join(wrong[:50] + ["…"] * (len(wrong) > 50)), str(path), "One JSON object a line"
+            "\n".join(problems[:50] + ["…"] * (len(problems) > 50)), str(path), "One JSON object a line"
         )
     return rows
 
+# %% ../../nbs/03_core/09_gold_files.ipynb #1b21d8d5
+class _Extras(NamedTuple):
+    "What lines hold besides evidence, and what is wrong with it."
 
-def _extras(
-    n: int, row: Mapping[str, Any]
-) -> tuple[list[Lost], list[tuple[str, str]], list[QuoteMatch], list[str]]:
-    "What a line holds besides evidence, and what is wrong with it."
-    q, problems, out = str(row["query_id"]), [], []
-    for field, kind in (("lost", Lost), ("inexact", QuoteMatch)):
-        given = row.get(field) or []
-        try:
-            out.append([kind(query_id=q, **x) for x in given])
-        except TypeError:
-            out.append([])
-            problems.append(
-                f"line {n}: {field!r} is {given!r:.60}, not a list of mappings with"
-                f" {', '.join(kind._fields[1:])}"
-            )
-    wanting = row.get("nonrelevant") or []
-    if not isinstance(wanting, list) or not all(isinstance(d, str) for d in wanting):
-        problems.append(f"line {n}: 'nonrelevant' is {wanting!r:.60}, not a list of ids")
-        wanting = []
-    return out[0], [(q, d) for d in wanting], out[1], problems
+    lost: list[Lost]
+    nonrelevant: list[tuple[str, str]]
+    inexact: list[QuoteMatch]
+    problems: list[str]
+
+
+def _read_extras(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> _Extras:
+    "The extra fields of numbered lines."
+    extras = _Extras([], [], [], [])
+    for n, row in lines:
+        query_id = str(row["query_id"])
+        for field, kind, records in (("lost", Lost, extras.lost), ("inexact", QuoteMatch, extras.inexact)):
+            mappings = row.get(field) or []
+            try:
+                records += [kind(query_id=query_id, **mapping) for mapping in mappings]
+            except TypeError:
+                wanted = ", ".join(kind._fields[1:])
+                extras.problems.append(
+                    f"line {n}: {field!r} is {mappings!r:.60}, not a list of mappings with {wanted}"
+                )
+        doc_ids = row.get("nonrelevant") or []
+        if isinstance(doc_ids, list) and all(isinstance(doc_id, str) for doc_id in doc_ids):
+            extras.nonrelevant.extend((query_id, doc_id) for doc_id in doc_ids)
+        else:
+            extras.problems.append(f"line {n}: 'nonrelevant' is {doc_ids!r:.60}, not a list of ids")
+    return extras
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #0d427667
-def load_gold(
-    path: str | Path,  # JSON lines: what `save` wrote, or any file with a question a line
-    corpus: Corpus | None = None,  # with it every piece of evidence is checked against its document
-) -> Gold:
-    """Gold from a file; raises `DataError` that names file, line and field of all that is wrong, and every
-    place where the corpus has changed."""
+def read_gold(path: str | Path) -> GoldRecords:
+    """The records of a file of JSON lines; raises `DataError` that names file, line and field of all that is
+    wrong."""
     lines = read_lines(path, "Gold.load")
-    head = (
-        lines.pop(0)[1] if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1] else {}
-    )
+    head = {}
+    if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1]:
+        head = lines.pop(0)[1]
     if head.get("ragbench gold", FORMAT) != FORMAT:
         raise DataError(
             f"it has version {head['ragbench gold']!r} of the format, this is version {FORMAT}",
@@ -199,55 +186,38 @@ def load_gold(
         rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path))
     except DataError as e:
         raise DataError(_by_line(e.what, [n for n, _ in lines]), e.where, e.fix) from e
-    lost, wanting, inexact, problems = [], [], [], []
-    for n, row in lines:
-        for all_of_them, own in zip((lost, wanting, inexact, problems), _extras(n, row)):
-            all_of_them += own
-    if problems:
-        raise DataError(listed(problems, "problems"), str(path), "Mend these lines, or save the gold again")
-    plain = [
-        {
-            **r,
-            "evidence": [
-                {k: e[k] for k in ("doc_id", "start", "end", "grade", "quote") if k in e}
-                for e in r.get("evidence") or ()
-            ],
-        }
-        for r in rows
-    ]
-    marks = [
-        Anchor(e["doc_id"], e["start"], e["end"], e["hash"], str(e.get("begins", "")))
-        for r in rows
-        for e in r.get("evidence") or ()
-        if isinstance(e.get("hash"), str)
-    ]
-    try:
-        gold = Gold.from_spans(plain)
-        gold = Gold(
-            tuple(map(query_of, rows)),
-            gold.evidence_list,
-            head.get("unit", "evidence"),
-            head.get("copies", "all"),
-            tuple(wanting),
-            tuple(lost),
-            tuple(inexact),
-            tuple(dict.fromkeys((*gold.anchors, *marks))),
+    extras = _read_extras(lines)
+    if extras.problems:
+        raise DataError(
+            listed(extras.problems, "problems"), str(path), "Mend these lines, or save the gold again"
         )
+    try:
+        spans = span_records(rows)
     except DataError as e:
         raise DataError(e.what, str(path), e.fix) from e
-    if corpus is not None:
-        anchored(gold, corpus)
-    return gold
+    hashed = [
+        Anchor(p["doc_id"], p["start"], p["end"], p["hash"], str(p.get("begins", "")))
+        for _, p in pieces_of(rows)
+        if isinstance(p.get("hash"), str)
+    ]
+    return GoldRecords(
+        tuple(map(query_of, rows)),
+        spans.evidence_list,
+        head.get("unit", "evidence"),
+        head.get("copies", "all"),
+        tuple(extras.nonrelevant),
+        tuple(extras.lost),
+        tuple(extras.inexact),
+        tuple(dict.fromkeys((*spans.anchors, *hashed))),
+    )
 
 
 def _by_line(what: str, numbers: list[int]) -> str:
     "The problems of questions, with the number of the line in front of each."
-    told = []
+    lines = []
     for line in what.split("\n"):
-        at = line.removeprefix("question ").split(" ", 1)[0]
-        told.append(
-            f"line {numbers[int(at)]}: {line}"
-            if line.startswith("question ") and at.isdigit() and int(at) < len(numbers)
-            else line
-        )
-    return "\n".join(told)
+        position = line.removeprefix("question ").split(" ", 1)[0]
+        if line.startswith("question ") and position.isdigit() and int(position) < len(numbers):
+            line = f"line {numbers[int(position)]}: {line}"
+        lines.append(line)
+    return "\n".join(lines)

@@ -6,16 +6,24 @@
 from __future__ import annotations
 import difflib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from .documents import Corpus
 from ..base.errors import ConfigError, DataError
-from .gold import Evidence, Gold, QuoteMatch, anchor, query_of, whole_rows
+from ragbench.core.gold_records import (
+    Evidence,
+    GoldRecords,
+    QuoteMatch,
+    anchor,
+    pieces_of,
+    query_of,
+    whole_rows,
+)
 from ..base.number_text import number, percent
 from .quotes import find_quote, nearest_quote
 
 # %% auto #0
-__all__ = ['log', 'match_quotes', 'gold_from_quotes']
+__all__ = ['log', 'match_quotes', 'quoted_records']
 
 # %% ../../nbs/03_core/08_gold_quotes.ipynb #8a0db5c6
 log = logging.getLogger("ragbench.core.gold")
@@ -34,23 +42,21 @@ def match_quotes(
         raise ConfigError(
             f"corpus is a {type(corpus).__name__}", "match_quotes", "Give the corpus that is quoted"
         )
-    out = []
-    for r in whole_rows(rows, ("quote",), "Gold.from_quotes"):
-        for e in r.get("evidence") or ():
-            ids = [e["doc_id"]] if e.get("doc_id") is not None else [d.id for d in corpus]
-            found = [
-                (m, i)
-                for i in ids
-                if i in corpus.rows and (m := find_quote(e["quote"], corpus[i].text, min_score))
-            ]
-            best = max(found, key=lambda f: f[0].score, default=None)
-            place = (best[1], *best[0]) if best else (None,)
-            out.append(
-                QuoteMatch(
-                    str(r["query_id"]), e["quote"], *place, **({"grade": e["grade"]} if "grade" in e else {})
-                )
-            )
-    return out
+    matches = []
+    for query_id, piece in pieces_of(whole_rows(rows, ("quote",), "Gold.from_quotes")):
+        quote, grade = piece["quote"], piece.get("grade", 1)
+        doc_ids = [piece["doc_id"]] if piece.get("doc_id") is not None else list(corpus.rows)
+        places = [
+            (place, doc_id)
+            for doc_id in doc_ids
+            if doc_id in corpus.rows and (place := find_quote(quote, corpus[doc_id].text, min_score))
+        ]
+        if places:
+            place, doc_id = max(places, key=lambda p: p[0].score)
+            matches.append(QuoteMatch(query_id, quote, doc_id, *place, grade=grade))
+        else:
+            matches.append(QuoteMatch(query_id, quote, None, grade=grade))
+    return matches
 
 # %% ../../nbs/03_core/08_gold_quotes.ipynb #0d0bbba1
 def _nowhere(query_id: str, quote: str, doc_id: str | None, corpus: Corpus) -> str:
@@ -58,57 +64,60 @@ def _nowhere(query_id: str, quote: str, doc_id: str | None, corpus: Corpus) -> s
     nearest."""
     what = f"query {query_id!r}: {quote[:90]!r}"
     if doc_id is not None and doc_id not in corpus.rows:
-        near = difflib.get_close_matches(doc_id, list(corpus.rows), n=1, cutoff=0.5)
-        return f"{what}: there is no document {doc_id!r}" + (
-            f"; the nearest name is {near[0]!r}" if near else ""
-        )
+        names = difflib.get_close_matches(doc_id, list(corpus.rows), n=1, cutoff=0.5)
+        hint = f"; the nearest name is {names[0]!r}" if names else ""
+        return f"{what}: there is no document {doc_id!r}{hint}"
     if not quote.strip():
         return f"{what}: the quote is empty"
     places = [
-        (m, i)
+        (place, i)
         for i in ([doc_id] if doc_id is not None else corpus.rows)
-        if (m := nearest_quote(quote, corpus[i].text))
+        if (place := nearest_quote(quote, corpus[i].text))
     ]
     if not places:
         return f"{what}: there is no text to find it in"
-    m, i = max(places, key=lambda p: p[0].score)
+    place, i = max(places, key=lambda p: p[0].score)
     return (
-        f"{what}: the nearest is {percent(m.score / 100, 0)} alike: {corpus[i].text[m.start : m.end][:90]!r},"
-        f" at {m.start} of {i!r}"
+        f"{what}: the nearest is {percent(place.score / 100, 0)} alike:"
+        f" {corpus[i].text[place.start : place.end][:90]!r}, at {place.start} of {i!r}"
     )
 
 
-def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> Gold:
-    """Gold from questions that quote their evidence; raises `DataError` that names every quote which stands
-    nowhere, and the place nearest to it."""
-    rows = whole_rows(rows, ("quote",), "Gold.from_quotes")
-    matches = match_quotes(rows, corpus, min_score)
-    pieces = [(str(r["query_id"]), e) for r in rows for e in r.get("evidence") or ()]
-    nowhere = [(q, e["quote"], e.get("doc_id")) for (q, e), m in zip(pieces, matches) if m.doc_id is None]
-    strangers = [d for _, _, d in nowhere if d is not None and d not in corpus.rows]
-    if nowhere:
-        counts = [
-            f"{len(strangers)} of {len(matches)} quotes name a document that is not in the corpus"
-        ] * bool(strangers) + [
-            f"{len(nowhere) - len(strangers)} of {len(matches)} quotes are not in the corpus"
-        ] * (len(nowhere) > len(strangers))
-        fixes = ["Mend the doc_id, or leave it out to search all documents"] * bool(strangers) + [
+def _refuse_missing(
+    missing: Sequence[tuple[str, str, str | None]], total: int, corpus: Corpus, min_score: float
+) -> None:
+    "Raise `DataError` that names the quotes `(query id, quote, document id)` which stand nowhere."
+    strangers = sum(doc_id is not None and doc_id not in corpus.rows for _, _, doc_id in missing)
+    counts, fixes = [], []
+    if strangers:
+        counts.append(f"{strangers} of {total} quotes name a document that is not in the corpus")
+        fixes.append("Mend the doc_id, or leave it out to search all documents")
+    if len(missing) > strangers:
+        counts.append(f"{len(missing) - strangers} of {total} quotes are not in the corpus")
+        fixes.append(
             f"Mend the quotes, or accept less likeness than min_score={number(min_score, 'g')} and read what"
             " gold.inexact then says"
-        ] * (len(nowhere) > len(strangers))
-        raise DataError(
-            "\n".join(
-                [
-                    "; ".join(counts),
-                    *(_nowhere(*n, corpus) for n in nowhere[:20]),
-                    *(["…"] if len(nowhere) > 20 else []),
-                ]
-            ),
-            "Gold.from_quotes",
-            ". ".join(fixes),
         )
-    near = tuple(m for m in matches if m.how == "fuzzy")
-    for m in near:
+    lines = ["; ".join(counts), *(_nowhere(*quote, corpus) for quote in missing[:20])]
+    if len(missing) > 20:
+        lines.append("…")
+    raise DataError("\n".join(lines), "Gold.from_quotes", ". ".join(fixes))
+
+# %% ../../nbs/03_core/08_gold_quotes.ipynb #199503d9
+def quoted_records(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score: float = 90.0) -> GoldRecords:
+    """The records of questions that quote their evidence; raises `DataError` that names every quote which
+    stands nowhere, and the place nearest to it."""
+    rows = whole_rows(rows, ("quote",), "Gold.from_quotes")
+    matches = match_quotes(rows, corpus, min_score)
+    missing = [
+        (query_id, piece["quote"], piece.get("doc_id"))
+        for (query_id, piece), match in zip(pieces_of(rows), matches)
+        if match.doc_id is None
+    ]
+    if missing:
+        _refuse_missing(missing, len(matches), corpus, min_score)
+    inexact = tuple(m for m in matches if m.how == "fuzzy")
+    for m in inexact:
         log.warning(
             "query %r: the quote is not verbatim, %s alike: %r stands in %r as %r",
             m.query_id,
@@ -120,9 +129,9 @@ def gold_from_quotes(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_scor
     anchors = dict.fromkeys(
         anchor(m.doc_id, m.start, corpus[m.doc_id].text[m.start : m.end]) for m in matches
     )
-    return Gold(
+    return GoldRecords(
         tuple(map(query_of, rows)),
         tuple(Evidence(m.query_id, m.doc_id, m.start, m.end, m.grade) for m in matches),
-        inexact=near,
+        inexact=inexact,
         anchors=tuple(anchors),
     )

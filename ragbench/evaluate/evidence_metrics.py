@@ -16,7 +16,8 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError, whole_number
 from ..base.memory import lru_bytes
-from ..core.gold import Gold, lost_pieces
+from ..core.evidence_classes import lost_pieces
+from ..core.gold import Gold
 from ..core.runs import Run
 from ..core.spans import first_cover, union
 from ..text.tokenizers import get_tokenizer

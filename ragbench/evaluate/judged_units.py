@@ -16,7 +16,8 @@ from ..base.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError
-from ..core.gold import EvidenceClass, Gold, check_gold, evidence_classes
+from ..core.evidence_classes import EvidenceClass, check_gold, evidence_classes
+from ..core.gold import Gold
 from ..core.qrels import chunk_grades, lost_grades
 from ..core.runs import Run
 from ..core.spans import first_cover

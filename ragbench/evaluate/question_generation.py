@@ -21,7 +21,8 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError, whole_number
 from ..store.fingerprint import text_hash
-from ..core.gold import Evidence, Gold, Query
+from ..core.gold import Gold
+from ..core.gold_records import Evidence, Query
 from ..base.number_text import percent
 from ..base.progress import progress_bar
 from ..core.quotes import Match, find_quote

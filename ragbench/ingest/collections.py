@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 from ..core.documents import Corpus, Document, Field, Heading, Refusal
 from ..base.errors import ConfigError, DataError
-from ..core.gold import MISSING, NO_DOCUMENT, Evidence, Gold, Lost, Query, anchor, check_gold
-from ..core.qrels import gold_from_qrels, read_qrels
+from ..core.evidence_classes import check_gold
+from ..core.gold import Gold, gold_from_qrels
+from ..core.gold_records import MISSING, NO_DOCUMENT, Evidence, Lost, Query, anchor
+from ..core.qrels import read_qrels
 from .records import json_lines
 from .tables import with_cells_of
 from .text import structure

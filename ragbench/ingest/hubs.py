@@ -11,8 +11,9 @@ from typing import Any
 
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..base.errors import DataError, MissingExtra
-from ..core.gold import Gold, check_gold
-from ..core.qrels import Judgement, gold_from_qrels, whole_grade
+from ..core.evidence_classes import check_gold
+from ..core.gold import Gold, gold_from_qrels
+from ..core.qrels import Judgement, whole_grade
 from .collections import beir_corpus, beir_queries, needed, squad
 
 # %% auto #0

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from ..base.arguments import typed
 from ..core.documents import Corpus, Document, Doubt, Refusal
 from ..base.errors import ConfigError, DataError, RagbenchError
-from ..core.gold import Gold, check_gold
+from ..core.evidence_classes import check_gold
+from ..core.gold import Gold
 from ..base.number_text import count, thousands
 from ..base.progress import progress_bar
 from ragbench.ingest.loader import (

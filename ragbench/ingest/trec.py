@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..base.errors import ConfigError, DataError
-from ..core.gold import Gold, check_gold
-from ..core.qrels import Judgement, gold_from_qrels, read_qrels
+from ..core.evidence_classes import check_gold
+from ..core.gold import Gold, gold_from_qrels
+from ..core.qrels import Judgement, read_qrels
 from .collections import folder_of, titled_document
 from .text import decode
 

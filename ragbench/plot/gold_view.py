@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from html import escape
 
-from ..core.gold import Evidence, Gold, Query, lost_note
+from ..core.gold import Gold
+from ..core.gold_records import Evidence, Query, lost_note
 from ..base.number_text import count, thousands
 
 # %% auto #0

@@ -15,7 +15,7 @@ import numpy as np
 from ..bench.results import Results, SystemResult
 from ..core.chunks import Chunks
 from ..base.errors import DataError, one_of
-from ..core.gold import EvidenceClass, evidence_classes
+from ..core.evidence_classes import EvidenceClass, evidence_classes
 from ..base.number_text import count, number, percent, several, thousands
 from ..core.runs import Run
 from ..core.spans import overlap

@@ -26,7 +26,8 @@ from ..bench.results import Results
 from .tables import fitting
 from ..core.documents import Document, doubts, pages_of, refusals, section_path
 from ..base.errors import ConfigError, whole_number
-from ..core.gold import evidence_classes, lost_note
+from ..core.evidence_classes import evidence_classes
+from ..core.gold_records import lost_note
 from ..base.number_text import count, interval, ms_text, number, thousands
 from ..core.spans import union
 from ..base.files import write_atomic

@@ -20,7 +20,7 @@ from ..bench.results import Results
 from .tables import html_table, latex_table, markdown_table, text_table
 from ..base.errors import ConfigError, one_of
 from ..core.estimates import FEWEST_SCORES, interval_words, scales, without_interval
-from ..core.gold import lost_note
+from ..core.gold_records import lost_note
 from ..base.number_text import count, interval, ms_text, number, p_text, percent, several, thousands
 from ..base.progress import note
 from ..stats.clusters import Grouping, grouping

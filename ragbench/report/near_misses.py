@@ -17,7 +17,9 @@ import numpy as np
 from ..bench.results import Results
 from ..plot.chunk_stats import sentences_and_words
 from ..base.errors import ConfigError, DataError, one_of, whole_number
-from ..core.gold import Evidence, Gold, evidence_classes
+from ..core.evidence_classes import evidence_classes
+from ..core.gold import Gold
+from ..core.gold_records import Evidence
 from ..core.spans import as_spans
 
 # %% auto #0

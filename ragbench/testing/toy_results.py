@@ -10,7 +10,7 @@ import numpy as np
 from ..bench.results import Results, SystemResult, parts
 from ..core.chunks import chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
-from ..core.gold import Gold, gold_from_spans
+from ..core.gold import Gold
 from ..core.runs import Run
 from ..core.spans import overlap
 
@@ -72,7 +72,7 @@ def toy_corpus(
     ]
     return Corpus(
         docs, errors=[("scan.pdf", "no text on any of its 3 pages; run OCR first")]
-    ), gold_from_spans(rows)
+    ), Gold.from_spans(rows)
 
 # %% ../../nbs/22_testing/03_toy_results.ipynb #723d70ff
 def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed=0) -> SystemResult:
