@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from ragbench.base.errors import ConfigError
-from ragbench.bench.results import toy_results
+from ragbench.testing.toy_results import toy_results
 from ragbench.stats.corrections import all_pairs_p, compare_to
 from ragbench.stats.paired_tests import compare_pair
 
