@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from ragbench.base.errors import ConfigError
-from ragbench.testing.toy_results import toy_results
 from ragbench.stats.corrections import all_pairs_p, compare_to
 from ragbench.stats.paired_tests import compare_pair
+from ragbench.testing.toy_results import toy_results
 
 METRICS = ["recall@5", "mrr"]
 
