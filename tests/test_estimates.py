@@ -129,7 +129,7 @@ def _of_few(n: int) -> Results:
             s,
             scores={m: np.ones(n) for m in s.scores},
             curve=np.ones((n, s.curve.shape[1])),
-            run=Run(tuple(kept), s.run.rows[rows], s.run.scores[rows]),
+            run=Run(tuple(kept), s.run.scores[rows], s.run.rows[rows]),
         )
         for s in whole.systems
     ]

@@ -90,7 +90,7 @@ def case():
         corpus,
         chunks,
         gold,
-        Run(tuple(q.query_id for q in gold.query_list), rows, np.tile(np.arange(8, 0, -1.0), (12, 1))),
+        Run(tuple(q.query_id for q in gold.query_list), np.tile(np.arange(8, 0, -1.0), (12, 1)), rows),
     )
 
 

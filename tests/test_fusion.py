@@ -102,7 +102,7 @@ def test_every_method_equals_ranx(method, norm):
         params={k: list(v) if isinstance(v, tuple) else v for k, v in params.items()},
     )
     scores, rows = RanxFusion(method, norm=norm, **params).fuse_batch(
-        [r for _, r in batch], [s for s, _ in batch], kinds
+        [s for s, _ in batch], [r for _, r in batch], kinds
     )
     for i, (s, r) in enumerate(zip(scores, rows)):
         want = dict(theirs.run[f"q{i}"])
@@ -140,7 +140,7 @@ def test_duels_equal_ranx_where_there_is_an_order(method):
 def test_weighted_rrf_is_its_definition(weights, k):
     batch = batch_of_runs(21)
     scores, rows = RRF(k, weights=weights).fuse_batch(
-        [r for _, r in batch], [s for s, _ in batch], ["dense"] * 3
+        [s for s, _ in batch], [r for _, r in batch], ["dense"] * 3
     )
     for i in range(len(rows)):
         want: dict[int, float] = {}
@@ -264,7 +264,7 @@ ALL = [
 def test_a_batch_is_its_queries_one_by_one(fuse, monkeypatch):
     monkeypatch.setattr(fusion, "CELLS", 200)  # several blocks
     batch, kinds = batch_of_runs(11, runs=2), ["dense", "lexical"]
-    scores, rows = fuse.fuse_batch([r for _, r in batch], [s for s, _ in batch], kinds)
+    scores, rows = fuse.fuse_batch([s for s, _ in batch], [r for _, r in batch], kinds)
     for i in range(len(rows)):
         s, r = fuse.fuse([(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in batch], kinds)
         assert np.array_equal(r, rows[i][rows[i] >= 0])

@@ -239,7 +239,7 @@ def test_front_matter_hides_nothing(tmp_path):
     def found(where):
         return [
             built.chunks.corpus[int(built.chunks.doc_row[r])].id
-            for r in built.search("valve", where=where).of(0)
+            for r in built.search("valve", where=where).run.of(0)
         ]
 
     assert sorted(found({"format": "markdown"})) == ["a.md", "b.md"] and found({"doc": "b.md"}) == ["b.md"]

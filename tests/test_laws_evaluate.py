@@ -83,7 +83,7 @@ def worlds(draw):
         corpus,
         chunks,
         Gold(tuple(queries), tuple(evidence)),
-        Run(tuple(q.query_id for q in queries), rows, scores),
+        Run(tuple(q.query_id for q in queries), scores, rows),
     )
 
 
@@ -188,7 +188,7 @@ def test_splitting_and_relabelling_leave_the_curve(world, random):
     parts = {i: [new_row[p] for p in range(len(pieces)) if owners[p] == i] for i in range(len(chunks))}
     rows = [[x for r in run.of(i) for x in parts[int(r)]] for i in range(len(run))]
     table = np.array([r + [-1] * (len(pieces) - len(r)) for r in rows])
-    finer = Run(run.query_ids, table, np.tile(-np.arange(len(pieces), dtype=float), (len(rows), 1)))
+    finer = Run(run.query_ids, np.tile(-np.arange(len(pieces), dtype=float), (len(rows), 1)), table)
     same(
         evidence_at_budgets(gold, corpus, chunks, run, BUDGETS),
         evidence_at_budgets(gold, corpus, split, finer, BUDGETS),
@@ -324,7 +324,7 @@ def test_permuting_and_renaming_documents_changes_no_metric(world, random):
     moved = Chunks(other, *np.array(spans)[:, :3].T)
     queries = random.sample(range(len(run)), len(run))  # the run's own order is nobody's business either
     rerun = Run(
-        [run.query_ids[q] for q in queries], np.vectorize(new_row.get)(run.rows[queries]), run.scores[queries]
+        [run.query_ids[q] for q in queries], run.scores[queries], np.vectorize(new_row.get)(run.rows[queries])
     )
     regold = Gold(gold.query_list, tuple(e._replace(doc_id=names[e.doc_id]) for e in gold.evidence_list))
     wanted = [*RANKED, "evidence_recall@5tok", "evidence_precision@2", "evidence_iou@8tok"]
@@ -430,7 +430,7 @@ def test_document_metrics_agree_with_trec_eval():
     rows = np.array(
         [np.where(np.arange(20) < rng.integers(1, 21), rng.permutation(30)[:20], -1) for _ in range(40)]
     )
-    run = Run([f"q{q}" for q in range(40)], rows, np.tile(-np.arange(20.0), (40, 1)))
+    run = Run([f"q{q}" for q in range(40)], np.tile(-np.arange(20.0), (40, 1)), rows)
     pairs = {
         "recall@5": "recall_5",
         "precision@10": "P_10",

@@ -100,7 +100,7 @@ def test_documents_that_the_corpus_lacks_count_as_trec_eval_counts_them(pool):
         [HERE.index(d) for d in runs[q.query_id]] + [-1] * (10 - len(runs[q.query_id]))
         for q in gold.query_list
     ]
-    run = Run([q.query_id for q in gold.query_list], rows, np.tile(-np.arange(10.0), (len(rows), 1)))
+    run = Run([q.query_id for q in gold.query_list], np.tile(-np.arange(10.0), (len(rows), 1)), rows)
     theirs = trec_eval(qrels, runs, TREC)
     ours = rank_metrics(gold, CORPUS, chunks, run, TREC)
     kernels = array_metrics(judge(gold, CORPUS, chunks, run), TREC)
@@ -139,7 +139,7 @@ def test_a_lost_document_halves_recall():
         gold,
         corpus,
         whole_documents(corpus),
-        Run(("q",), [[0]], [[1.0]]),
+        Run(("q",), [[1.0]], [[0]]),
         ["recall@5", "map", "r-precision", "ndcg"],
     )
     assert [round(float(x[0]), 4) for x in scores.values()] == [0.5, 0.5, 0.5, 0.6131]
@@ -151,7 +151,7 @@ def test_a_lost_document_halves_recall():
 def test_bpref_counts_no_grade_below_zero():
     corpus = Corpus([Document(i, f"text {i}") for i in "abc"])
     gold = Gold.from_qrels({"q": "x"}, {"q": {"a": 1, "b": -1, "c": 0}}, corpus)
-    run = Run(("q",), [[1, 0, 2]], [[3.0, 2.0, 1.0]])
+    run = Run(("q",), [[3.0, 2.0, 1.0]], [[1, 0, 2]])
     assert rank_metrics(gold, corpus, whole_documents(corpus), run, ["bpref", "judged@3"])[
         "bpref"
     ].tolist() == [1.0]
@@ -202,7 +202,7 @@ def test_losing_evidence_raises_no_score_and_costs_what_it_weighs(pieces, gone, 
         if not CORPUS[d].text[s : s + n].isspace()
     )
     lost = tuple(Lost("q", d, text, g) for d, text, g in gone)
-    short, run = Gold(queries, kept, lost=lost), Run(("q",), [list(order)], [list(range(16, 0, -1))])
+    short, run = Gold(queries, kept, lost=lost), Run(("q",), [list(range(16, 0, -1))], [list(order)])
     after = score_run(short, CORPUS, chunks, run, METRICS)["metrics"]
     assert len(short.answerable) == 1
     if not kept:
@@ -303,7 +303,7 @@ def test_every_loader_keeps_what_is_lost(tmp_path):
         assert [q.text for q in gold.unreachable] == ["Which?"], name
         assert len(gold.lost) == (1 if name == "squad" else 2), name
         assert MISSING in gold.unreachable[0].tags, name
-        run = Run([q.query_id for q in gold.query_list], [[0]] * 2, [[1.0]] * 2)
+        run = Run([q.query_id for q in gold.query_list], [[1.0]] * 2, [[0]] * 2)
         recall = rank_metrics(gold, corpus, whole_documents(corpus), run, ["recall@1"])["recall@1"]
         assert recall.tolist() == ([1.0, 0.0] if name == "squad" else [0.5, 0.0]), name
 
@@ -631,9 +631,9 @@ CALLS = {
     "Judgement": lambda x: Qrels((Judgement(x, x, x),)),
     "grade": lambda x: Qrels((Judgement("q", "d", x),)),
     "as_judgements": as_judgements,
-    "Run ids": lambda x: Run(x, [[0]], [[1.0]]),
-    "Run rows": lambda x: Run(("q",), x, [[1.0]]),
-    "Run scores": lambda x: Run(("q",), [[0]], x),
+    "Run ids": lambda x: Run(x, [[1.0]], [[0]]),
+    "Run rows": lambda x: Run(("q",), [[1.0]], x),
+    "Run scores": lambda x: Run(("q",), x, [[0]]),
     "as_run": lambda x: as_run(x, CORPUS, Gold.from_qrels({"q": "?"}, {"q": {"d1": 1}}, CORPUS)),
     "as_run, corpus": lambda x: as_run(
         {"q": {"d1": 1.0}}, x, Gold.from_qrels({"q": "?"}, {"q": {"d1": 1}}, CORPUS)
@@ -756,7 +756,7 @@ def test_a_span_and_its_quote_must_agree():
 
 def test_lost_text_is_not_read_by_a_larger_budget():
     gold = Gold((Query("q", "?"),), (Evidence("q", "d1", 0, 10),), lost=(Lost("q", "z", "ten letter"),))
-    run = Run(("q",), [[1]], [[1.0]])
+    run = Run(("q",), [[1.0]], [[1]])
     assert evidence_at_budgets(gold, CORPUS, whole_documents(CORPUS), run, [10_000])["recall"].tolist() == [
         [0.5]
     ]

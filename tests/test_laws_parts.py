@@ -464,7 +464,7 @@ def test_encoders_by_name():
         rb.SentenceTransformerEmbedder("all-MiniLM-L6-v2")
     )
     assert len(rb.grid(rb.System(CHUNK, rb.Dense(["lsa:3", "lsa:4"])))) == 2
-    assert rb.System(CHUNK, rb.Dense("lsa:3")).build(corpus()).search("pump").of(0).size
+    assert rb.System(CHUNK, rb.Dense("lsa:3")).build(corpus()).search("pump").run.of(0).size
 
 
 @pytest.mark.parametrize(

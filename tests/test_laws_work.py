@@ -106,4 +106,4 @@ def test_a_long_repetitive_question():
         built.search("pump " * 20_000)
     with pytest.raises(DataError, match="Ask it in fewer words"):
         built.explain("pump " * 20_000, 0)
-    assert built.search("the valve of").of(0).size == 1
+    assert built.search("the valve of").run.of(0).size == 1

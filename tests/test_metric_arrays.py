@@ -84,7 +84,7 @@ def pools(draw):
             )
         )
     scores, rows = pad(lists, 14)
-    return gold, Run(tuple(f"q{q}" for q in range(n)), rows, scores)
+    return gold, Run(tuple(f"q{q}" for q in range(n)), scores, rows)
 
 
 @settings(max_examples=80, deadline=None)

@@ -83,7 +83,7 @@ def test_omega_does_not_depend_on_the_retriever(world, random):
     corpus, chunks, gold, _ = world
     rows = list(range(len(chunks)))
     random.shuffle(rows)
-    runs = (Run(("q",), [rows], [np.arange(len(rows))[::-1]]), Run(("q",), [rows[:1]], [[1.0]]))
+    runs = (Run(("q",), [np.arange(len(rows))[::-1]], [rows]), Run(("q",), [[1.0]], [rows[:1]]))
     first, second = (score_run(gold, corpus, chunks, r, NAMES)["metrics"] for r in runs)
     for name in NAMES:
         assert first[name].tolist() == second[name].tolist()

@@ -117,7 +117,7 @@ def test_with_a_threshold_what_was_not_read_is_dropped(data, context, questions)
 def test_a_step_without_effect_changes_nothing(data, context, questions, retrieve, steps):
     plain = rb.System(CHUNK, retrieve).build(data[0], context).search(questions, 200)
     other = rb.System(CHUNK, retrieve, **steps).build(data[0], context).search(questions, 200)
-    assert [plain.passages(i) for i in range(len(plain))] == [other.passages(i) for i in range(len(plain))]
+    assert [hit.text for hit in plain] == [hit.text for hit in other] and len(plain) >= 200
 
 
 def test_boosts_bring_what_they_name_to_the_top(data, context, questions):
@@ -194,10 +194,12 @@ def test_a_filter_holds_through_every_step(data, context, questions):
     see = SeeAlso([(d.id, data[0][0].id) for d in data[0]], hits=50)
     built = rb.System(CHUNK, HYBRID, **{**EVERYTHING, "expand": see}).build(data[0], context)
     found = built.search(questions[:10], 50, where={"format": "docx"})
-    shown = {data[0][int(d)].format for i in range(10) for d in found.chunks.doc_row[found.of(i)]}
+    shown = {data[0][int(d)].format for i in range(10) for d in found.chunks.doc_row[found.run.of(i)]}
     assert shown == {"docx"}
     free = built.search(questions[:10], 50)
-    assert data[0][0].id in {data[0][int(d)].id for i in range(10) for d in free.chunks.doc_row[free.of(i)]}
+    assert data[0][0].id in {
+        data[0][int(d)].id for i in range(10) for d in free.chunks.doc_row[free.run.of(i)]
+    }
 
 
 def test_permuting_and_renaming_documents_changes_no_byte(data, tmp_path):

@@ -222,8 +222,8 @@ def test_runs_over_other_chunks_are_refused(world):
     assert isinstance(other, Chunks)
     run = Run(
         tuple(q.query_id for q in results.gold.query_list),
-        np.zeros((len(results.gold), 1), np.int64),
         np.zeros((len(results.gold), 1)),
+        np.zeros((len(results.gold), 1), np.int64),
     )
     with pytest.raises(DataError, match="different chunks"):
         tune_fusion([results["bm25"], run], results.gold, chunks=other, depth=1)

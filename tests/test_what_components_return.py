@@ -176,7 +176,7 @@ class Batch:
     rows: int = 0
     score: float = 1.0
 
-    def fuse_batch(self, rows, scores, kinds):
+    def fuse_batch(self, scores, rows, kinds):
         return np.full(rows[0].shape, self.score), rows[0] + self.rows
 
 

@@ -376,7 +376,7 @@ class _Reader:
         "A run over the queries of the gold."
         rows = self.array(part["rows"]).astype(np.int64)
         scores = self.array(part["scores"]).astype(np.float64)
-        return Run(tuple(q.query_id for q in gold.query_list), rows, np.where(rows == -1, -np.inf, scores))
+        return Run(tuple(q.query_id for q in gold.query_list), np.where(rows == -1, -np.inf, scores), rows)
 
     def chunks(self, part: Mapping[str, Any], corpus: Corpus) -> Chunks:
         "A chunk table over the corpus."

@@ -231,7 +231,7 @@ def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tup
 
     def searched_by(r: Any) -> Run:
         a = steps.run(r, chunks, depth)
-        return Run(ids, a.array("rows"), a.array("scores"))
+        return Run(ids, a.array("scores"), a.array("rows"))
 
     near = isinstance(first, Dense) and not getattr(first.index, "exact", False)
     out = [
@@ -249,14 +249,14 @@ def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tup
         out.append(Stage("approximate index", chunks, searched_by(first)))
     fused = isinstance(retriever, Hybrid) or system.query is not None
     out += [
-        Stage(name, chunks, Run(ids, rows, scores))
+        Stage(name, chunks, Run(ids, scores, rows))
         for name, scores, rows in got.trail
         if name != "fusion" or fused
     ]
     return (
         *out,
         *(
-            [Stage("assembly", got.chunks, Run(ids, got.rows, got.scores))]
+            [Stage("assembly", got.chunks, Run(ids, got.scores, got.rows))]
             if system.expand is not None
             else []
         ),
@@ -271,7 +271,7 @@ def alone(steps: Steps, system: System, chunks: Chunks) -> tuple[Stage, ...]:
         return ()
     ids = tuple(q.query_id for q in steps.plan.gold.query_list)
     found = [(label(r), steps.run(r, chunks, retriever.depth)) for r in retriever.retrievers]
-    return tuple(Stage(name, chunks, Run(ids, a.array("rows"), a.array("scores"))) for name, a in found)
+    return tuple(Stage(name, chunks, Run(ids, a.array("scores"), a.array("rows"))) for name, a in found)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #944767cb
 def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
@@ -414,7 +414,7 @@ def bench(
             chunks = steps.chunks(system.chunk)
             got = outcome(steps, system, chunks)
             bar.update()
-            run = Run(tuple(q.query_id for q in gold.query_list), got.rows, got.scores)
+            run = Run(tuple(q.query_id for q in gold.query_list), got.scores, got.rows)
             scores = scored(steps, run, got.chunks)
             facts = facts_of(steps, system, chunks, got.nbytes)
             done.append(

@@ -77,7 +77,7 @@ def _table(what: str, values: Any, dtype: type) -> np.ndarray:
     return given.astype(dtype, copy=False)
 
 
-def _disorder(ids: tuple[str, ...], rows: np.ndarray, scores: np.ndarray) -> str:
+def _disorder(ids: tuple[str, ...], scores: np.ndarray, rows: np.ndarray) -> str:
     "What is wrong with a ranking, with the query where it is; empty for nothing."
     ordered, filled = np.sort(rows, axis=1), rows == -1
     problems = {
@@ -102,28 +102,28 @@ ABSENT = -2  # in `Run.rows`: a place taken by something that the chunk table do
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Ranked rows of a chunk table for each query: `rows` `(n_queries, k)` int64, −1 behind the last, and
-    `scores` float64 of the same shape; raises `DataError`."""
+    """Ranked rows of a chunk table for each query: `scores` `(n_queries, k)` float64, best first, and `rows`
+    int64 of the same shape, −1 behind the last; raises `DataError`."""
 
     query_ids: tuple[str, ...]
-    rows: np.ndarray
     scores: np.ndarray
+    rows: np.ndarray
 
     def __post_init__(self):
         ids = _query_ids(self.query_ids)
-        rows = _table("rows", self.rows, np.int64)
         scores = _table("scores", self.scores, np.float64)
+        rows = _table("rows", self.rows, np.int64)
         if rows.shape != scores.shape or len(rows) != len(ids):
             raise DataError(
-                f"{len(ids)} queries, rows {rows.shape}, scores {scores.shape}",
+                f"{len(ids)} queries, scores {scores.shape}, rows {rows.shape}",
                 "Run",
-                "Give one line of rows and scores a query",
+                "Give one line of scores and rows a query",
             )
-        if problem := _disorder(ids, rows, scores):
+        if problem := _disorder(ids, scores, rows):
             raise DataError(problem, "Run", "Best first; −1 only behind the last, and every row once a query")
         object.__setattr__(self, "query_ids", ids)
-        object.__setattr__(self, "rows", rows)
         object.__setattr__(self, "scores", np.where(rows == -1, -np.inf, scores))
+        object.__setattr__(self, "rows", rows)
 
     def __len__(self) -> int:
         return len(self.query_ids)

@@ -344,7 +344,7 @@ def run_from_dict(
         for f in best_first
     ]
     scores, rows = pad(lists, max((len(f) for f in best_first), default=0))
-    return chunks, Run(tuple(table), rows, scores)
+    return chunks, Run(tuple(table), scores, rows)
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #fc8f4e4d
 class GivenRun(NamedTuple):
@@ -456,7 +456,7 @@ def as_run(
     given = GivenRun(
         name,
         chunks,
-        Run(tuple(asked), rows, scores),
+        Run(tuple(asked), scores, rows),
         tuple(q.query_id for q in gold.answerable if not table.get(q.query_id)),
         tuple(q for q in table if q not in asked),
         absent,

@@ -81,7 +81,7 @@ def _whole(run: Run, depth: int, n_chunks: int) -> bool:
 
 def _cut(run: Run, depth: int) -> Run:
     return (
-        run if run.rows.shape[1] <= depth else Run(run.query_ids, run.rows[:, :depth], run.scores[:, :depth])
+        run if run.rows.shape[1] <= depth else Run(run.query_ids, run.scores[:, :depth], run.rows[:, :depth])
     )
 
 
@@ -102,7 +102,7 @@ def _searched(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: C
     scores, rows = ask(
         retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context, size=len(chunks)
     )
-    return Run(tuple(q.query_id for q in gold.query_list), rows, scores)
+    return Run(tuple(q.query_id for q in gold.query_list), scores, rows)
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ce2b442c
 def _named(runs: Any) -> dict[str, Any]:

@@ -94,9 +94,9 @@ def lined_up(
     runs: Sequence[Run],
     gold: Gold,
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Rows and scores of each run for the answerable queries in gold order, each `(n, depth)`; a query that a
+    """Scores and rows of each run for the answerable queries in gold order, each `(n, depth)`; a query that a
     run lacks is empty."""
-    rows, scores = [], []
+    scores, rows = [], []
     for run in runs:
         at = {q: i for i, q in enumerate(run.query_ids)}
         where = np.array([at.get(q.query_id, len(run)) for q in gold.answerable])
@@ -104,7 +104,7 @@ def lined_up(
             raise DataError("a run answers none of the questions", repr(run), "Use runs of these questions")
         rows.append(np.vstack([run.rows, np.full((1, run.rows.shape[1]), -1)])[where])
         scores.append(np.vstack([run.scores, np.full((1, run.rows.shape[1]), -np.inf)])[where])
-    return rows, scores
+    return scores, rows
 
 
 @typed
@@ -134,18 +134,18 @@ def fusion_scores(
             "Give some, such as [RRF(60)]",
         )
     whole_number("cut", cut, 0, "fusion_scores")
-    rows, scores = lined_up(runs, gold)
+    scores, rows = lined_up(runs, gold)
     ids = tuple(q.query_id for q in gold.answerable)
     hashes = hash64([q.text for q in gold.answerable])
     out = []
     for f in fusions:
         fused, best = rank_batch(
-            *f.fuse_batch(rows, scores, kinds),
+            *f.fuse_batch(scores, rows, kinds),
             hashes,
             chunks.text_hashes,
             cut or max(r.shape[1] for r in rows),
         )
-        out.append(scored_by(Run(ids, best, fused), gold, chunks, metric))
+        out.append(scored_by(Run(ids, fused, best), gold, chunks, metric))
     return np.stack(out, axis=1)
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #b17e3384
@@ -363,7 +363,7 @@ def tune_fusion(
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
     alone = {
         f"{p.name} alone": scored_by(
-            Run(p.run.query_ids, p.run.rows[:, :judged], p.run.scores[:, :judged]), gold, table, metric
+            Run(p.run.query_ids, p.run.scores[:, :judged], p.run.rows[:, :judged]), gold, table, metric
         )
         for p in parts
     }

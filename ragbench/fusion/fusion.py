@@ -36,8 +36,8 @@ class Aligned(NamedTuple):
 
 
 def align(
-    rows: Sequence[np.ndarray],  # of each run, (q, depth), best first, -1 where there are fewer
-    scores: Sequence[np.ndarray],  # of each run, (q, depth)
+    scores: Sequence[np.ndarray],  # of each run, (q, depth), best first
+    rows: Sequence[np.ndarray],  # of each run, (q, depth), -1 where there are fewer
 ) -> Aligned:
     "Lay the runs side by side, candidates in order of row."
     q, depths = len(rows[0]), [r.shape[1] for r in rows]
@@ -102,26 +102,26 @@ class ArrayFusion(ABC):
     def fuse(self, runs: Sequence[Ranked], kinds: Sequence[str]) -> Ranked:
         "Fused scores and rows of one query, not ordered."
         scores, rows = self.fuse_batch(
-            [np.asarray(r, np.int64)[None] for _, r in runs],
             [np.asarray(s, np.float64)[None] for s, _ in runs],
+            [np.asarray(r, np.int64)[None] for _, r in runs],
             kinds,
         )
         return scores[0][rows[0] >= 0], rows[0][rows[0] >= 0]
 
     def fuse_batch(
-        self, rows: Sequence[np.ndarray], scores: Sequence[np.ndarray], kinds: Sequence[str]
+        self, scores: Sequence[np.ndarray], rows: Sequence[np.ndarray], kinds: Sequence[str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `rows` and
-        `scores` are `(q, depth)` for each run."""
+        """Fused scores `(q, m)` and rows `(q, m)`, not ordered, −inf and −1 behind the last; `scores` and
+        `rows` are `(q, depth)` for each run."""
         if not rows:
             raise DataError("there are no runs to fuse", type(self).__name__)
-        if not len(rows) == len(scores) == len(kinds):
+        if not len(scores) == len(rows) == len(kinds):
             raise DataError(
-                f"{len(rows)} rows, {len(scores)} scores, {len(kinds)} kinds", type(self).__name__
+                f"{len(scores)} scores, {len(rows)} rows, {len(kinds)} kinds", type(self).__name__
             )
         out = []
         for b in blocks(len(rows[0]), sum(r.shape[1] for r in rows)):
-            table = align([r[b] for r in rows], [s[b] for s in scores])
+            table = align([s[b] for s in scores], [r[b] for r in rows])
             out.append(
                 (np.where(table.rows < 0, -np.inf, self.checked(self.fused(table, kinds), table)), table.rows)
             )

@@ -246,7 +246,7 @@ def fuse_queries(
         return runs[0][0][:, :k], runs[0][1][:, :k]
     fuse = RRF(getattr(rewriter, "rrf_k", 60))
     return rank_batch(
-        *fuse.fuse_batch([r for _, r in runs], [s for s, _ in runs], ["query"] * len(runs)),
+        *fuse.fuse_batch([s for s, _ in runs], [r for _, r in runs], ["query"] * len(runs)),
         hash64(list(questions)),
         text_hashes,
         k,

@@ -55,7 +55,7 @@ def fusion_shares(
 ) -> list[float] | None:
     """What each part gives to the fused score of `row`; they add up to it. `None` for a fusion that is no
     sum, or a row in none of the parts."""
-    table = align([r for _, r in runs], [s for s, _ in runs])
+    table = align([s for s, _ in runs], [r for _, r in runs])
     at = np.flatnonzero(table.rows[0] == row)
     if not len(at):
         return None

@@ -63,7 +63,7 @@ def is_embedder(v: Any) -> bool:
 
 
 def is_fusion(v: Any) -> bool:
-    return can(v, "fuse", "runs", "kinds") or can(v, "fuse_batch", "rows", "scores", "kinds")
+    return can(v, "fuse", "runs", "kinds") or can(v, "fuse_batch", "scores", "rows", "kinds")
 
 
 KINDS = (

@@ -285,8 +285,8 @@ def fuse_runs(
     query by query, with the same result."""
     kinds, hashes, out = [r.kind for r in hybrid.retrievers], hash64(list(texts)), []
     if hasattr(hybrid.fuse, "fuse_batch"):
-        rows, scores = [r for _, r in runs], [s for s, _ in runs]
-        got = hybrid.fuse.fuse_batch(rows, scores, kinds)
+        scores, rows = [s for s, _ in runs], [r for _, r in runs]
+        got = hybrid.fuse.fuse_batch(scores, rows, kinds)
         if not _ours(hybrid.fuse):
             got = check_ranked(
                 got,

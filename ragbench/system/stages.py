@@ -9,23 +9,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.chunks import Chunks, section_of
 from ..store.fingerprint import code_hash
-from ..base.number_text import ms_text, number
 from ..base.component_output import check_line, check_ranked
-from ..core.runs import Run, pad
+from ..core.runs import pad
 from ..steps.expansion import grown
 from ..fusion.fusion import min_max
 from ..steps.mmr import MMR, above, best_per_document
 
 # %% auto #0
 __all__ = ['Answers', 'RERANK', 'BOOSTED', 'SELECT', 'Stage', 'Clock', 'reranked', 'boosted', 'diversified', 'stages_of',
-           'Expanded', 'expanded', 'Found']
+           'Expanded', 'expanded']
 
 # %% ../../nbs/13_system/05_stages.ipynb #8bf4f381
 Answers = tuple[
@@ -231,53 +229,3 @@ def expanded(
         sections,
     )
     return Expanded(table, *filled(lambda p: at[p[:3]]), filled(lambda p: p.row)[1])
-
-# %% ../../nbs/13_system/05_stages.ipynb #f7acb271
-@dataclass(frozen=True, eq=False)
-class Found(Run):
-    """A run that knows the table its rows point into, and the milliseconds that each step took for all
-    questions together."""
-
-    chunks: Chunks | None = None
-    ms: dict[str, float] = field(default_factory=dict)
-    origin: np.ndarray | None = field(
-        default=None, repr=False
-    )  # (q, k) rows of the system's chunks that the passages grew from
-
-    def __repr__(self) -> str:
-        return (
-            f"Found({len(self)} queries, depth {self.rows.shape[1]};"
-            f" {', '.join(f'{s} {ms_text(ms)} ms' for s, ms in self.ms.items())})"
-        )
-
-    def passages(self, i: int = 0) -> list[str]:
-        "The texts that question `i` found, best first."
-        return [self.chunks.text(int(r)) for r in self.of(i)]
-
-    def _repr_html_(self) -> str:
-        def cell(v, tag="td"):
-            return f"<{tag} style='text-align:left;vertical-align:top'>{escape(str(v))}</{tag}>"
-
-        def line(i, n, r):
-            return (
-                "<tr>"
-                + "".join(
-                    map(
-                        cell,
-                        (
-                            n + 1,
-                            number(self.scores[i, n], ".4g"),
-                            self.chunks.corpus[int(self.chunks.doc_row[r])].id,
-                            self.chunks.text(int(r))[:300],
-                        ),
-                    )
-                )
-                + "</tr>"
-            )
-
-        tables = [
-            f"<p><b>{escape(str(q))}</b></p><table><tr>{''.join(cell(h, 'th') for h in ('', 'score', 'document', 'text'))}</tr>"  # noqa: E501
-            f"{''.join(line(i, n, int(r)) for n, r in enumerate(self.of(i)[:10]))}</table>"
-            for i, q in enumerate(self.query_ids[:5])
-        ]
-        return "".join(tables) + f"<p>{escape(repr(self))}</p>"

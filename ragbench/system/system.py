@@ -16,6 +16,8 @@ import numpy as np
 from ..base.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
+from ..core.ranking import Ranking
+from ..core.runs import Run
 from ..base.errors import ConfigError, DataError, at_least, whole_number
 from ..store.fingerprint import fingerprint
 from ..steps.rewriting import Rewritten, fuse_queries, rewritten
@@ -25,7 +27,7 @@ from ..steps.header import check_header
 from ..core.labels import distinct, label, shown
 from .retrievers import Hybrid, ask, dense_parts, with_header
 from .score_bounds import check_threshold, say_if_empty
-from .stages import Answers, Clock, Found, Stage, expanded, stages_of
+from .stages import Answers, Clock, Stage, expanded, stages_of
 from .where import allowed_rows
 
 # %% auto #0
@@ -279,7 +281,7 @@ class BuiltSystem:
     stages: tuple[Stage, ...] = dataclasses.field(default=(), repr=False)
     context: Context = dataclasses.field(default_factory=Context, repr=False)
 
-    def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Found:
+    def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Ranking:
         """The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a
         condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
         k = whole_number("k", k, 1, "search")
@@ -307,10 +309,11 @@ class BuiltSystem:
             if stage.name == "min_score":
                 say_if_empty(s.min_score, given, (scores, rows))
         if s.expand is None:
-            return Found(tuple(texts), rows[:, :k], scores[:, :k], self.chunks, clock.ms)
+            return Ranking(self.chunks, Run(tuple(texts), scores[:, :k], rows[:, :k]), clock.ms)
         with clock("expand"):
             e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
-        return Found(tuple(texts), e.rows, e.scores, e.chunks, clock.ms, e.origin)
+        run = Run(tuple(texts), e.scores, e.rows)
+        return Ranking(e.chunks, run, clock.ms, e.origin, self.chunks)
 
     def explain(self, query: str, chunk: int | str, where: Any = None):
         """Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see

@@ -104,7 +104,7 @@ def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed
     curve = np.stack(
         [found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1.0, b / tokens) for b in budgets], axis=1
     )
-    run = Run([q.query_id for q in gold.query_list], order, np.take_along_axis(scores, order, 1))
+    run = Run([q.query_id for q in gold.query_list], np.take_along_axis(scores, order, 1), order)
     facts = {
         "chunks": len(chunks),
         "mean_tokens": tokens,
