@@ -24,6 +24,11 @@ from .chunk.whole_document import WholeDocument as WholeDocument
 from .core.chunks import Chunks as Chunks
 from .core.documents import Corpus as Corpus
 from .core.documents import Document as Document
+from .core.documents import Field as Field
+from .core.documents import Heading as Heading
+from .core.documents import Page as Page
+from .core.documents import Refusal as Refusal
+from .core.documents import Turn as Turn
 from .core.gold import Gold as Gold
 from .core.qrels import Qrels as Qrels
 from .core.ranking import Hit as Hit
@@ -74,6 +79,8 @@ from .ingest.collections import load_squad as load_squad
 from .ingest.load_corpus import load_corpus as load_corpus
 from .ingest.load_corpus import load_dataset as load_dataset
 from .ingest.loader import Limits as Limits
+from .ingest.loader import Loader as Loader
+from .ingest.loader import Refused as Refused
 from .ingest.trec import load_trec as load_trec
 from .ingest.web import load_url as load_url
 from .lexical.bm25s import BM25S as BM25S

@@ -280,6 +280,19 @@ class Corpus:
     def __iter__(self) -> Iterator[Document]:
         return iter(self.documents)
 
+    def __add__(self, other: Corpus) -> Corpus:
+        "The documents of both, and the errors of both; raises `DataError` for ids that both have."
+        if not isinstance(other, Corpus):
+            raise DataError(f"{type(other).__name__} cannot be added to a corpus", "+", "Add a Corpus")
+        if shared := [d.id for d in other if d.id in self.rows]:
+            sources = f"{self[shared[0]].source or 'the first'} and {other[shared[0]].source or 'the second'}"
+            raise DataError(
+                f"{thousands(len(shared))} ids are in both corpora, first {shared[0]!r}, from {sources}",
+                "+",
+                "Load both with one load_corpus([a, b]), which tells their ids apart",
+            )
+        return Corpus(self.documents + other.documents, self.errors + other.errors)
+
     def __getitem__(self, which: int | str) -> Document:
         return self.documents[self.row(which) if isinstance(which, str) else which]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from ..core.documents import Document
 from ..base.number_text import thousands
+from .metadata_names import standard_name
 from ragbench.ingest.loader import (
     LIMITS,
     Limits,
@@ -322,12 +323,20 @@ _CORE = {
     "subject": "subject",
     "keywords": "keywords",
     "category": "category",
+    "contentStatus": "status",
     "version": "version",
     "language": "language",
     "created": "created",
     "modified": "modified",
     "lastModifiedBy": "modified_by",
 }
+
+
+def _custom(properties: Any) -> Iterator[tuple[str, str | None]]:
+    "The properties that an organisation added to its files, where their names are ones that we know."
+    for e in properties if properties is not None else ():
+        if len(e) and standard_name(e.get("name", "")):
+            yield e.get("name"), e[0].text
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #d54dbf4b
 @no_collection()
@@ -357,10 +366,10 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
         notes = _read_notes([part(near.get("footnotes")), part(near.get("endnotes"))])
         reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
         _read_body(reader, body)
-        core = part(top.get("core-properties"))
+        core, custom = part(top.get("core-properties")), part(top.get("custom-properties"))
     if reader.number > limits.pages:
         raise Refused(f"it has more than {thousands(limits.pages)} pages", where, "Raise Limits(pages=…)")
-    metadata = tidy(
+    metadata = tidy(_custom(custom)) | tidy(
         (_CORE[n], e.text)
         for e in (core if core is not None else ())
         if (n := e.tag.rpartition("}")[2]) in _CORE

@@ -10,7 +10,8 @@ import inspect
 import logging
 import os
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from ..base.arguments import typed
@@ -36,6 +37,8 @@ from ragbench.ingest.loader import (
 )
 from .docx import load_docx
 from .memory_limits import out_of_memory
+from .metadata_names import given_metadata, with_standard_names
+from .own_loaders import check_loaders, documents_of, importable, loader_name, own_ending
 from .pdf import load_pdf
 from .records import Shape, json_path, load_json
 from .shipped import shipped, shipped_datasets
@@ -89,9 +92,12 @@ ENDINGS = {
 }
 
 
-def type_of(path: str | Path) -> str:
-    "The type of a file, a key of `LOADERS`; raises `Refused` for one that no loader reads."
+def type_of(path: str | Path, own: Mapping[str, Callable] | None = None) -> str:
+    """The type of a file, a key of `LOADERS`, or its ending where an `own` loader reads it; raises `Refused`
+    for one that no loader reads."""
     path = as_path(path, "type_of")
+    if ending := own_ending(path, own or {}):
+        return ending
     known = ENDINGS.get(path.suffix.lower())
     if known and known != "text":
         return known
@@ -110,7 +116,7 @@ def type_of(path: str | Path) -> str:
     raise Refused(
         f"files of type {path.suffix.lower() or 'without an ending'!r}{kind} are not read",
         path.name,
-        f"Known are {', '.join(ENDINGS)}",
+        f"Known are {', '.join(ENDINGS)}; loaders={{'.xyz': …}} takes a loader of your own",
     )
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #0aa3a3f8
@@ -127,19 +133,41 @@ def _version(path: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
+def _documents(
+    loader: Callable, own: bool, path: Path, doc_id: str, given: dict[str, Any], limits: Limits
+) -> Iterator[Document | Refusal]:
+    "What a loader gives for a file; `own`: not one of ours, held to the size of files and checked."
+    if own:
+        with open_file(path, limits):
+            yield from documents_of(loader, path, doc_id, given)
+        return
+    found = loader(path, doc_id=doc_id, **given)
+    for one in [found] if isinstance(found, Document) else found:
+        metadata = with_standard_names(one.metadata) if isinstance(one, Document) else {}
+        yield (
+            replace(one, metadata=metadata) if len(metadata) > len(one.metadata if metadata else ()) else one
+        )
+
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #623f70a5
 def _load_one(
-    path: str, doc_id: str, type: str, options: dict[str, Any], settings: dict[str, dict] | None = None
+    path: str,
+    doc_id: str,
+    type: str,
+    options: dict[str, Any],
+    settings: dict[str, dict] | None = None,
+    own: Mapping[str, Callable] | None = None,
 ) -> list[Document | Refusal]:
     """The document or documents of a file, and why there are none or no more; `settings` are options by type,
-    which `options` overrule."""
+    which `options` overrule, and `own` loaders come before ours."""
     out: list[Document | Refusal] = []
     before = _version(path)
+    settings, own = settings or {}, own or {}
     try:
-        type = type_of(path) if type == "auto" else type
-        loader = LOADERS[type]
-        given = (settings or {}).get(type, {}) | _options_for(loader, options)
-        found = loader(Path(path), doc_id=doc_id, **given)
-        for one in [found] if isinstance(found, Document) else found:
+        type = type_of(path, own) if type == "auto" else type
+        loader = own.get(type) or LOADERS[type]
+        given = _options_for(loader, settings.get(type, {}) | options)
+        limits = options.get("limits", LIMITS)
+        for one in _documents(loader, type in own, Path(path), doc_id, given, limits):
             out.append(one)
         out += _doubts(path, doc_id, [d for d in out if isinstance(d, Document)], given.get("encoding"))
     except Exception as e:
@@ -147,11 +175,8 @@ def _load_one(
             raise MemoryError from e  # not the file's fault alone: the worker says how much there was
         out.append(Refusal(doc_id, _reason(path, e)))
     if before and _version(path) != before:
-        return [
-            Refusal(
-                doc_id, "it changed while it was read" if _version(path) else "it vanished while it was read"
-            )
-        ]
+        reason = "it changed while it was read" if _version(path) else "it vanished while it was read"
+        return [Refusal(doc_id, reason)]
     return out
 
 
@@ -259,13 +284,17 @@ def load_corpus(
     source: (
         str | Path | list[str | Path]
     ),  # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
-    type: str = "auto",  # or a key of `LOADERS`, for all files; "web" for a URL
+    type: str = "auto",  # or a key of `LOADERS` or `loaders`, for all files; "web" for a URL
     *,
     workers: (
         int | None
     ) = None,  # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where there is enough to do  # noqa: E501
     progress: bool | None = None,  # None: where someone is looking
     follow_links: bool = False,  # of a folder or pattern also those to files outside of it; never to folders
+    metadata: Mapping[str, Any]
+    | Callable
+    | None = None,  # for all documents, or a function of the file; it wins
+    loaders: Mapping[str, Any] | None = None,  # your own by ending, {".eml": load_email}, or by type
     **options: Any,  # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
     """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to
@@ -277,23 +306,29 @@ def load_corpus(
     """
     sources = source_list(source)
     on_the_web = [str(s).lower().startswith(("http://", "https://")) for s in sources]
-    _check_arguments(type, options, on_the_web, workers)
+    own = check_loaders(loaders, LOADERS)
+    _check_arguments(type, options, on_the_web, workers, own)
+    if isinstance(metadata, Mapping):
+        metadata = given_metadata(metadata, "load_corpus")
     for s, web in zip(sources, on_the_web):
         if web:
             check_visit(str(s), **_options_for(check_visit, options))
     files = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links)
-    found = []
+    reading = _Reading(type if type != "web" else "auto", options, own, metadata)
+    loaded = []
     done: Iterator[list[Document | Refusal]] = iter(())
     try:
-        done = iter(_read(files, type, options, workers, progress))
+        done = iter(_read(files, reading, workers, progress))
         for s, web in zip(sources, on_the_web):
-            found += _visit(str(s), options, workers) if web else next(done)
+            loaded += _visit(str(s), reading, workers) if web else next(done)
     except KeyboardInterrupt as e:
         visited, ahead = getattr(e, "corpus", Corpus([])), [one for rows in done for one in rows]
-        if found or ahead:
-            interrupted(e, [*found, *visited.documents, *visited.errors, *ahead], "not all sources were read")
+        if loaded or ahead:
+            interrupted(
+                e, [*loaded, *visited.documents, *visited.errors, *ahead], "not all sources were read"
+            )
         raise
-    return corpus_of(found)
+    return corpus_of(loaded)
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #48a47e02
 class _File(NamedTuple):
@@ -302,6 +337,31 @@ class _File(NamedTuple):
     path: Path
     doc_id: str
     settings: dict[str, dict[str, Any]]
+
+
+class _Reading(NamedTuple):
+    "How files are read."
+
+    type: str
+    options: dict[str, Any]
+    own: Mapping[str, Callable] = {}
+    metadata: Any = None
+
+    def job(self, f: _File) -> tuple:
+        "What `_load_one` is called with; of own loaders the one that reads the file: it may have to travel."
+        return str(f.path), f.doc_id, self.type, self.options, f.settings, self.loader(f.path)
+
+    def loader(self, path: Path) -> dict[str, Callable]:
+        "The caller's own loader that reads this file, by its key; empty where there is none."
+        try:
+            kind = type_of(path, self.own) if self.own and self.type == "auto" else self.type
+        except Refused:
+            return {}
+        return {kind: self.own[kind]} if kind in self.own else {}
+
+    def here(self, path: Path) -> bool:
+        "Whether the own loader of this file is one that no worker can import; a warning says so."
+        return not all(map(importable, self.loader(path).values()))
 
 
 def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -> list[list[_File | Refusal]]:
@@ -322,64 +382,94 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
     return out
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #cdbc3238
+def _with_metadata(rows: list[Document | Refusal], metadata: Any, file: Path | str, doc_id: str) -> list:
+    "Documents with what the caller knows of their file; it wins over what the file says."
+    if metadata is None:
+        return rows
+    try:
+        given = given_metadata(metadata, file)
+    except Exception as e:  # a function of the caller's, which costs this file
+        logger.error("%s: metadata= failed", file, exc_info=None if isinstance(e, DataError) else e)
+        why = _reason(str(file), e) if isinstance(e, DataError) else f"metadata= failed: {e!r:.200}"
+        return [Refusal(doc_id, why)]
+    return [
+        replace(one, metadata={**one.metadata, **given}) if isinstance(one, Document) else one for one in rows
+    ]
+
+
+def _rows(
+    sources: list[list[_File | Refusal]], results: dict[int, Any], metadata: Any
+) -> list[list[Document | Refusal]]:
+    "The documents and refusals of each source, from the results by the number of the file."
+    ordinals, out = iter(range(sum(map(len, sources)))), []
+    for source in sources:
+        out.append([])
+        for f in source:
+            if isinstance(f, Refusal):
+                out[-1].append(f)
+                continue
+            loaded = results.get(next(ordinals), [])
+            if isinstance(loaded, Lost):
+                out[-1].append(Refusal(f.doc_id, loaded.reason))
+            else:
+                out[-1] += _with_metadata(loaded, metadata, f.path, f.doc_id) if loaded else []
+    return out
+
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #2b4b36c9
 def _read(
-    sources: list[list[_File | Refusal]],
-    type: str,
-    options: dict[str, Any],
-    workers: int | None,
-    progress: bool | None,
+    sources: list[list[_File | Refusal]], reading: _Reading, workers: int | None, progress: bool | None
 ) -> list[list[Document | Refusal]]:
     "The documents and refusals of each source, all files read together."
     files = [f for source in sources for f in source if isinstance(f, _File)]
-    jobs = [(str(f.path), f.doc_id, type, options, f.settings) for f in files]
     sizes = [_size(f.path) for f in files]
-    n = _workers(files, sizes, type, options) if workers is None else workers
-    watch = len(jobs) >= 32 if progress is None else progress
+    n = _workers(files, sizes, reading) if workers is None else workers
+    here = [i for i, f in enumerate(files) if n and reading.here(f.path)]
+    if here:
+        _warn_of(reading.loader(files[here[0]].path))
+    there = sorted({*range(len(files))} - {*here})
+    watch = len(files) >= 32 if progress is None else progress
+    results: dict[int, Any] = {}
+    try:
+        for numbers, processes in ((there, n), (here, 0)):
+            try:
+                jobs = [reading.job(files[i]) for i in numbers]
+                loaded = _in_workers(jobs, processes, reading, [sizes[i] for i in numbers], watch, progress)
+                results |= dict(zip(numbers, loaded))
+            except KeyboardInterrupt as e:
+                results |= {numbers[i]: one for i, one in getattr(e, "results", {}).items()}
+                raise
+    except KeyboardInterrupt as e:
+        rows = _rows(sources, results, reading.metadata)
+        done = f"{thousands(len(results))} of {count(len(files), 'file')} were read"
+        interrupted(e, [one for out in rows for one in out], done)
+        raise
+    return _rows(sources, results, reading.metadata)
+
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #3840e985
+def _in_workers(
+    jobs: list[tuple], n: int, reading: _Reading, sizes: list[int], watch: bool, progress: bool | None
+) -> list[Any]:
+    "What `_load_one` gives for each job, read in `n` processes."
+    if not jobs:
+        return []
     bar = (
         (lambda it, total: progress_bar("loading", total, "file", progress, it))
         if watch
         else (lambda it, total: it)
     )
-    modules = (
-        "ragbench.ingest.load_corpus",
-        *(["pymupdf"] if any(f.path.suffix.lower() == ".pdf" for f in files) else []),
+    pdf = ["pymupdf"] if any(job[0].lower().endswith(".pdf") for job in jobs) else []
+    limits = reading.options.get("limits", LIMITS)
+    return in_workers(
+        _load_one,
+        jobs,
+        n,
+        limits.seconds,
+        limits.memory,
+        bar,
+        ("ragbench.ingest.load_corpus", *pdf),
+        stay=isinstance(reading.options.get("ocr"), str | None) and not reading.own,
+        cost=sizes,
     )
-    limits = options.get("limits", LIMITS)
-
-    def rows(results: dict[int, Any]) -> list[list[Document | Refusal]]:
-        ordinals, out = iter(range(len(files))), []
-        for source in sources:
-            out.append([])
-            for f in source:
-                found = results.get(next(ordinals), []) if isinstance(f, _File) else [f]
-                out[-1] += [Refusal(f.doc_id, found.reason)] if isinstance(found, Lost) else found
-        return out
-
-    try:
-        return rows(
-            dict(
-                enumerate(
-                    in_workers(
-                        _load_one,
-                        jobs,
-                        n,
-                        limits.seconds,
-                        limits.memory,
-                        bar,
-                        modules,
-                        stay=isinstance(options.get("ocr"), str | None),
-                        cost=sizes,
-                    )
-                )
-            )
-        )
-    except KeyboardInterrupt as e:
-        interrupted(
-            e,
-            [one for out in rows(getattr(e, "results", {})) for one in out],
-            f"{thousands(len(getattr(e, 'results', {})))} of {count(len(files), 'file')} were read",
-        )
-        raise
 
 
 def _size(path: Path) -> int:
@@ -390,9 +480,10 @@ def _size(path: Path) -> int:
         return 0
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #33dca95f
-def _visit(url: str, options: dict[str, Any], workers: int | None) -> list[Document | Refusal]:
+def _visit(url: str, reading: _Reading, workers: int | None) -> list[Document | Refusal]:
     """What is at a URL; pages and files that are found there are read in processes of their own, unless
     `workers` is 0."""
+    options = reading.options
     limits, at, own = options.get("limits", WEB_LIMITS), circumstances(), _options_for(load_url, options)
     mine = {k: v for k, v in options.items() if k not in own} | {
         "limits": Limits(bytes=limits.bytes, seconds=limits.seconds, memory=limits.memory)
@@ -401,15 +492,24 @@ def _visit(url: str, options: dict[str, Any], workers: int | None) -> list[Docum
     [worker] = RESERVE.take(1, ("ragbench.ingest.load_corpus", "pymupdf"))
 
     def files(path: Path, doc_id: str) -> list[Document | Refusal]:
-        job = (str(path), doc_id, "auto", mine)
-        found = _load_one(*job) if here else worker.run(_load_one, job, limits.seconds, limits.memory)
-        return [Refusal(doc_id, found.reason)] if isinstance(found, Lost) else found
+        job = (str(path), doc_id, "auto", mine, None, reading.loader(path))
+        if here:
+            return _load_one(*job)
+        if reading.here(path):
+            _warn_of(job[-1])
+            return _load_one(*job)
+        loaded = worker.run(_load_one, job, limits.seconds, limits.memory)
+        return [Refusal(doc_id, loaded.reason)] if isinstance(loaded, Lost) else loaded
 
     try:
         corpus = load_url(url, files=files, workers=workers, **own)
     finally:
-        RESERVE.give([worker], at)
-    return [*corpus.documents, *corpus.errors]
+        if reading.own:
+            worker.close()  # the next call may bring a loader that was changed
+        else:
+            RESERVE.give([worker], at)
+    rows = [_with_metadata([one], reading.metadata, one.source, one.id) for one in corpus.documents]
+    return [one for some in rows for one in some] + list(corpus.errors)
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #9ec39a3d
 def check_values(options: dict[str, Any]) -> None:
@@ -436,14 +536,24 @@ def check_values(options: dict[str, Any]) -> None:
         json_path(options["array_path"])
 
 
-def _check_arguments(type: str, options: dict[str, Any], on_the_web: list[bool], workers: int | None) -> None:
+def _check_arguments(
+    type: str,
+    options: dict[str, Any],
+    on_the_web: list[bool],
+    workers: int | None,
+    own: Mapping[str, Callable],
+) -> None:
     "Raise `ConfigError` for a type that nobody reads, an option that nobody has, limits that are none."
-    types = ("auto", *(["web"] if any(on_the_web) else []), *(LOADERS if not any(on_the_web) else []))
+    types = (
+        "auto",
+        *(["web"] if any(on_the_web) else []),
+        *({**LOADERS, **own} if not any(on_the_web) else []),
+    )
     if type not in types:
         raise ConfigError(f"type is {type!r}", "load_corpus", f"Known are {', '.join(map(repr, types))}")
     if type == "web" and not all(on_the_web):
         raise ConfigError("type is 'web', and not every source is a URL", "load_corpus", "Leave it out")
-    loaders = (load_url, *LOADERS.values()) if any(on_the_web) else LOADERS.values()
+    loaders = (*([load_url] if any(on_the_web) else []), *LOADERS.values(), *own.values())
     for name in options:
         if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url", "files"):
             raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
@@ -489,13 +599,13 @@ PLAIN = (
 )  # types that Python reads in one pass: what is small stays small
 
 
-def _kind(path: Path, type: str) -> str:
+def _kind(path: Path, type: str, own: Mapping[str, Callable]) -> str:
     """The type that a file will be read as, as far as its name and first bytes tell; empty for one that is
     not read."""
     if type != "auto":
         return type
     try:
-        return ENDINGS.get(path.suffix.lower()) or type_of(path)
+        return own_ending(path, own) or ENDINGS.get(path.suffix.lower()) or type_of(path)
     except Refused:
         return ""
 
@@ -512,13 +622,22 @@ def _only_here(options: dict[str, Any]) -> bool:
         )
     return bool(local)
 
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #27ea67a3
+def _warn_of(loaders: Mapping[str, Callable]) -> None:
+    "Say what follows where no worker can import a loader."
+    logger.warning(
+        "the loader %s is defined in a notebook, a script or a function, where a worker cannot find it: its"
+        " files are read in this process, and nothing bounds their seconds and memory",
+        ", ".join(map(loader_name, loaders.values())),
+    )
 
-def _workers(files: list[_File], sizes: list[int], type: str, options: dict[str, Any]) -> int:
+
+def _workers(files: list[_File], sizes: list[int], reading: _Reading) -> int:
     "Processes for these files."
-    if files and _only_here(options):
+    if files and _only_here(reading.options):
         return 0
     kinds = [
-        ENDINGS.get(f.path.suffix.lower(), "pdf") if type == "auto" else type for f in files
+        ENDINGS.get(f.path.suffix.lower(), "pdf") if reading.type == "auto" else reading.type for f in files
     ]  # without an ending it may be a PDF
     if (
         len(files) >= 32
@@ -529,11 +648,13 @@ def _workers(files: list[_File], sizes: list[int], type: str, options: dict[str,
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
             len(files),
         )
-    limits = options.get("limits", LIMITS)
+    limits = reading.options.get("limits", LIMITS)
     usual = (limits.seconds, limits.memory) == (LIMITS.seconds, LIMITS.memory)
-    return int(
-        not usual or any(n > SMALL or _kind(f.path, type) not in ("", *PLAIN) for f, n in zip(files, sizes))
+    small = (
+        n <= SMALL and _kind(f.path, reading.type, reading.own) in ("", *PLAIN) and not reading.loader(f.path)
+        for f, n in zip(files, sizes)
     )
+    return int(not usual or not all(small))
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #5c7838bb
 @typed

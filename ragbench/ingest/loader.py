@@ -59,9 +59,12 @@ LIMITS = Limits()
 
 
 class Loader(Protocol):
-    "What `load_corpus` asks of a loader; raises `Refused` for a file that cannot become a document."
+    """What `load_corpus` asks of a loader: the document of a file, or an iterable of several and of refusals;
+    raises `Refused` for a file that cannot become a document. It is given the options that it names."""
 
-    def __call__(self, path: Path, *, doc_id: str, limits: Limits = ..., **options: Any) -> Document: ...
+    def __call__(
+        self, path: Path, *, doc_id: str, **options: Any
+    ) -> Document | Iterable[Document | Refusal]: ...
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #c41d98f7
 def as_path(path: Any, owner: str) -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from ..core.documents import Document
 from ..base.number_text import thousands
 from .actual_text import hides_text, mentions_actual_text, says_less
+from .metadata_names import standard_name
 from ragbench.ingest.loader import (
     LIMITS,
     Limits,
@@ -511,6 +512,20 @@ def _about(pdf: Any) -> dict[str, Any]:
         (name, iso_date(said.get(key) or ""))
         for key, name in (("creationDate", "created"), ("modDate", "modified"))
     )
+    out |= tidy((name, value) for name, value in _declared(pdf) if name not in out)
     if pdf.is_repaired:
         out["repaired"] = True
     return out
+
+
+_INFO = ("Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate", "ModDate")
+
+
+def _declared(pdf: Any) -> Iterator[tuple[str, str]]:
+    "What an organisation added to the description of its files, where its names are ones that we know."
+    kind, info = pdf.xref_get_key(-1, "Info")
+    number = int(info.split()[0]) if kind == "xref" else 0
+    for name in pdf.xref_get_keys(number)[:100] if 0 < number < pdf.xref_length() else ():
+        kind, value = pdf.xref_get_key(number, name)
+        if kind == "string" and name not in _INFO and standard_name(name):
+            yield name, value

@@ -189,8 +189,8 @@ def find_files(
 # %% ../../nbs/06_ingest/23_sources.ipynb #1ff1d1d4
 def _meant(source: str) -> str:
     "What somebody may have meant by a source that is not there."
-    if source in shipped_datasets():
-        return f"A data set of this name ships: load_dataset({source!r}) gives its documents and questions"
+    if (name := source.casefold()) in shipped_datasets():
+        return f"A data set of this name ships: load_dataset({name!r}) gives its documents and questions"
     if "\n" in source or len(source) > 300:
         return "If this is the text itself: Corpus([Document(id='a', text=…)])"
     return f"Looked for in {os.getcwd()}" if not os.path.isabs(source) else ""

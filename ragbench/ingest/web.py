@@ -5,6 +5,7 @@
 # %% ../../nbs/06_ingest/21_web.ipynb #23757c2c
 from __future__ import annotations
 import logging
+import re
 import shutil
 import time
 from collections import deque
@@ -17,6 +18,7 @@ from ..core.documents import Corpus, Document, Refusal
 from ..base.errors import ConfigError, MissingExtra, RagbenchError
 from ..base.number_text import thousands
 from ..base.processes import temporary_folder
+from .metadata_names import DATES, standard_name
 from ragbench.ingest.loader import (
     LIMITS,
     Limits,
@@ -25,6 +27,7 @@ from ragbench.ingest.loader import (
     clean,
     corpus_of,
     interrupted,
+    iso_date,
     read_bytes,
     tidy,
     whole_number,
@@ -101,7 +104,7 @@ def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
         raise Refused("there is no main content in it", url, "It may be made by a script in the browser")
     return Page(text.strip(), metadata, links, base)
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #43ca6f17
 def _short_too() -> Any:
     """trafilatura's settings, but for the length below which it distrusts its own result and takes all text,
     menus too."""
@@ -132,8 +135,9 @@ def _about(tree: Any, url: str) -> dict[str, str]:
         ),
         None,
     )
-    return tidy(
+    return _declared(tree) | tidy(
         [
+            ("language", tree.get("lang")),
             ("title", known.title),
             ("author", known.author),
             ("site", known.sitename),
@@ -141,6 +145,20 @@ def _about(tree: Any, url: str) -> dict[str, str]:
             ("canonical_url", canonical),
         ]
     )
+
+
+def _declared(tree: Any) -> dict[str, str]:
+    "What the `<meta>` elements of a page say under names that we know, of Dublin Core among others."
+    out: dict[str, str] = {}
+    for meta in tree.iter("meta"):
+        name = (meta.get("name") or meta.get("property") or "").lower()
+        plain_name = re.sub(r"^(dc|dcterms|article|og|citation|schema)[.:_]", "", name)
+        standard = "author" if name in ("dc.creator", "dcterms.creator") else standard_name(plain_name)
+        if standard and meta.get("content"):
+            out.setdefault(
+                standard, iso_date(meta.get("content")) if standard in DATES else meta.get("content")
+            )
+    return tidy(out.items())
 
 # %% ../../nbs/06_ingest/21_web.ipynb #f65cab96
 def html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document:

@@ -79,7 +79,11 @@ def _answer(job: bytes, memory: int | None) -> bytes:
     memory did not suffice."""
 
     def run() -> bytes:
-        function, args = pickle.loads(job)
+        try:
+            function, args = pickle.loads(job)
+        except (ImportError, AttributeError) as e:
+            fix = "Put it into a module that can be imported from here, or give workers=0"
+            raise ConfigError(f"a worker cannot import what it needs: {e}", "workers", fix) from e
         return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
 
     try:
