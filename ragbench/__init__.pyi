@@ -1,6 +1,9 @@
-from .apps.dataset_check import check_dataset as check_dataset
-from .apps.loader_losses import parser_losses as parser_losses
+from .base.errors import ConfigError as ConfigError
+from .base.errors import DataError as DataError
+from .base.errors import MissingExtra as MissingExtra
 from .base.errors import RagbenchError as RagbenchError
+from .base.errors import StoreError as StoreError
+from .base.errors import VectorSpaceError as VectorSpaceError
 from .bench.results import Results as Results
 from .bench.runner import bench as bench
 from .chunk.adapters import from_chonkie as from_chonkie
@@ -22,6 +25,7 @@ from .chunk.sentence import SentenceChunker as SentenceChunker
 from .chunk.token import TokenChunker as TokenChunker
 from .chunk.whole_document import WholeDocument as WholeDocument
 from .core.chunks import Chunks as Chunks
+from .core.chunks import chunk_corpus as chunk_corpus
 from .core.documents import Corpus as Corpus
 from .core.documents import Document as Document
 from .core.documents import Field as Field
@@ -29,11 +33,14 @@ from .core.documents import Heading as Heading
 from .core.documents import Page as Page
 from .core.documents import Refusal as Refusal
 from .core.documents import Turn as Turn
+from .core.gold import Evidence as Evidence
 from .core.gold import Gold as Gold
+from .core.gold import Query as Query
 from .core.qrels import Qrels as Qrels
 from .core.ranking import Hit as Hit
 from .core.ranking import Ranking as Ranking
 from .core.runs import Run as Run
+from .core.vectors import Space as Space
 from .core.vectors import Vectors as Vectors
 from .embed.fastembed import FastEmbedEmbedder as FastEmbedEmbedder
 from .embed.gemini_embedder import GeminiEmbedder as GeminiEmbedder
@@ -51,9 +58,10 @@ from .evaluate.exchange import write_beir as write_beir
 from .evaluate.exchange import write_run as write_run
 from .evaluate.question_generation import generate_questions as generate_questions
 from .evaluate.tuning import tune_fusion as tune_fusion
+from .evaluate.waterfall import Stage as Stage
 from .evaluate.waterfall import waterfall as waterfall
-from .fusion.fusion import RRF as RRF
 from .fusion.fusion import MinMax as MinMax
+from .fusion.fusion import RRF as RRF
 from .fusion.fusion import ZScore as ZScore
 from .fusion.ranx_fusion import Borda as Borda
 from .fusion.ranx_fusion import CombMNZ as CombMNZ
@@ -63,6 +71,7 @@ from .index.advise import advise as advise
 from .index.ann_recall import ann_recall as ann_recall
 from .index.chroma_index import ChromaIndex as ChromaIndex
 from .index.database_index import WithMetadata as WithMetadata
+from .index.faiss_base import open_index as open_index
 from .index.faiss_flat import FaissFlat as FaissFlat
 from .index.faiss_variants import FaissFactory as FaissFactory
 from .index.faiss_variants import FaissHNSW as FaissHNSW
@@ -87,6 +96,7 @@ from .lexical.bm25s import BM25S as BM25S
 from .lexical.fts5 import FTS5 as FTS5
 from .lexical.postgres import PgFullText as PgFullText
 from .plot.chart import Chart as Chart
+from .remote.calls import RemoteError as RemoteError
 from .remote.chat import Chat as Chat
 from .report.leaderboard import Leaderboard as Leaderboard
 from .report.means_chart import means_chart as means_chart
