@@ -5,6 +5,7 @@ from .base.errors import RagbenchError as RagbenchError
 from .base.errors import StoreError as StoreError
 from .base.errors import VectorSpaceError as VectorSpaceError
 from .bench.results import Results as Results
+from .bench.results import SystemResult as SystemResult
 from .bench.runner import bench as bench
 from .chunk.adapters import from_chonkie as from_chonkie
 from .chunk.adapters import from_function as from_function
@@ -60,8 +61,9 @@ from .evaluate.question_generation import generate_questions as generate_questio
 from .evaluate.tuning import tune_fusion as tune_fusion
 from .evaluate.waterfall import Stage as Stage
 from .evaluate.waterfall import waterfall as waterfall
-from .fusion.fusion import MinMax as MinMax
 from .fusion.fusion import RRF as RRF
+from .fusion.fusion import ArrayFusion as ArrayFusion
+from .fusion.fusion import MinMax as MinMax
 from .fusion.fusion import ZScore as ZScore
 from .fusion.ranx_fusion import Borda as Borda
 from .fusion.ranx_fusion import CombMNZ as CombMNZ
@@ -90,15 +92,17 @@ from .ingest.load_corpus import load_dataset as load_dataset
 from .ingest.loader import Limits as Limits
 from .ingest.loader import Loader as Loader
 from .ingest.loader import Refused as Refused
+from .ingest.ocr import AzureRead as AzureRead
+from .ingest.ocr import Tesseract as Tesseract
 from .ingest.trec import load_trec as load_trec
 from .ingest.web import load_url as load_url
+from .lexical.bm25 import BM25 as BM25
 from .lexical.bm25s import BM25S as BM25S
 from .lexical.fts5 import FTS5 as FTS5
 from .lexical.postgres import PgFullText as PgFullText
 from .plot.chart import Chart as Chart
 from .remote.calls import RemoteError as RemoteError
 from .remote.chat import Chat as Chat
-from .report.leaderboard import Leaderboard as Leaderboard
 from .report.means_chart import means_chart as means_chart
 from .report.metric_table import MetricTable as MetricTable
 from .report.pairs import Pairs as Pairs

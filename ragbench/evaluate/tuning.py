@@ -78,7 +78,7 @@ def candidates(
         raise ConfigError(
             f"{wrong[0]!r} has no fuse_batch",
             "tune_fusion",
-            "Give fusions of ragbench.search, or a subclass of ArrayFusion",
+            "Give fusions of ragbench, or a subclass of ArrayFusion",
         )
     if len(fusions) < 2:
         raise ConfigError(
