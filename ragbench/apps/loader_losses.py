@@ -23,7 +23,7 @@ from ..ingest.load_corpus import dataset_info, load_corpus
 from ..ingest.shipped import shipped
 
 # %% auto #0
-__all__ = ['Source', 'read_source', 'Loss', 'loss', 'parser_losses', 'Losses']
+__all__ = ['Source', 'read_source', 'Loss', 'loss', 'Losses', 'parser_losses']
 
 # %% ../../nbs/21_apps/04_loader_losses.ipynb #5aa561d2
 class Source(NamedTuple):
@@ -72,39 +72,6 @@ def loss(source: Source, doc: Document) -> Loss:
         tuple(missing.elements()),
         tuple(added.elements()),
     )
-
-# %% ../../nbs/21_apps/04_loader_losses.ipynb #58ecd140
-def _pairs(root: Path, docs: Iterable[Document]) -> Iterator[tuple[Source, Document]]:
-    files = {
-        p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()
-    }
-    for doc in docs:
-        file = files.get(PurePosixPath(doc.id).with_suffix("").as_posix())
-        if file:
-            yield read_source(file.read_text(encoding="utf-8")), doc
-
-
-@typed
-def parser_losses(
-    folder_or_name: (
-        str | Path
-    ),  # a folder with a dataset.toml that names its `sources`, or a data set that ships, by name
-    **options: Any,  # for `load_corpus`
-) -> Losses:
-    """What our loaders lose of each document that has a source; raises `DataError` where no source can be
-    found, as in an installed package."""
-    folder = Path(folder_or_name) if Path(folder_or_name).exists() else shipped(str(folder_or_name))
-    root = folder / str(dataset_info(folder).get("sources", "sources"))
-    found = tuple(
-        loss(source, doc) for source, doc in _pairs(root, load_corpus(folder, progress=False, **options))
-    )
-    if not found:
-        raise DataError(
-            "no document has a source here",
-            str(root),
-            "Sources are in the repository of ragbench, not in its package: clone it",
-        )
-    return Losses(folder.resolve().name, found)
 
 # %% ../../nbs/21_apps/04_loader_losses.ipynb #7e18df11
 @dataclass(frozen=True, repr=False)
@@ -167,3 +134,36 @@ class Losses:
             for r in self.rows
         )
         return f"<p><b>{escape(self.name)}</b></p><table>{row(('document', 'format', 'words', 'lost', 'extra', 'moved', 'missing'), 'th')}{body}</table>"  # noqa: E501
+
+# %% ../../nbs/21_apps/04_loader_losses.ipynb #58ecd140
+def _pairs(root: Path, docs: Iterable[Document]) -> Iterator[tuple[Source, Document]]:
+    files = {
+        p.relative_to(root).with_suffix("").as_posix(): p for p in sorted(root.rglob("*")) if p.is_file()
+    }
+    for doc in docs:
+        file = files.get(PurePosixPath(doc.id).with_suffix("").as_posix())
+        if file:
+            yield read_source(file.read_text(encoding="utf-8")), doc
+
+
+@typed
+def parser_losses(
+    folder_or_name: (
+        str | Path
+    ),  # a folder with a dataset.toml that names its `sources`, or a data set that ships, by name
+    **options: Any,  # for `load_corpus`
+) -> Losses:
+    """What our loaders lose of each document that has a source; raises `DataError` where no source can be
+    found, as in an installed package."""
+    folder = Path(folder_or_name) if Path(folder_or_name).exists() else shipped(str(folder_or_name))
+    root = folder / str(dataset_info(folder).get("sources", "sources"))
+    found = tuple(
+        loss(source, doc) for source, doc in _pairs(root, load_corpus(folder, progress=False, **options))
+    )
+    if not found:
+        raise DataError(
+            "no document has a source here",
+            str(root),
+            "Sources are in the repository of ragbench, not in its package: clone it",
+        )
+    return Losses(folder.resolve().name, found)

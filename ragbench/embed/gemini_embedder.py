@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping  # noqa: F401 (inherited fields name it)
 from dataclasses import dataclass, field
 from typing import Any
 

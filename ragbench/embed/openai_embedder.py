@@ -5,6 +5,7 @@
 # %% ../../nbs/08_embed/11_openai_embedder.ipynb #199f30fd
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: F401 (inherited fields name it)
 from dataclasses import dataclass, field
 from typing import Any
 

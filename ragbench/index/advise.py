@@ -25,7 +25,7 @@ from .faiss_variants import FaissFactory
 from .faiss_flat import FaissFlat, border, found_share
 
 # %% auto #0
-__all__ = ['LADDERS', 'ENOUGH', 'candidates', 'ladder', 'time_single', 'time_batch', 'Judge', 'advise', 'Advice']
+__all__ = ['LADDERS', 'ENOUGH', 'candidates', 'ladder', 'time_single', 'time_batch', 'Judge', 'Advice', 'advise']
 
 # %% ../../nbs/09_index/06_advise.ipynb #ddf6ffaf
 def candidates(
@@ -116,6 +116,144 @@ class Judge:
         return float(
             np.mean([found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)])
         )
+
+# %% ../../nbs/09_index/06_advise.ipynb #f9ac9ffc
+_share, _factor, _tenths = percent, lambda x: f"{number(x, '.1f')} ×", lambda x: number(x, ".1f")
+_FORMS = {
+    "recall": _share,
+    "recall_chosen": _share,
+    "single_ms": number,
+    "batch_ms": number,
+    "speedup": _factor,
+    "batch_speedup": _factor,
+    "build_s": _tenths,
+    "MB": _tenths,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Advice:
+    """Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search;
+    `recall` is of queries that chose nothing, `recall_chosen` of those that did."""
+
+    table: Any  # DataFrame
+    configs: tuple[Any, ...]  # a configuration for each row
+    recall: float
+    k: int
+    n: int
+    n_queries: int  # that report the recall
+
+    @property
+    def best_row(self) -> int:
+        "The fastest single-query row that reaches the recall on the queries that choose."
+        return int(self.table.single_ms[self.table.recall_chosen >= self.recall].idxmin())
+
+    @property
+    def best(self) -> Any:
+        return self.configs[self.best_row]
+
+    def __repr__(self) -> str:
+        row = self.table.loc[self.best_row]
+        if len(self.table) == 1:
+            return (
+                f"Advice: {self.best!r} will do: exact, {ms_text(row.single_ms)} ms for one query among"
+                f" {thousands(self.n)} vectors; nothing else was built (enough=0 measures in any case)"
+            )
+        return (
+            f"Advice: {self.best!r}, recall@{self.k} {number(row.recall)} on {self.n_queries} queries held"
+            f" out, {number(row.speedup, '.1f')} × exact search for one query, of {thousands(self.n)} vectors"
+        )
+
+    def _repr_html_(self) -> str:
+        if len(self.table) == 1:
+            return f"<p>{escape(repr(self))}</p>"
+        t = self.table.sort_values("single_ms")
+        shown = t.style.hide(axis="index").format(_FORMS)
+        shown = shown.apply(
+            lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1
+        )
+        return shown.set_caption(
+            f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among"
+            f" {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the"
+            " queries that chose"
+        ).to_html()
+
+    def plot(self) -> Chart:
+        """Recall against the time of one query: exact search is a square, the Pareto set is filled, the
+        advice has its own colour."""
+        data = self.table.assign(best=self.table.index == self.best_row)
+        best, exact = self.table.loc[self.best_row], self.table.loc[0]
+        alt = (
+            f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of"
+            f" {thousands(self.n)} vectors. Exact search takes {ms_text(exact.single_ms)} ms; the advice,"
+            f" {best.factory}, {ms_text(best.single_ms)} ms at a recall of {number(best.recall)}."
+        )
+        return Chart(
+            f"Recall and speed among {thousands(self.n)} vectors",
+            alt,
+            data,
+            lambda figure: _draw(figure, data, self.k, self.recall),
+            (7.4, 4.6),
+        )
+
+# %% ../../nbs/09_index/06_advise.ipynb #2579e730
+def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
+    "The points of an advice, their names moved down until no two touch."
+    from matplotlib import rcParams
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax = figure.subplots()
+    ax.set_xscale("log")
+    for i, r in data.iterrows():
+        ax.plot(
+            r.single_ms,
+            r.recall,
+            linestyle="",
+            marker="o" if i else "s",
+            color=PALETTE[1 if r.best else 0],
+            fillstyle="full" if r.pareto else "none",
+            markersize=8,
+            zorder=3,
+        )
+    ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=0.6, zorder=1)
+    ax.margins(0.12, 0.12)
+    (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
+    gap, wide, placed = 0.062 * (top - bottom), 0.085 / figure.get_figwidth() / 0.88, []
+    for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
+        at, share = r.recall - 0.6 * gap, (np.log(r.single_ms) - left) / (right - left)
+        side = -1 if share + wide * len(r.factory) > 1 else 1
+        low, high = sorted((share, share + side * (wide * len(r.factory) + 0.02)))
+        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]:
+            at = min(hit) - 1.001 * gap
+        placed.append((low, high, at))
+        ax.annotate(
+            r.factory,
+            (r.single_ms, r.recall),
+            xytext=(r.single_ms * np.exp(side * 0.014 * (right - left)), at),
+            fontsize=10,
+            va="center",
+            ha="left" if side > 0 else "right",
+            weight="bold" if r.best else "normal",
+            arrowprops=(
+                {
+                    "arrowstyle": "-",
+                    "color": rcParams["text.color"],
+                    "alpha": 0.35,
+                    "lw": 0.8,
+                    "shrinkA": 0,
+                    "shrinkB": 5,
+                    "relpos": ((1 - side) / 2, 0.5),
+                }
+                if r.recall - at > gap
+                else None
+            ),
+        )
+    ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.xaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ",.12g")))
+    ax.set_xlabel("one query, milliseconds (logarithmic)")
+    ax.set_ylabel(f"recall@{k}")
 
 # %% ../../nbs/09_index/06_advise.ipynb #78f9e33a
 def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissSearcher, float]:
@@ -310,141 +448,3 @@ def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) ->
         k,
         len(v),
     )
-
-# %% ../../nbs/09_index/06_advise.ipynb #f9ac9ffc
-_share, _factor, _tenths = percent, lambda x: f"{number(x, '.1f')} ×", lambda x: number(x, ".1f")
-_FORMS = {
-    "recall": _share,
-    "recall_chosen": _share,
-    "single_ms": number,
-    "batch_ms": number,
-    "speedup": _factor,
-    "batch_speedup": _factor,
-    "build_s": _tenths,
-    "MB": _tenths,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Advice:
-    """Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search;
-    `recall` is of queries that chose nothing, `recall_chosen` of those that did."""
-
-    table: Any  # DataFrame
-    configs: tuple[Any, ...]  # a configuration for each row
-    recall: float
-    k: int
-    n: int
-    n_queries: int  # that report the recall
-
-    @property
-    def best_row(self) -> int:
-        "The fastest single-query row that reaches the recall on the queries that choose."
-        return int(self.table.single_ms[self.table.recall_chosen >= self.recall].idxmin())
-
-    @property
-    def best(self) -> Any:
-        return self.configs[self.best_row]
-
-    def __repr__(self) -> str:
-        row = self.table.loc[self.best_row]
-        if len(self.table) == 1:
-            return (
-                f"Advice: {self.best!r} will do: exact, {ms_text(row.single_ms)} ms for one query among"
-                f" {thousands(self.n)} vectors; nothing else was built (enough=0 measures in any case)"
-            )
-        return (
-            f"Advice: {self.best!r}, recall@{self.k} {number(row.recall)} on {self.n_queries} queries held"
-            f" out, {number(row.speedup, '.1f')} × exact search for one query, of {thousands(self.n)} vectors"
-        )
-
-    def _repr_html_(self) -> str:
-        if len(self.table) == 1:
-            return f"<p>{escape(repr(self))}</p>"
-        t = self.table.sort_values("single_ms")
-        shown = t.style.hide(axis="index").format(_FORMS)
-        shown = shown.apply(
-            lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1
-        )
-        return shown.set_caption(
-            f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among"
-            f" {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the"
-            " queries that chose"
-        ).to_html()
-
-    def plot(self) -> Chart:
-        """Recall against the time of one query: exact search is a square, the Pareto set is filled, the
-        advice has its own colour."""
-        data = self.table.assign(best=self.table.index == self.best_row)
-        best, exact = self.table.loc[self.best_row], self.table.loc[0]
-        alt = (
-            f"Recall at {self.k} against milliseconds for one query, {len(data)} indexes of"
-            f" {thousands(self.n)} vectors. Exact search takes {ms_text(exact.single_ms)} ms; the advice,"
-            f" {best.factory}, {ms_text(best.single_ms)} ms at a recall of {number(best.recall)}."
-        )
-        return Chart(
-            f"Recall and speed among {thousands(self.n)} vectors",
-            alt,
-            data,
-            lambda figure: _draw(figure, data, self.k, self.recall),
-            (7.4, 4.6),
-        )
-
-# %% ../../nbs/09_index/06_advise.ipynb #2579e730
-def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
-    "The points of an advice, their names moved down until no two touch."
-    from matplotlib import rcParams
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
-    ax = figure.subplots()
-    ax.set_xscale("log")
-    for i, r in data.iterrows():
-        ax.plot(
-            r.single_ms,
-            r.recall,
-            linestyle="",
-            marker="o" if i else "s",
-            color=PALETTE[1 if r.best else 0],
-            fillstyle="full" if r.pareto else "none",
-            markersize=8,
-            zorder=3,
-        )
-    ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=0.6, zorder=1)
-    ax.margins(0.12, 0.12)
-    (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
-    gap, wide, placed = 0.062 * (top - bottom), 0.085 / figure.get_figwidth() / 0.88, []
-    for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
-        at, share = r.recall - 0.6 * gap, (np.log(r.single_ms) - left) / (right - left)
-        side = -1 if share + wide * len(r.factory) > 1 else 1
-        low, high = sorted((share, share + side * (wide * len(r.factory) + 0.02)))
-        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]:
-            at = min(hit) - 1.001 * gap
-        placed.append((low, high, at))
-        ax.annotate(
-            r.factory,
-            (r.single_ms, r.recall),
-            xytext=(r.single_ms * np.exp(side * 0.014 * (right - left)), at),
-            fontsize=10,
-            va="center",
-            ha="left" if side > 0 else "right",
-            weight="bold" if r.best else "normal",
-            arrowprops=(
-                {
-                    "arrowstyle": "-",
-                    "color": rcParams["text.color"],
-                    "alpha": 0.35,
-                    "lw": 0.8,
-                    "shrinkA": 0,
-                    "shrinkB": 5,
-                    "relpos": ((1 - side) / 2, 0.5),
-                }
-                if r.recall - at > gap
-                else None
-            ),
-        )
-    ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ",.12g")))
-    ax.set_xlabel("one query, milliseconds (logarithmic)")
-    ax.set_ylabel(f"recall@{k}")

@@ -35,9 +35,82 @@ from ragbench.index.database_index import (
 )
 
 # %% auto #0
-__all__ = ['NAMES', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_collection', 'ChromaBackend', 'chroma_fill',
-           'chroma_remove', 'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep', 'replace_collection',
-           'ChromaIndex', 'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
+__all__ = ['NAMES', 'ChromaIndex', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_collection', 'ChromaBackend',
+           'chroma_fill', 'chroma_remove', 'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep',
+           'replace_collection', 'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
+
+# %% ../../nbs/09_index/11_chroma_index.ipynb #8fd8f017
+NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
+
+
+@dataclass(frozen=True)
+class ChromaIndex(DatabaseIndex):
+    "Chroma's HNSW in the folder `path`, or in a private one that is gone at close."
+
+    path: str | None = field(default=None, compare=False)  # where, not what
+    collection: str | None = field(default=None, compare=False)  # None: one of its own, deleted at close
+    m: int = 16
+    ef_construction: int = 100
+    ef_search: int = 100
+    metric: str = "cosine"
+    min_score: float | None = None  # leave out what scores less
+    exact = False
+    query_args = ("min_score",)
+    libraries = ("chromadb",)
+
+    def __post_init__(self):
+        self.check_names("collection", paths=("path",))
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if self.collection is not None and self.path is None:
+            raise ConfigError(
+                "a collection with a name needs a path to be kept in",
+                "ChromaIndex",
+                "Give path, or leave collection out",
+            )
+        if self.collection is not None and not NAMES.fullmatch(self.collection):
+            raise ConfigError(
+                f"{self.collection!r} is no name for a collection",
+                "ChromaIndex",
+                "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends",
+            )
+        self.check_fields({"m": (2, 1000), "ef_construction": (1, 100_000), "ef_search": (1, 100_000)})
+
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
+        the new one is complete."""
+        v, array, records = self.checked(vectors, metadata)
+        folder = temporary_folder("ragbench-chroma-") if self.path is None else None
+        root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
+        client = chroma_client(root)
+        try:
+            made = (
+                replace_collection(client, self, head, array, records)
+                if self.collection
+                else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
+            )
+        except BaseException:
+            _leave(client, root, None, folder)
+            raise
+        return DatabaseSearcher(ChromaBackend(client, made, root, self, folder), self, v.space)
+
+    def open(self) -> DatabaseSearcher:
+        "The collection of that name, built before. Raises `StoreError` where there is none."
+        if self.collection is None:
+            raise ConfigError("only a collection with a name can be opened again", repr(self))
+        client = chroma_client(self.path)
+        try:
+            found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
+            return DatabaseSearcher(
+                ChromaBackend(client, found, Path(self.path), self),
+                self,
+                known(self, _ours(found, self.path), self.path),
+            )
+        except BaseException:
+            client.close()
+            raise
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #55578968
 def chroma_value(v: Any) -> Any:
@@ -297,79 +370,6 @@ def replace_collection(
         pointer_of(index).write({"collection": made.name})
         sweep(client, index)
     return made
-
-# %% ../../nbs/09_index/11_chroma_index.ipynb #8fd8f017
-NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
-
-
-@dataclass(frozen=True)
-class ChromaIndex(DatabaseIndex):
-    "Chroma's HNSW in the folder `path`, or in a private one that is gone at close."
-
-    path: str | None = field(default=None, compare=False)  # where, not what
-    collection: str | None = field(default=None, compare=False)  # None: one of its own, deleted at close
-    m: int = 16
-    ef_construction: int = 100
-    ef_search: int = 100
-    metric: str = "cosine"
-    min_score: float | None = None  # leave out what scores less
-    exact = False
-    query_args = ("min_score",)
-    libraries = ("chromadb",)
-
-    def __post_init__(self):
-        self.check_names("collection", paths=("path",))
-        if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))
-        if self.collection is not None and self.path is None:
-            raise ConfigError(
-                "a collection with a name needs a path to be kept in",
-                "ChromaIndex",
-                "Give path, or leave collection out",
-            )
-        if self.collection is not None and not NAMES.fullmatch(self.collection):
-            raise ConfigError(
-                f"{self.collection!r} is no name for a collection",
-                "ChromaIndex",
-                "Use 3 to 400 letters, digits, . _ and -, a letter or digit at both ends",
-            )
-        self.check_fields({"m": (2, 1000), "ef_construction": (1, 100_000), "ef_search": (1, 100_000)})
-
-    def build(
-        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
-    ) -> DatabaseSearcher:
-        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
-        the new one is complete."""
-        v, array, records = self.checked(vectors, metadata)
-        folder = temporary_folder("ragbench-chroma-") if self.path is None else None
-        root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
-        client = chroma_client(root)
-        try:
-            made = (
-                replace_collection(client, self, head, array, records)
-                if self.collection
-                else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
-            )
-        except BaseException:
-            _leave(client, root, None, folder)
-            raise
-        return DatabaseSearcher(ChromaBackend(client, made, root, self, folder), self, v.space)
-
-    def open(self) -> DatabaseSearcher:
-        "The collection of that name, built before. Raises `StoreError` where there is none."
-        if self.collection is None:
-            raise ConfigError("only a collection with a name can be opened again", repr(self))
-        client = chroma_client(self.path)
-        try:
-            found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
-            return DatabaseSearcher(
-                ChromaBackend(client, found, Path(self.path), self),
-                self,
-                known(self, _ours(found, self.path), self.path),
-            )
-        except BaseException:
-            client.close()
-            raise
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #68a02ba4
 def hnsw_settings(index: ChromaIndex) -> dict[str, Any]:

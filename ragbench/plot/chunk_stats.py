@@ -8,22 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..base.errors import ConfigError, whole_number
 from ..base.number_text import count, number, percent, thousands
 from ..text.sentences import gaps
+from ..core.chunks import Chunks
 from ..core.spans import as_spans, overlap, union
 from ..text.tokenizers import Tokenizer
 
 # %% auto #0
 __all__ = ['held', 'sentences_and_words', 'Description', 'histogram', 'describe', 'SizeReport', 'size_report']
-
-# %% ../../nbs/04_plot/02_chunk_stats.ipynb #407fdc4c
-if TYPE_CHECKING:
-    from ragbench.core.chunks import Chunks
 
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #b9bc54ac
 def held(

@@ -9,10 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError
 from ..base.files import write_atomic
@@ -23,10 +24,6 @@ from ..text.tokenizers import Tokenizer
 # %% auto #0
 __all__ = ['BLOCK', 'LIMIT', 'COLORS', 'FRAME', 'STYLE', 'CONTROL', 'segments', 'block_cuts', 'draw', 'View', 'summary',
            'marks_of', 'view']
-
-# %% ../../nbs/04_plot/01_chunk_view.ipynb #16f2a6dd
-if TYPE_CHECKING:
-    from ragbench.core.chunks import Chunks
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #eb69fcf7
 def segments(
