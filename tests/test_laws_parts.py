@@ -329,7 +329,7 @@ MAKERS = {
     Neighbours: dict(before=1, after=1),
     ParentSection: dict(levels=1),
     SentenceWindow: dict(sentences=1, language="en"),
-    SeeAlso: dict(relations=(("d1", "d2"),), grow=None, hits=5, most=2, chunks=1),
+    SeeAlso: dict(relations=(("d1", "d2"),), grow=None, hits=5, most=2, chunks_each=1),
     MultiQuery: dict(chat=lambda m: None, n=3, keep=True, rrf_k=60, prompt="{n}", tries=3),
     HyDE: dict(chat=lambda m: None, keep=False, rrf_k=60, prompt="p", tries=3),
     CrossEncoderReranker: dict(model="x", depth=5, max_tokens=None, batch_size=3),

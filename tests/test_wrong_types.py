@@ -211,7 +211,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
         repr,
     ),
     "load_corpus": (rb.load_corpus, {"source": "/proc/nowhere/docs"}, None),
-    "load_dataset": (rb.load_dataset, {"folder": "nowhere"}, None),
+    "load_dataset": (rb.load_dataset, {"path": "nowhere"}, None),
     "load_beir": (rb.load_beir, {"path": "/proc/nowhere"}, None),
     "load_trec": (rb.load_trec, {"path": "/proc/nowhere"}, None),
     "load_squad": (rb.load_squad, {"path": "/proc/nowhere.json"}, None),

@@ -123,8 +123,8 @@ class Chunks:
     def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"):
         return chunks_describe(self, tokenizer, language)
 
-    def sizes(self, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"):
-        return chunks_sizes(self, low, high, tokenizer)
+    def sizes(self, min_size: int, max_size: int, tokenizer: str | Tokenizer = "cl100k_base"):
+        return chunks_sizes(self, min_size, max_size, tokenizer)
 
 # %% ../../nbs/03_core/02_chunks.ipynb #a3aab6bb
 def _check(c: Chunks) -> None:
@@ -187,16 +187,16 @@ def _pairs(given: Any, doc: Document, made_by: str) -> np.ndarray:
 
 
 def chunk_corpus(
-    source: Corpus | Document,
+    documents: Corpus | Document,
     spans_of: Callable[
         [Document], np.ndarray | Labelled
     ],  # the spans of one document, (n, 2), in order; called once each, in corpus order
     made_by: str = "",
 ) -> Chunks:
-    "The chunks that `spans_of` finds in each document of `source`."
-    corpus = Corpus([source]) if isinstance(source, Document) else source
+    "The chunks that `spans_of` finds in each document of `documents`."
+    corpus = Corpus([documents]) if isinstance(documents, Document) else documents
     if not isinstance(corpus, Corpus):
-        raise DataError(f"expected a Corpus or a Document, got {type(source).__name__}", made_by)
+        raise DataError(f"expected a Corpus or a Document, got {type(documents).__name__}", made_by)
     if not len(corpus):
         raise DataError(
             "the corpus is empty: 0 documents", made_by, "Look at corpus.errors for what was refused"
@@ -337,9 +337,9 @@ def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
     return describe(chunks, tokenizer, language)
 
 
-def chunks_sizes(chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer):
-    """How many chunks lie in the range `[low, high]` tokens, and which do not: see
+def chunks_sizes(chunks: Chunks, min_size: int, max_size: int, tokenizer: str | Tokenizer):
+    """How many chunks lie in the range `[min_size, max_size]` tokens, and which do not: see
     `ragbench.plot.chunk_stats`."""
     from ragbench.plot.chunk_stats import size_report
 
-    return size_report(chunks, low, high, tokenizer)
+    return size_report(chunks, min_size, max_size, tokenizer)

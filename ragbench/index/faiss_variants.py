@@ -205,8 +205,8 @@ class VariantConfig(ABC):
         one build; its `fingerprint` names the build."""
         return replace(self, **{f.name: f.default for f in fields(self) if f.name in self.query_args})
 
-    def with_query(self, **query: float) -> VariantConfig:
-        return replace(self, **query)
+    def with_query(self, **settings: float) -> VariantConfig:
+        return replace(self, **settings)
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #7d1ed7cc
 @dataclass(frozen=True, kw_only=True)

@@ -658,20 +658,20 @@ def _workers(files: list[_File], sizes: list[int], reading: _Reading) -> int:
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #5c7838bb
 @typed
-def load_dataset(folder: str | Path, **options: Any) -> tuple[Corpus, Gold]:
+def load_dataset(path: str | Path, **options: Any) -> tuple[Corpus, Gold]:
     """The documents and the questions of a folder with a `dataset.toml`, or of a data set that ships, by
     name; evidence is checked to lie in its document."""
-    path = as_path(folder, "load_dataset").expanduser()
-    if path.is_dir() and not (path / "dataset.toml").is_file() and str(folder) in shipped_datasets():
+    folder = as_path(path, "load_dataset").expanduser()
+    if folder.is_dir() and not (folder / "dataset.toml").is_file() and str(path) in shipped_datasets():
         raise DataError(
             "the folder has no dataset.toml, and a data set of this name ships",
             str(path),
-            f"For that one: load_dataset(shipped({str(folder)!r})), from ragbench.ingest.shipped; or call"
+            f"For that one: load_dataset(shipped({str(path)!r})), from ragbench.ingest.shipped; or call"
             " from another folder",
         )
-    path = path if path.exists() else shipped(str(folder))
-    info = dataset_info(path)
-    corpus = load_corpus(path, **options)
-    gold = Gold.load(path / info.get("questions", "questions.jsonl"))
+    folder = folder if folder.exists() else shipped(str(path))
+    info = dataset_info(folder)
+    corpus = load_corpus(folder, **options)
+    gold = Gold.load(folder / info.get("questions", "questions.jsonl"))
     check_gold(gold, corpus)
     return corpus, gold

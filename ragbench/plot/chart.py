@@ -104,7 +104,7 @@ class Chart:
     alt: str
     data: Any  # DataFrame
     draw: Callable[[Any], None]  # draws on a matplotlib Figure
-    size: tuple[float, float] = (7.2, 4.4)  # inches
+    figsize: tuple[float, float] = (7.2, 4.4)  # inches
 
     def __repr__(self) -> str:
         return f"Chart({self.title!r}: {self.alt})"
@@ -118,7 +118,7 @@ class Chart:
         from matplotlib.figure import Figure
 
         with rc_context(style("#1f2328") | {"figure.facecolor": "white"}):
-            figure = Figure(figsize=self.size, layout="constrained")
+            figure = Figure(figsize=self.figsize, layout="constrained")
             self.draw(figure)
         return figure
 
@@ -129,7 +129,7 @@ class Chart:
 
         out = io.StringIO()
         with rc_context(style()):
-            figure = Figure(figsize=self.size, layout="constrained")
+            figure = Figure(figsize=self.figsize, layout="constrained")
             self.draw(figure)
             figure.savefig(out, format="svg", metadata={"Date": None})
         return _finish(out.getvalue(), self.title, self.alt)

@@ -153,10 +153,10 @@ def describe(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base", languag
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #8116edaa
 @dataclass(frozen=True, eq=False)
 class SizeReport:
-    "How many chunks lie in the range `[low, high]` tokens, and which do not."
+    "How many chunks lie in the range `[min_size, max_size]` tokens, and which do not."
 
-    low: int
-    high: int
+    min_size: int
+    max_size: int
     chunks: Chunks = field(repr=False)
     tokens: np.ndarray = field(repr=False)  # (n,) size of each chunk
 
@@ -166,11 +166,11 @@ class SizeReport:
 
     @property
     def below(self) -> np.ndarray:
-        return np.flatnonzero(self.tokens < self.low)  # indices of the chunks that are too short, int64
+        return np.flatnonzero(self.tokens < self.min_size)  # indices of the chunks that are too short, int64
 
     @property
     def above(self) -> np.ndarray:
-        return np.flatnonzero(self.tokens > self.high)  # and of those that are too long
+        return np.flatnonzero(self.tokens > self.max_size)  # and of those that are too long
 
     @property
     def exceptions(self) -> int:
@@ -184,7 +184,7 @@ class SizeReport:
         "Why chunk `i` may be out of range, as far as its place says."
         rows = self.chunks.doc_row
         first, last = i == 0 or rows[i - 1] != rows[i], i == len(rows) - 1 or rows[i + 1] != rows[i]
-        if self.tokens[i] > self.high:
+        if self.tokens[i] > self.max_size:
             return "longer"
         return "a whole document" if first and last else "the end of its document" if last else "shorter"
 
@@ -208,8 +208,9 @@ class SizeReport:
 
     def __repr__(self) -> str:
         return (
-            f"{thousands(self.n - self.exceptions)} of {thousands(self.n)} chunks have {thousands(self.low)}"
-            f" to {thousands(self.high)} tokens; {thousands(len(self.below))} are shorter"
+            f"{thousands(self.n - self.exceptions)} of {thousands(self.n)} chunks have"
+            f" {thousands(self.min_size)} to {thousands(self.max_size)} tokens;"
+            f" {thousands(len(self.below))} are shorter"
             f" ({thousands(self.short_documents)} of them whole documents), {thousands(len(self.above))}"
             " longer"
         )
@@ -221,11 +222,11 @@ class SizeReport:
 
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #abb6962d
 def size_report(
-    chunks: Chunks, low: int, high: int, tokenizer: str | Tokenizer = "cl100k_base"
+    chunks: Chunks, min_size: int, max_size: int, tokenizer: str | Tokenizer = "cl100k_base"
 ) -> SizeReport:
-    "Count the chunks outside `[low, high]` tokens; raises `ConfigError` unless 0 <= low <= high."
-    whole_number("low", low, 0, "sizes")
-    whole_number("high", high, 1, "sizes")
-    if low > high:
-        raise ConfigError(f"the range is {low} to {high}", "sizes", "Give 0 <= low <= high")
-    return SizeReport(low, high, chunks, chunks.tokens(tokenizer))
+    "Count the chunks outside `[min_size, max_size]` tokens; raises `ConfigError` for no range."
+    whole_number("min_size", min_size, 0, "sizes")
+    whole_number("max_size", max_size, 1, "sizes")
+    if min_size > max_size:
+        raise ConfigError(f"the range is {min_size} to {max_size}", "sizes", "Give 0 <= min_size <= max_size")
+    return SizeReport(min_size, max_size, chunks, chunks.tokens(tokenizer))

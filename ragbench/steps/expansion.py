@@ -228,7 +228,7 @@ class SeeAlso:
     grow: Any = None  # Neighbours and the like, for the passages themselves
     hits: int = 5  # only the first so many passages are followed
     most: int = 2  # targets of one passage
-    chunks: int = 1  # of each target
+    chunks_each: int = 1  # of each target
 
     def __post_init__(self):
         def plain(v):
@@ -255,7 +255,7 @@ class SeeAlso:
         for g in self.grow if isinstance(self.grow, list) else [self.grow]:
             if g is not None and (isinstance(g, type) or not _grows(g)):
                 raise ConfigError(f"grow is {g!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None")
-        for name, low in (("hits", 0), ("most", 1), ("chunks", 1)):
+        for name, low in (("hits", 0), ("most", 1), ("chunks_each", 1)):
             at_least(name, getattr(self, name), low, "SeeAlso")
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
@@ -272,7 +272,9 @@ class SeeAlso:
         doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
         here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
         found = [
-            place_span(chunks, target, self.chunks) for source, target in self.relations if source in here
+            place_span(chunks, target, self.chunks_each)
+            for source, target in self.relations
+            if source in here
         ]
         return list(dict.fromkeys(found))[: self.most]
 
