@@ -14,10 +14,12 @@ from .embedder_suite import check_embedder as check_embedder
 from .engine_suite import check_engine as check_engine
 from .fusion_suite import check_fusion as check_fusion
 from .index_suite import check_index as check_index
+from .loader_suite import check_loader as check_loader
 from .loopback import Answer as Answer
 from .loopback import Loopback as Loopback
 from .qdrant_loopback import QdrantLoopback as QdrantLoopback
 from .reranker_suite import check_reranker as check_reranker
+from .retriever_suite import check_retriever as check_retriever
 from .tiny_cross_encoder import tiny_cross_encoder as tiny_cross_encoder
 from .toy_results import toy_corpus as toy_corpus
 from .toy_results import toy_results as toy_results

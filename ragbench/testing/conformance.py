@@ -149,7 +149,7 @@ def run_checks(
         case.failed.add(check.__name__)
         rows.append(Checked(title, False))
         faults.append(Fault(title, found[0].rstrip("."), found[1].rstrip(".")))
-    name = who(family, component).removeprefix(f"the {family} ")
+    name = getattr(component, "__name__", "") or who(family, component).removeprefix(f"the {family} ")
     report = Conformance(family, name, tuple(rows), tuple(faults))
     return report.raise_if_wrong() if strict else report
 
