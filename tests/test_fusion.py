@@ -281,8 +281,7 @@ def test_hybrids_rank_alike_with_and_without_batches(fuse):
     hashes = np.random.default_rng(0).integers(0, 2**63, 30).astype(np.uint64)
     for k in (1, 5, 40):
         (s, r), (s1, r1) = (
-            fuse_runs(Hybrid(Dense(Toy()), Lexical(), fuse=f), batch, texts, hashes, k)
-            for f in (fuse, OneByOne())
+            fuse_runs(f, ["dense", "lexical"], batch, texts, hashes, k) for f in (fuse, OneByOne())
         )
         assert np.array_equal(r, r1)
         assert np.array_equal(s, s1)

@@ -249,7 +249,7 @@ def test_a_grid_over_steps_shares_what_it_can(data, tmp_path):
     def count(kind):
         return len(list(Path(tmp_path).glob(f"{kind}/*/manifest.json")))
 
-    assert (count("run"), count("rerank"), count("min_score"), count("per_document"), count("expand")) == (
+    assert (count("search"), count("rerank"), count("min_score"), count("per_document"), count("expand")) == (
         1,
         2,
         2,
@@ -381,7 +381,7 @@ def test_a_killed_run_with_steps_ends_with_the_same_table(data, tmp_path, monkey
         p.start(), p.join(120)
         assert p.exitcode == -signal.SIGKILL
         assert [
-            len(list(killed.glob(f"{kind}/*/manifest.json"))) for kind in ("run", "boosts", "rerank")
+            len(list(killed.glob(f"{kind}/*/manifest.json"))) for kind in ("search", "boosts", "rerank")
         ] == [1, 1, 0]
         assert verify(Store(killed)) == []
     (

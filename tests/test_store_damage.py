@@ -142,7 +142,7 @@ def test_damage_is_said_with_its_place_and_mended(data, finished, tmp_path):
     folder, table = finished
     here = tmp_path / "store"
     shutil.copytree(folder, here)
-    path = next(here.glob("run/*/scores.npz"))
+    path = next(here.glob("search/*/scores.npz"))
     data_ = bytearray(path.read_bytes())
     data_[len(data_) // 2] ^= 1
     path.write_bytes(data_)
@@ -154,7 +154,7 @@ def test_damage_is_said_with_its_place_and_mended(data, finished, tmp_path):
     assert verify(Store(here)) == []
 
 
-@pytest.mark.parametrize("kind", ["run", "chunks"])
+@pytest.mark.parametrize("kind", ["search", "chunk"])
 def test_a_file_in_the_place_of_a_kind(data, finished, tmp_path, kind):
     folder, table = finished
     here = tmp_path / "store"
@@ -167,8 +167,8 @@ def test_a_file_in_the_place_of_a_kind(data, finished, tmp_path, kind):
 def test_packed_arrays_are_small_and_the_same(finished):
     folder, _ = finished
     plain = packed = 0
-    for path in folder.glob("run/*"):
-        a = Store(folder).get("run", path.name)
+    for path in folder.glob("search/*"):
+        a = Store(folder).get("search", path.name)
         rows, scores = a.array("rows"), a.array("scores")
         assert rows.dtype == np.int64 and scores.dtype == np.float64
         plain += rows.nbytes + scores.nbytes

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,11 +15,11 @@ import numpy as np
 
 from .costs import calls_needed
 from .timing import Stopwatch, Yardstick, local_ms, machine, quiet, time_alone, timed_questions
-from ..core.chunks import Chunks
 from ..store.fingerprint import code_hash, fingerprint
 from ..base.progress import progress_bar
 from ..store.artifacts import Artifact, versions
-from ..system.system import BuiltSystem, System, steps_of
+from ..system.pipeline import Pipeline
+from ..system.system import BuiltSystem
 
 # %% auto #0
 __all__ = ['rounds_of', 'usual_ms', 'Budget', 'timed']
@@ -30,7 +30,7 @@ def rounds_of(asked: int | None, questions: int) -> int:
     return asked if asked is not None else min(3, math.ceil(calls_needed(0.95) / max(1, questions)))
 
 # %% ../../nbs/16_bench/03_latency.ipynb #8bd7ec9a
-def usual_ms(steps: Any) -> float:
+def usual_ms(runner: Any) -> float:
     "Milliseconds that the yardstick takes on this machine, measured once and kept."
 
     def build():
@@ -38,16 +38,18 @@ def usual_ms(steps: Any) -> float:
             return {"ms": Yardstick().ms(300)}
 
     recipe = {"machine": machine(), "code": code_hash(Yardstick), "versions": versions()}
-    return float(np.median(steps.make("yardstick", "how fast this machine is", recipe, build).array("ms")))
+    return float(
+        np.median(runner.artifact("yardstick", "how fast this machine is", recipe, build).array("ms"))
+    )
 
 
-def _recipe(steps: Any, system: System, chunks: Chunks) -> dict[str, Any]:
+def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
     "What decides the milliseconds of one system."
-    s, texts = steps.plan.settings, steps.texts
+    s, texts = runner.plan.settings, runner.texts
     asked = [texts[i] for i in timed_questions(len(texts), s.timed, s.seed)]
     return {
-        "system": system,
-        "chunks": chunks.fingerprint,
+        "system": steps.system,
+        "chunks": steps.sources.chunks.key,
         "queries": asked,
         "rounds": rounds_of(s.rounds, len(asked)),
         **({} if s.seconds is None else {"seconds": s.seconds}),
@@ -59,25 +61,23 @@ def _recipe(steps: Any, system: System, chunks: Chunks) -> dict[str, Any]:
 
 
 def _measured(
-    steps: Any, system: System, chunks: Chunks, recipe: dict[str, Any], bar: Any, budget: Budget
+    runner: Any, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: Budget
 ) -> dict[str, Any]:
     "Time one system; no other process that shares the store times meanwhile."
-    ranker, depth = steps.context.ranker(system.retriever, chunks), recipe["depth"]
-    built = (
-        BuiltSystem(system, chunks, ranker, tuple(steps_of(system, chunks, steps.context)), steps.context)
-        if system.staged
-        else None
-    )
-    ask = (
-        Stopwatch(built, min(depth, system.candidates))
-        if built is not None
-        else lambda text: ranker.rank([text], depth)
-    )
-    with steps.store.locked("timing", "one at a time"), budget.share() as seconds:
+    system, depth = steps.system, recipe["depth"]
+    built = BuiltSystem(system, runner.value(steps.sources.chunks), runner, steps.sources)
+    for step in built.pipeline(depth).fixed:
+        runner.value(step)  # built before the clock starts
+    if system.staged:
+        ask = Stopwatch(built, min(depth, system.candidates))
+    else:
+        ranker = built.ranker
+        ask = lambda text: ranker.rank([text], depth)  # noqa: E731
+    with runner.store.locked("timing", "one at a time"), budget.share() as seconds:
         ms, ticks = time_alone(
             ask, recipe["queries"], recipe["rounds"], seconds, progress=bar.update, collect=budget.first
         )  # garbage takes a second, where much is in memory: once is enough
-    parts = ask.steps(len(ms)) if built is not None else {}
+    parts = ask.steps(len(ms)) if system.staged else {}
     return {
         "ms": ms,
         "ticks": ticks,
@@ -112,35 +112,32 @@ class Budget:
 
 # %% ../../nbs/16_bench/03_latency.ipynb #f7f29322
 def timed(
-    steps: Any,  # the runner's: plan, store, context, and how to make an artifact
-    chunkings: Sequence[Chunks],  # of each system
+    runner: Any,  # with a plan and a store; it knows how to make an artifact
     seconds: float,  # most for all that is not yet timed
     progress: bool | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Milliseconds of every call, by system, and by system and step: `(rounds, n_timed)` each; empty without
     rounds."""
-    plan, latency, by_step = steps.plan, {}, {}
-    recipes = [_recipe(steps, system, chunks) for system, chunks in zip(plan.systems, chunkings)]
+    plan, latency, by_step = runner.plan, {}, {}
+    recipes = [_recipe(runner, steps) for steps in plan.pipelines]
     if not recipes[0]["rounds"]:
         return latency, by_step
     calls = [
         (
             0
-            if steps.store.get("timing", fingerprint("timing", r), warn=False)
+            if runner.store.get("timing", fingerprint("timing", r), warn=False)
             else r["rounds"] * len(r["queries"])
         )
         for r in recipes
     ]
     with progress_bar("timing", sum(calls), "call", progress) as bar:
-        steps.bar, usual, begun, budget = bar, usual_ms(steps), 0, Budget(seconds, sum(map(bool, calls)))
-        for name, system, chunks, recipe, n in zip(plan.names, plan.systems, chunkings, recipes, calls):
-            a = steps.make(
+        runner.bar, usual, begun, budget = bar, usual_ms(runner), 0, Budget(seconds, sum(map(bool, calls)))
+        for name, steps, recipe, n in zip(plan.names, plan.pipelines, recipes, calls):
+            a = runner.artifact(
                 "timing",
                 name,
                 recipe,
-                lambda system=system, chunks=chunks, recipe=recipe: _measured(
-                    steps, system, chunks, recipe, bar, budget
-                ),
+                lambda steps=steps, recipe=recipe: _measured(runner, steps, recipe, bar, budget),
             )
             begun += n
             bar.update(begun - bar.n)  # of a system that was too slow for all its calls

@@ -6,6 +6,7 @@
 from __future__ import annotations
 import dataclasses
 import difflib
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,12 +16,14 @@ from ..base.errors import ConfigError, DataError, whole_number
 from ..core.evidence_classes import check_gold
 from ..core.gold import Gold
 from ..evaluate.scores import check_metrics
-from ..system.system import System, grid, names_of
+from ..system.pipeline import Pipeline, pipeline
+from ..system.step import Step, corpus_source, questions_source
+from ..system.system import System, check_fields_of, grid, names_of
 
 # %% auto #0
 __all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'check_inputs', 'named', 'make_plan']
 
-# %% ../../nbs/16_bench/00_plan.ipynb #eb174115
+# %% ../../nbs/16_bench/00_plan.ipynb #20e1ee23
 METRICS = ("recall@5", "mrr", "ndcg@10")
 BUDGETS = (500, 1000, 2000)
 CURVE = (50, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 3000, 4000)
@@ -99,6 +102,18 @@ class Plan:
     systems: tuple[System, ...]
     names: tuple[str, ...]
     settings: Settings
+
+    @functools.cached_property
+    def pipelines(self) -> tuple[Pipeline, ...]:
+        "The steps of each system; their keys are known, and nothing is computed."
+        corpus = corpus_source(self.corpus)
+        questions = questions_source([q.text for q in self.gold.query_list])
+        return tuple(pipeline(s, corpus, questions, self.settings.depth) for s in self.systems)
+
+    @property
+    def steps(self) -> dict[str, Step]:
+        "Every step of all systems, each once, by its key: what a run has to find or to make."
+        return {step.key: step for p in self.pipelines for step in p.steps}
 
     @property
     def cut(self) -> int:
@@ -222,6 +237,8 @@ def make_plan(
     check_inputs(corpus, gold, systems)
     check_gold(gold, corpus)
     listed = grid(*named(systems))
+    for system in listed:
+        check_fields_of(system, corpus)
     s = Settings(**_known(settings))
     cut = deepest(s.columns)
     if cut > s.depth:

@@ -7,58 +7,61 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..base.progress import Jobs, progress_bar, stoppable
+from .judging import audit_step, gold_source, guard_step, handed_over, score_step
 from .latency import timed
 from .plan import Plan, make_plan
 from .results import Results, SystemResult
 from .timing import machine
-from ..core.chunks import Chunks
 from ..core.documents import Corpus, doubts, refusals
-from ..store.fingerprint import code_hash, remembered
 from ..core.gold import Gold
-from ..base.progress import Jobs, progress_bar, stoppable
-from ..core.runs import Run, rank
-from ..store.artifacts import Artifact, Packed, Store, as_store, in_use, libraries, versions
+from ..core.labels import label
+from ..core.runs import Run
 from ..embed.vector_cache import EmbeddingCache
-from ..evaluate.truncation import truncation
-from ..evaluate.evidence_metrics import evidence_at_budgets, token_counts
-from ..evaluate.rank_metrics import rank_metrics
-from ..evaluate.scores import score_run
-from ..evaluate.judged_units import judge
+from ..evaluate.evidence_metrics import token_counts
 from ..evaluate.waterfall import Stage
 from ..index.faiss_flat import FaissFlat
-from ..index.ann_recall import ann_recall
-from ..system.build_context import Context, search_fair
-from ..steps.header import headed
-from ..core.labels import label
-from ..system.retrievers import Dense, Hybrid, ask, dense_parts, fuse_runs
-from ..system.score_bounds import say_if_empty
-from ..system.stages import expanded
-from ..system.system import System, rewrite_all, searched, steps_of
+from ..store.artifacts import Artifact, Store, as_store, in_use, versions
+from ..store.fingerprint import remembered
+from ..system.build_context import Context
+from ..system.pipeline import Pipeline
+from ..system.retrievers import Dense, Retrieval, retrieval
+from ..system.step import Executor, Step
+from ..system.system import System, warn_if_empty
 
 # %% auto #0
-__all__ = ['Steps', 'ranked', 'Outcome', 'outcome', 'after', 'stages_of', 'alone', 'scored', 'facts_of', 'audited', 'guarded',
-           'bench', 'manifest']
+__all__ = ['Runner', 'waterfall_stages', 'single_stages', 'facts_of', 'system_result', 'bench', 'manifest']
 
 # %% ../../nbs/16_bench/07_runner.ipynb #f7c08d01
-@dataclass
-class Steps:
-    "Carries out a plan step by step, through the store."
+class Runner(Executor):
+    "Carries out a plan through the store, and says what it is doing."
 
-    plan: Plan
-    store: Store
-    context: Context
-    bar: Any
-    spared: float = 0.0  # seconds that what was found took when it was made
+    def __init__(self, plan: Plan, context: Context, bar: Any):
+        super().__init__(context)
+        self.plan, self.bar = plan, bar
+        self.spared = 0.0  # seconds that what was found took when it was made
 
-    def make(self, kind: str, what: str, recipe: Mapping[str, Any], build) -> Artifact:
-        "One step; the bar says what is being done."
+    @property
+    def store(self) -> Store:
+        return self.context.store
+
+    @property
+    def texts(self) -> list[str]:
+        return [q.text for q in self.plan.gold.query_list]
+
+    def make(self, step: Step, build: Callable[[], Mapping[str, Any]]) -> Artifact:
+        return self.artifact(step.kind, repr(step), step.recipe, build)
+
+    def artifact(
+        self, kind: str, what: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]
+    ) -> Artifact:
+        "What the store has of this recipe, or what `build` gives; the bar says what is being done."
         self.bar.set_postfix_str(what[:60])
         made = []
         a = self.store.make(kind, recipe, lambda: made.append(build()) or made[0])
@@ -66,328 +69,95 @@ class Steps:
             self.spared += a.manifest.get("seconds", 0.0)
         return a
 
-    @property
-    def texts(self) -> list[str]:
-        return [q.text for q in self.plan.gold.query_list]
-
-    def chunks(self, chunker: Any) -> Chunks:
-        "The corpus cut by a chunker."
-        self.bar.set_postfix_str(repr(chunker)[:60])
-        return self.context.chunks(chunker, self.plan.corpus)
-
-    def run(
-        self,
-        retriever: Any,
-        chunks: Chunks,
-        depth: int,
-        texts: Sequence[str] | None = None,
-        role: str = "query",
-    ) -> Artifact:
-        "The ranking of every question by a retriever; `texts` are what the questions were rewritten into."
-        texts = self.texts if texts is None else list(texts)
-        recipe = {
-            "chunks": chunks,
-            "retriever": retriever,
-            "queries": texts,
-            "depth": depth,
-            "code": [code_hash(search_fair), code_hash(rank)],
-            **libraries("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite"),
-        }
-        if role != "query":
-            recipe["role"] = role
-        if any(d.header is not None for d in dense_parts(retriever)):
-            recipe["code"].append(code_hash(headed))
-        return self.make(
-            "run", repr(retriever), recipe, lambda: ranked(self, retriever, chunks, depth, texts, role)
-        )
-
-# %% ../../nbs/16_bench/07_runner.ipynb #59fa8513
-def ranked(
-    steps: Steps, retriever: Any, chunks: Chunks, depth: int, texts: Sequence[str], role: str = "query"
-) -> dict[str, Any]:
-    "Rows and scores of every question, and the bytes of the index."
-    if isinstance(retriever, Hybrid):
-        parts = [steps.run(r, chunks, retriever.depth, texts, role) for r in retriever.retrievers]
-        scores, rows = fuse_runs(
-            retriever, [(p.array("scores"), p.array("rows")) for p in parts], texts, chunks.text_hashes, depth
-        )
-        return {
-            "rows": Packed(rows),
-            "scores": Packed(scores),
-            "nbytes": sum(p.value("nbytes") for p in parts),
-        }
-    ranker = steps.context.ranker(retriever, chunks)
-    scores, rows = ask(ranker, texts, depth, steps.context, role=role, size=len(chunks))
-    return {"rows": Packed(rows), "scores": Packed(scores), "nbytes": int(ranker.nbytes)}
-
-# %% ../../nbs/16_bench/07_runner.ipynb #eadb0ab2
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What one system hands over for every question: rows and scores `(q, depth)`, the table that the rows
-    are of, and the bytes of its index."""
-
-    rows: np.ndarray
-    scores: np.ndarray
-    chunks: Chunks
-    nbytes: int
-    trail: tuple[
-        tuple[str, np.ndarray, np.ndarray], ...
-    ] = ()  # (step, scores, rows) before the passages were widened
-
-
-def outcome(steps: Steps, system: System, chunks: Chunks) -> Outcome:
-    "Retrieval and every step after it, each found in the store or made."
-    depth, texts, nbytes = steps.plan.settings.depth, steps.texts, 0
-    if not system.staged:
-        a = steps.run(system.retriever, chunks, depth)
-        return Outcome(
-            a.array("rows"),
-            a.array("scores"),
-            chunks,
-            a.value("nbytes"),
-            (("fusion", a.array("scores"), a.array("rows")),),
-        )
-
-    def retrieve(asked, role):
-        nonlocal nbytes
-        a = steps.run(system.retriever, chunks, system.candidates, asked, role)
-        nbytes = a.value("nbytes")
-        return a.array("scores"), a.array("rows")
-
-    made = rewrite_all(system, texts, steps.context) if system.query is not None else []
-    found = searched(system, texts, chunks.text_hashes, system.candidates, made, retrieve)
-    trail = [("fusion", *found)]
-    for stage in steps_of(system, chunks, steps.context):
-        a = steps.make(
-            stage.name,
-            repr(stage),
-            after(steps, found, chunks, stage.recipe),
-            lambda s=stage, given=found: dict(zip(("scores", "rows"), map(Packed, s.apply(texts, *given)))),
-        )
-        given, found = found, (a.array("scores"), a.array("rows"))
-        if stage.name == "min_score":
-            say_if_empty(system.min_score, given, found)
-        trail = [trail[0], ("rerank", *found)]
-    scores, rows = found
-    if system.expand is None:
-        return Outcome(rows[:, :depth], scores[:, :depth], chunks, nbytes, tuple(trail))
-
-    def grow():
-        e = expanded(system.expand, chunks, scores, rows, depth)
-        return {
-            "doc_row": e.chunks.doc_row,
-            "start": e.chunks.start,
-            "end": e.chunks.end,
-            "section": e.chunks.section,
-            "scores": Packed(e.scores),
-            "rows": Packed(e.rows),
-            "origin": Packed(e.origin),
-        }
-
-    a = steps.make(
-        "expand",
-        repr(system.expand),
-        after(steps, found, chunks, {"expand": system.expand, "depth": depth, "code": code_hash(expanded)}),
-        grow,
-    )
-    table = Chunks(
-        chunks.corpus,
-        a.array("doc_row"),
-        a.array("start"),
-        a.array("end"),
-        f"{chunks.made_by} grown by {system.expand!r}",
-        a.value("section"),
-    )
-    return Outcome(a.array("rows"), a.array("scores"), table, nbytes, tuple(trail))
-
-
-def after(
-    steps: Steps, found: tuple[np.ndarray, np.ndarray], chunks: Chunks, recipe: Mapping[str, Any]
-) -> dict[str, Any]:
-    "The recipe of a step that is given these candidates."
-    return {
-        **recipe,
-        "chunks": chunks,
-        "queries": steps.texts,
-        "scores": found[0],
-        "rows": found[1],
-        **libraries("numpy", "torch", "transformers", "sentence-transformers"),
-    }
-
 # %% ../../nbs/16_bench/07_runner.ipynb #7823a583
-def stages_of(steps: Steps, system: System, chunks: Chunks, got: Outcome) -> tuple[Stage, ...]:
+def waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[Stage, ...]:
     "The rankings on the way through a system, in the order in which they happen."
-    ids, retriever = tuple(q.query_id for q in steps.plan.gold.query_list), system.retriever
-    depth = (
-        retriever.depth
-        if isinstance(retriever, Hybrid)
-        else system.candidates
-        if system.staged
-        else steps.plan.settings.depth
-    )
-    first = next(
-        iter(dense_parts(retriever)), retriever.retrievers[0] if isinstance(retriever, Hybrid) else retriever
-    )
+    chunks, first = runner.value(steps.sources.chunks), _first(steps)
+    ids, out = handed.run.query_ids, []
 
-    def searched_by(r: Any) -> Run:
-        a = steps.run(r, chunks, depth)
-        return Run(ids, a.array("scores"), a.array("rows"))
+    def add(name: str, answers: tuple[np.ndarray, np.ndarray]) -> None:
+        out.append(Stage(name, chunks, Run(ids, *answers)))
 
-    near = isinstance(first, Dense) and not getattr(first.index, "exact", False)
-    out = [
-        Stage(
-            "exact search",
-            chunks,
-            searched_by(
-                dataclasses.replace(first, index=FaissFlat(getattr(first.index, "metric", "cosine")))
-                if near
-                else first
-            ),
-        )
-    ]
+    near = isinstance(first.retriever, Dense) and not getattr(first.retriever.index, "exact", False)
     if near:
-        out.append(Stage("approximate index", chunks, searched_by(first)))
-    fused = isinstance(retriever, Hybrid) or system.query is not None
-    out += [
-        Stage(name, chunks, Run(ids, scores, rows))
-        for name, scores, rows in got.trail
-        if name != "fusion" or fused
-    ]
-    return (
-        *out,
-        *(
-            [Stage("assembly", got.chunks, Run(ids, got.scores, got.rows))]
-            if system.expand is not None
-            else []
-        ),
-    )
+        exact = FaissFlat(getattr(first.retriever.index, "metric", "cosine"))
+        add(
+            "exact search",
+            runner.value(_asked(steps, dataclasses.replace(first.retriever, index=exact)).runs)[0],
+        )
+    add("approximate index" if near else "exact search", runner.value(first.runs)[0])
+    if steps.retrieval.parts or steps.system.query is not None:
+        add("fusion", runner.value(steps.candidates))
+    if steps.stages:
+        add("rerank", runner.value(steps.ranking))
+    return (*out, handed._replace(name="assembly")) if steps.expansion is not None else tuple(out)
+
+
+def _first(steps: Pipeline) -> Retrieval:
+    "The first dense retriever, or else the first, as it is asked the questions themselves."
+    found = steps.retrieval
+    dense = (leaf.retriever for leaf in found.leaves if isinstance(leaf.retriever, Dense))
+    return _asked(steps, next(dense, found.parts[0].retriever if found.parts else found.retriever))
+
+
+def _asked(steps: Pipeline, retriever: Any) -> Retrieval:
+    "The steps of a retriever that is asked the questions themselves, as deep as the system goes."
+    found = steps.retrieval
+    depth = found.retriever.depth if found.parts else steps.candidates.config["depth"]
+    return retrieval(retriever, steps.sources._replace(wordings=steps.questions), depth)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #6946654b
-def alone(steps: Steps, system: System, chunks: Chunks) -> tuple[Stage, ...]:
+def single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
     """The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one,
     and where questions are rewritten first."""
-    retriever = system.retriever
-    if not isinstance(retriever, Hybrid) or system.query is not None:
+    if steps.system.query is not None:
         return ()
-    ids = tuple(q.query_id for q in steps.plan.gold.query_list)
-    found = [(label(r), steps.run(r, chunks, retriever.depth)) for r in retriever.retrievers]
-    return tuple(Stage(name, chunks, Run(ids, a.array("scores"), a.array("rows"))) for name, a in found)
-
-# %% ../../nbs/16_bench/07_runner.ipynb #944767cb
-def scored(steps: Steps, run: Run, chunks: Chunks) -> dict[str, np.ndarray]:
-    """Every metric of one run for every answerable question, and its budget curve: an artifact that needs
-    neither ranx nor an encoder a second time."""
-    plan, s = steps.plan, steps.plan.settings
-    recipe = {
-        "chunks": chunks,
-        "rows": run.rows,
-        "gold": plan.gold,
-        "metrics": s.columns,
-        **({"own": s.own} if s.own else {}),
-        "curve": s.curve,
-        "tokenizer": s.tokenizer,
-        "code": [code_hash(f) for f in (score_run, rank_metrics, evidence_at_budgets, judge)],
-        **libraries("ranx", "tiktoken", "numpy"),
-    }
-
-    def build():
-        got = score_run(
-            plan.gold,
-            plan.corpus,
-            chunks,
-            run,
-            [s.own.get(m, m) for m in s.columns],
-            s.budgets,
-            s.curve,
-            s.tokenizer,
-        )
-        return {
-            "scores": Packed(np.stack([got["metrics"][m] for m in s.columns], axis=1)),
-            "curve": Packed(got["curve"]),
-        }
-
-    a = steps.make("scores", "scores", recipe, build)
-    return {
-        "curve": np.array(a.array("curve")),
-        **{m: np.array(a.array("scores")[:, i]) for i, m in enumerate(s.columns)},
-    }
+    ids = tuple(q.query_id for q in runner.plan.gold.query_list)
+    out, chunks = [], runner.value(steps.sources.chunks)
+    for part in steps.retrieval.parts:
+        out.append(Stage(label(part.retriever), chunks, Run(ids, *runner.value(part.runs)[0])))
+    return tuple(out)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #ff68fe77
-def facts_of(steps: Steps, system: System, chunks: Chunks, nbytes: int) -> dict[str, float]:
+def facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
     """Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent,
     recall of an approximate index."""
-    counts = token_counts(steps.plan.corpus, steps.plan.settings.tokenizer)
+    plan, chunks = runner.plan, runner.value(steps.sources.chunks)
+    counts = token_counts(plan.corpus, plan.settings.tokenizer)
     out = {
         "chunks": len(chunks),
         "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))),
-        "index_bytes": nbytes,
+        "index_bytes": runner.value(steps.retrieval.size),
     }
-    audits = [audited(steps, d.embedder, chunks, d.header) for d in dense_parts(system.retriever)]
+    dense = [leaf for leaf in steps.retrieval.leaves if isinstance(leaf.retriever, Dense)]
+    audited = [audit_step(leaf, steps.sources.chunks, gold) for leaf in dense]
+    audits = [{} if a is None else runner.value(a) for a in audited]
     out |= {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
-    spent = [c for d in dense_parts(system.retriever) if (c := getattr(d.embedder, "cost", None)) is not None]
+    spent = [c for leaf in dense if (c := getattr(leaf.retriever.embedder, "cost", None)) is not None]
     if spent:
         out["cost"] = float(sum(spent))  # money, by this process
-    guards = [
-        guarded(steps, d, chunks)
-        for d in dense_parts(system.retriever)
-        if not getattr(d.index, "exact", False)
-    ]
-    return out | (
-        {"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]} if guards else {}
+    near = [leaf.retriever for leaf in dense if not getattr(leaf.retriever.index, "exact", False)]
+    guards = [runner.value(guard_step(_asked(steps, r), plan.cut)) for r in near]
+    if guards:
+        out |= {"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]}
+    return out
+
+# %% ../../nbs/16_bench/07_runner.ipynb #986fc48c
+def system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> SystemResult:
+    "One system on every question: what it hands over, judged, with what passed on the way."
+    plan, value = runner.plan, runner.value
+    run, table = handed_over(value(steps.last), value(steps.sources.chunks), plan.gold, plan.settings.depth)
+    warn_if_empty(steps, value)
+    runner.bar.update()
+    judged = value(score_step(steps, gold, plan.settings))
+    scores = {m: judged["scores"][:, i].copy() for i, m in enumerate(plan.settings.columns)}
+    stages = waterfall_stages(runner, steps, Stage("handed over", table, run))
+    singles, facts = single_stages(runner, steps), facts_of(runner, steps, gold)
+    runner.forget()
+    runner.bar.update()
+    return SystemResult(
+        name, repr(steps.system), scores, judged["curve"], run, table, facts, steps.system, stages, singles
     )
-
-
-def audited(steps: Steps, embedder: Any, chunks: Chunks, header: Any = None) -> dict[str, float]:
-    "The truncation audit of one embedder over one chunking; a header takes its room first."
-
-    def build():
-        texts = headed(chunks, header)
-        before = np.array([len(t) for t in texts]) - (chunks.end - chunks.start)  # characters of the header
-        read = np.clip(
-            steps.context.fitted(embedder, chunks.corpus).chars_read(texts) - before,
-            0,
-            chunks.end - chunks.start,
-        )
-        a = truncation(chunks, steps.plan.gold, steps.plan.corpus, chunks.start + read)
-        return {"truncated_chunks": a.truncated, "gold_past_window": a.share}
-
-    if not hasattr(embedder, "fit") and not hasattr(embedder, "chars_read"):
-        return {}
-    recipe = {
-        "chunks": chunks,
-        "gold": steps.plan.gold,
-        "embedder": embedder,
-        "code": code_hash(truncation),
-    } | ({} if header is None else {"header": header})
-    return steps.make("audit", "truncation", recipe, lambda: {"audit": build()}).value("audit")
-
-# %% ../../nbs/16_bench/07_runner.ipynb #e807dfb0
-def guarded(steps: Steps, dense: Dense, chunks: Chunks) -> dict[str, float]:
-    "`ann_recall`, the mean over all questions, and `ann_k`, at which it was taken."
-    context, k = steps.context, min(steps.plan.cut or 10, len(chunks))
-
-    def build():
-        embedder = context.fitted(dense.embedder, chunks.corpus)
-        exact = FaissFlat(getattr(dense.index, "metric", "cosine")).build(
-            context.passages(embedder, chunks, dense.header)
-        )
-        got = ann_recall(
-            steps.context.ranker(dense, chunks).searcher,
-            exact,
-            context.embed(embedder, steps.texts, "query"),
-            k,
-        )
-        return {"guard": {"ann_recall": got.mean, "ann_k": k}}
-
-    recipe = {
-        "dense": dense,
-        "chunks": chunks,
-        "queries": steps.texts,
-        "k": k,
-        "code": code_hash(ann_recall),
-        **libraries("numpy", "faiss-cpu"),
-    }
-    return steps.make("guard", f"recall of {dense.index!r}", recipe, build).value("guard")
 
 # %% ../../nbs/16_bench/07_runner.ipynb #5da3d55c
 def bench(
@@ -409,33 +179,11 @@ def bench(
         progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar,
     ):
         context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
-        steps, done, chunkings, began = Steps(plan, store, context, bar), [], [], time.perf_counter()
-        for name, system in zip(plan.names, plan.systems):
-            chunks = steps.chunks(system.chunk)
-            got = outcome(steps, system, chunks)
-            bar.update()
-            run = Run(tuple(q.query_id for q in gold.query_list), got.scores, got.rows)
-            scores = scored(steps, run, got.chunks)
-            facts = facts_of(steps, system, chunks, got.nbytes)
-            done.append(
-                SystemResult(
-                    name,
-                    repr(system),
-                    scores,
-                    scores.pop("curve"),
-                    run,
-                    got.chunks,
-                    facts,
-                    system,
-                    stages_of(steps, system, chunks, got),
-                    alone(steps, system, chunks),
-                )
-            )
-            chunkings.append(chunks)
-            bar.update()
-        rest = time.perf_counter() - began + steps.spared
+        runner, began, judge = Runner(plan, context, bar), time.perf_counter(), gold_source(gold)
+        done = [system_result(runner, n, p, judge) for n, p in zip(plan.names, plan.pipelines)]
+        rest = time.perf_counter() - began + runner.spared
         bar.close()
-        latency, by_step = timed(steps, chunkings, plan.settings.seconds or max(5.0, rest / 5), progress)
+        latency, by_step = timed(runner, plan.settings.seconds or max(5.0, rest / 5), progress)
     return Results(
         corpus,
         gold,

@@ -15,8 +15,8 @@ from .documents import Corpus, Document
 from .vectors import Space, Vectors
 
 # %% auto #0
-__all__ = ['Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDatabase', 'Fusion', 'Reranker', 'Rewriter',
-           'Expansion']
+__all__ = ['OPTIONS', 'Chunker', 'Embedder', 'Fittable', 'Searcher', 'Index', 'VectorDatabase', 'Fusion', 'Reranker', 'Rewriter',
+           'Expansion', 'takes']
 
 # %% ../../nbs/03_core/13_protocols.ipynb #bbd67f6a
 @runtime_checkable
@@ -109,3 +109,11 @@ class Expansion(Protocol):
     "Grows a chunk to the passage that is handed over: the span (start, end) in its document."
 
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]: ...
+
+# %% ../../nbs/03_core/13_protocols.ipynb #2c52e03a
+OPTIONS = ("where", "role", "store")  # rows that may be found; 'query' or 'passage'; a `Store`
+
+
+def takes(component: Any, option: str) -> bool:
+    "Whether a component says that it takes one of `OPTIONS`."
+    return option in getattr(component, "takes", ())

@@ -21,7 +21,8 @@ from ..core.runs import Run
 from ..store.artifacts import Store
 from ..embed.vector_cache import EmbeddingCache
 from ..system.build_context import Context
-from ..system.retrievers import Hybrid, ask
+from ..system.retrievers import Hybrid, Sources, retrieval
+from ..system.step import Executor, allowed_source, chunks_source, corpus_source, questions_source
 from ..system.system import STEPS, System
 
 # %% auto #0
@@ -97,11 +98,11 @@ def _context(store: str | Path | Store | None) -> Context:
     return Context() if kept is None else Context(EmbeddingCache(kept.root / "embeddings"), store=kept)
 
 
-def _searched(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Run:
+def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Run:
     "What a retriever finds for every question, as the benchmark asks it."
-    scores, rows = ask(
-        retriever.build(chunks, context), [q.text for q in gold.query_list], depth, context, size=len(chunks)
-    )
+    questions = questions_source([q.text for q in gold.query_list])
+    sources = Sources(corpus_source(chunks.corpus), chunks_source(chunks), questions, allowed_source())
+    scores, rows = Executor(context).value(retrieval(retriever, sources, depth).runs)[0]
     return Run(tuple(q.query_id for q in gold.query_list), scores, rows)
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ce2b442c
@@ -202,7 +203,7 @@ def fusion_parts(
             if run is not None:
                 note(f"{name} was kept {run.rows.shape[1]} deep and a Hybrid fuses {wanted}: searched again")
             context = context or _context(store)
-            deep = _searched(retriever, tables[0], gold, wanted, context)
+            deep = _ranking(retriever, tables[0], gold, wanted, context)
         else:
             deep = run
         kept = run.rows.shape[1] if run is not None and not isinstance(named[name], Run) else 0

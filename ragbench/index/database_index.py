@@ -46,6 +46,8 @@ class Backend(Protocol):
 class DatabaseSearcher:
     "Vectors of one space in a database, with metadata; `index` is the configuration that built it."
 
+    takes = ("where",)
+
     backend: Any = field(repr=False)
     index: Any
     space: Space

@@ -91,6 +91,8 @@ class Built:
 class FaissSearcher:
     "A built FAISS index of vectors of one space, with the settings of its searches."
 
+    takes = ("where",)
+
     built: Built
     query: Mapping[str, float] = field(default_factory=dict)
     params: Any = field(default=None, repr=False)

@@ -76,6 +76,8 @@ class Cutter:
 class BM25SSearcher:
     "A built bm25s index; row numbers are those of the chunk table."
 
+    takes = ("where",)
+
     index: Any = field(repr=False)
     cut: Cutter
     n: int

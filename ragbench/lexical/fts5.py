@@ -81,6 +81,8 @@ class FTS5Searcher:
     """A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was
     attached."""
 
+    takes = ("where",)
+
     con: sqlite3.Connection = field(repr=False)
     engine: FTS5
     table: str = "passages"
@@ -211,6 +213,8 @@ def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], token
 class FTS5:
     """BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English),
     `'unicode61'` or `'trigram'`."""
+
+    takes = ("store",)
 
     tokenize: str = "porter unicode61"
     match: str = "or"  # or, and, phrase, near, prefix

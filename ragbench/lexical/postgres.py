@@ -29,6 +29,8 @@ LONGEST = 20_000  # characters of a question
 class PgFullTextSearcher:
     "A table of passages in PostgreSQL; row numbers are those of the chunk table."
 
+    takes = ("where",)
+
     url: str = field(repr=False)
     table: str
     engine: PgFullText

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,20 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from ..core.chunks import Chunks, chunk_corpus
+from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError
-from ..store.fingerprint import code_hash, fingerprint, hash64
+from ..store.fingerprint import hash64
 from ..base.progress import Jobs
 from ..base.component_output import check_line, check_ranked, what_came, who
 from ..core.runs import pad, rank
-from ..store.artifacts import Store, as_store, libraries
+from ..store.artifacts import Store, as_store
 from ..core.vectors import Vectors
 from ..embed.vector_cache import EmbeddingCache, embed_cached
-from ..steps.header import headed
+from ..core.protocols import takes
 
 # %% auto #0
-__all__ = ['CELLS', 'SEARCH', 'RISE', 'HERE', 'search_fair', 'takes', 'cut', 'kept_chunks', 'Context', 'stored', 'split_query']
+__all__ = ['CELLS', 'SEARCH', 'RISE', 'HERE', 'search_fair', 'check_filter', 'cut', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/13_system/02_build_context.ipynb #36170a98
 CELLS = 1 << 22  # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
@@ -49,7 +48,9 @@ def search_fair(
     open_ = np.arange(len(texts))
     if not n:
         return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
-    filtered = {} if where is None else {"where": takes(searcher.search, "where", where)}
+    if where is not None:
+        check_filter(searcher, "search")
+    filtered = {} if where is None else {"where": where}
     fetch = min(n, k + 16)
     while len(open_):
         # a tie that goes deep takes most of an index for each question
@@ -83,17 +84,15 @@ def search_fair(
     return pad(out, k)
 
 # %% ../../nbs/13_system/02_build_context.ipynb #bee16249
-def takes(function: Callable, name: str, value: Any) -> Any:
-    """`value`, if `function` has a parameter of this name; else a `ConfigError`: leaving it out would answer
-    another question."""
-    known = inspect.signature(function).parameters
-    if name in known or any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return value
-    raise ConfigError(
-        f"it takes no {name}",
-        getattr(function, "__qualname__", repr(function)),
-        f"Use one whose method has a parameter {name!r}",
-    )
+def check_filter(component: Any, method: str) -> None:
+    """Raise `ConfigError` for what cannot be held to some rows: leaving the filter out would answer another
+    question."""
+    if not takes(component, "where"):
+        raise ConfigError(
+            "it takes no where",
+            type(component).__name__,
+            f"Use one that can filter: its class says takes = ('where',), its {method} has a parameter where",
+        )
 
 
 def _take(queries: Any, which: np.ndarray) -> Any:
@@ -176,31 +175,16 @@ def cut(chunker: Any, corpus: Corpus) -> Chunks:
             who("chunker", chunker),
             "Return Chunks(source, …) of the corpus that it was given",
         )
+    if not len(made):
+        raise DataError(
+            "not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?"
+        )
     return made
 
 
 def _adapter(chunker: Any) -> str:
     "The call that makes a chunker of a function."
     return f"from_function({getattr(chunker, '__name__', 'f').replace('<lambda>', 'f')})"
-
-
-def kept_chunks(store: Store, chunker: Any, corpus: Corpus) -> Chunks:
-    "The corpus cut by `chunker`, found in the store or made and kept there."
-
-    def build():
-        c = cut(chunker, corpus)
-        return {"doc_row": c.doc_row, "start": c.start, "end": c.end, "section": c.section}
-
-    recipe = {
-        "corpus": corpus,
-        "chunker": chunker,
-        "code": code_hash(chunk_corpus),
-        **libraries("tiktoken", "tokenizers"),
-    }
-    a = store.make("chunks", recipe, build)
-    return Chunks(
-        corpus, a.array("doc_row"), a.array("start"), a.array("end"), repr(chunker), a.value("section")
-    )
 
 # %% ../../nbs/13_system/02_build_context.ipynb #1fcf64ea
 @dataclass
@@ -215,35 +199,11 @@ class Context:
     kept: dict = field(default_factory=dict, repr=False)
     store: Store | None = None
 
-    def keep(self, key: tuple, make: Callable[[], Any]) -> Any:
+    def keep(self, key: Any, make: Callable[[], Any]) -> Any:
         "What `make` gives, made once for each key."
         if key not in self.kept:
             self.kept[key] = make()
         return self.kept[key]
-
-    def ranker(self, retriever: Any, chunks: Chunks) -> Any:
-        "The built retriever; a part of several hybrids is built once."
-        return self.keep(
-            ("ranker", fingerprint(retriever), chunks.fingerprint), lambda: retriever.build(chunks, self)
-        )
-
-    def fitted(self, embedder: Any, corpus: Corpus) -> Any:
-        "The embedder, fitted on `corpus` if it has to be."
-        if not hasattr(embedder, "fit"):
-            return embedder
-        return self.keep(("fit", fingerprint(embedder), corpus.fingerprint), lambda: embedder.fit(corpus))
-
-    def chunks(self, chunker: Any, corpus: Corpus) -> Chunks:
-        "The corpus cut by `chunker`."
-        made = self.keep(
-            ("chunks", fingerprint(chunker), corpus.fingerprint),
-            lambda: cut(chunker, corpus) if self.store is None else kept_chunks(self.store, chunker, corpus),
-        )
-        if not len(made):
-            raise DataError(
-                "not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?"
-            )
-        return made
 
     def embed(self, embedder: Any, texts: Sequence[str], role: str) -> Vectors:
         "Vectors of `texts` as `role` ('query' or 'passage'), through the cache."
@@ -251,21 +211,6 @@ class Context:
         return embed_cached(
             embedder, texts, role, self.cache, progress=lambda n: self.progress(what, n, len(set(texts)))
         )
-
-    def passages(self, embedder: Any, chunks: Chunks, header: Any = None, keep: bool = False) -> Vectors:
-        "Vectors of all chunks under their headers; held in memory for the next caller with `keep`."
-        key = ("passages", fingerprint(embedder), chunks.fingerprint, fingerprint(header))
-        if key in self.kept or keep:
-            return self.keep(key, lambda: self.embed(embedder, headed(chunks, header), "passage"))
-        return self.embed(embedder, headed(chunks, header), "passage")
-
-    def indexed(self, embedder: Any, index: Any, chunks: Chunks, header: Any = None) -> Any:
-        "The built index of all chunks; one build serves all settings of its queries."
-        shared, settings = split_query(index)
-        if not settings:
-            return index.build(self.passages(embedder, chunks, header))
-        key = ("index", fingerprint(shared), fingerprint(embedder), chunks.fingerprint, fingerprint(header))
-        return self.keep(key, lambda: shared.build(self.passages(embedder, chunks, header))).tuned(**settings)
 
 # %% ../../nbs/13_system/02_build_context.ipynb #e3cf34b4
 HERE = ".ragbench"  # the store of `bench`, unless it is told another

@@ -19,15 +19,16 @@ from ..base.number_text import number, thousands
 from ..steps.boosts import Boosts
 from ..fusion.fusion import RRF, MinMax, ZScore, align, min_max, shares, weighted, z_scores
 from ..lexical.explain_bm25 import TermWeight, term_weights
-from .retrievers import DenseRanker, HybridRanker, LexicalRanker, ask, fuse_runs
-from .stages import Answers, expanded
-from .system import BuiltSystem, check_queries, rewrite_all, searched
+from .pipeline import Pipeline
+from .retrievers import Dense, Hybrid, Lexical, Retrieval, fuse_runs, retrieval
+from .step import Answers, Step, Trail, as_asked
+from .system import BuiltSystem, check_queries
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['MOST', 'Line', 'place', 'fusion_shares', 'lexical_lines', 'dense_lines', 'retrieval_lines', 'fusion_lines',
-           'stage_lines', 'boost_lines', 'query_lines', 'passage_of', 'verdict', 'chunk_row', 'explain', 'Explanation',
-           'explanation_html']
+__all__ = ['MOST', 'Line', 'place', 'fusion_shares', 'Walk', 'walk', 'lexical_lines', 'dense_lines', 'retrieval_lines',
+           'fusion_lines', 'stage_lines', 'boost_lines', 'query_lines', 'passage_of', 'verdict', 'chunk_row', 'explain',
+           'Explanation', 'explanation_html']
 
 # %% ../../nbs/13_system/09_explain.ipynb #c9d44bc9
 class Line(NamedTuple):
@@ -79,15 +80,48 @@ def fusion_shares(
 MOST = 20_000  # ranks are looked for among so many
 
 
+class Walk(NamedTuple):
+    "One question on its way through a system, and the chunk that is followed."
+
+    built: BuiltSystem
+    steps: Pipeline
+    trail: Trail
+    row: int
+    most: int  # ranks are looked for among so many
+    allowed: np.ndarray | None
+    question: str
+
+    def wording(self, j: int) -> tuple[str, str]:
+        "What is searched for, and its role."
+        texts, role = self.trail.values[self.steps.sources.wordings].each[j]
+        return texts[0], role
+
+    def run(self, found: Retrieval, j: int) -> Answers:
+        "The ranking that a retriever handed on."
+        return self.trail.values[found.runs][j]
+
+    def deep(self, found: Retrieval, j: int, depth: int) -> Answers:
+        "The ranking of the same retriever, looked at as deep as ranks are told."
+        steps = retrieval(found.retriever, self.steps.sources, depth)
+        given = {"questions": as_asked([self.question]), "allowed": self.allowed}
+        return self.built.executor.trail(steps.runs, given).values[steps.runs][j]
+
+
+def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None) -> Walk:
+    "Ask the question, with everything that passes on the way."
+    most = min(len(built.chunks), MOST)
+    depth = built.system.candidates if built.system.staged else most
+    steps, trail = built.pipeline(depth), built.trail([question], depth, allowed)
+    return Walk(built, steps, trail, row, most, allowed, question)
+
+
 def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
     return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
 
-def lexical_lines(
-    ranker: LexicalRanker, text: str, row: int, most: int, where: np.ndarray | None
-) -> list[Line]:
+def lexical_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
-    terms = term_weights(ranker.searcher, text, row)
+    terms = term_weights(w.built.executor.value(found.built), w.wording(j)[0], w.row)
 
     def said(t):
         return (
@@ -107,20 +141,12 @@ def lexical_lines(
         )
         for t in _together(terms or ())
     ]
-    score, rank = place(ask(ranker, [text], most, where=where), row)
+    score, rank = place(w.deep(found, j, most), w.row)
     total = sum(t.score for t in terms) if terms is not None else score
-    return [
-        *words,
-        Line(
-            "lexical",
-            "score",
-            score if rank else total,
-            rank,
-            _rank_note(total, rank, most, "no term in common with the question"),
-        ),
-    ]
+    note = _rank_note(total, rank, most, "no term in common with the question")
+    return [*words, Line("lexical", "score", score if rank else total, rank, note)]
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #9a38779b
 def _together(terms: Sequence[TermWeight]) -> list[TermWeight]:
     "Lines of a term that the question says several times, added up."
     out: dict[tuple[str, str], TermWeight] = {}
@@ -129,64 +155,53 @@ def _together(terms: Sequence[TermWeight]) -> list[TermWeight]:
     return list(out.values())
 
 
-def dense_lines(
-    ranker: DenseRanker, text: str, row: int, most: int, where: np.ndarray | None, role: str = "query"
-) -> list[Line]:
+def dense_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "Score and rank of the chunk's vector; where the index does not return it, its exact similarity."
-    score, rank = place(ask(ranker, [text], most, where=where, role=role), row)
+    score, rank = place(w.deep(found, j, most), w.row)
     if rank:
         return [Line("dense", "score", score, rank)]
     from ragbench.index.faiss_flat import FaissFlat
     from ragbench.steps.header import headed
 
-    passage = ranker.embedder.embed_passages(
-        [headed(ranker.chunks, ranker.config.header if ranker.config else None)[row]]
-    )
-    exact = (
-        FaissFlat(getattr(ranker.searcher, "metric", "cosine"))
-        .build(passage)
-        .search(ranker.embed([text], role=role), 1)[0][0, 0]
-    )
-    return [
-        Line(
-            "dense", "score", float(exact), 0, "the index does not return it, though this is its exact score"
-        )
-    ]
+    value = w.built.executor.value
+    text = headed(w.built.chunks, found.retriever.header)[w.row]
+    passage = value(found.embedder).embed_passages([text])
+    flat = FaissFlat(getattr(value(found.built), "metric", "cosine")).build(passage)
+    exact = flat.search(w.trail.values[found.queries][j], 1)[0][0, 0]
+    note = "the index does not return it, though this is its exact score"
+    return [Line("dense", "score", float(exact), 0, note)]
 
 # %% ../../nbs/13_system/09_explain.ipynb #c2620d26
-def retrieval_lines(
-    ranker: Any, text: str, row: int, most: int, where: np.ndarray | None = None, role: str = "query"
-) -> list[Line]:
-    "Every number of a retriever about one row."
-    if isinstance(ranker, LexicalRanker):
-        return lexical_lines(ranker, text, row, most, where)
-    if isinstance(ranker, DenseRanker):
-        return dense_lines(ranker, text, row, most, where, role)
-    if not isinstance(ranker, HybridRanker):
-        score, rank = place(ask(ranker, [text], most, where=where, role=role), row)
-        return [
-            Line("retrieve", "score", score, rank, "" if rank else f"not among its first {thousands(most)}")
-        ]
-    depth, out, runs = ranker.config.depth, [], []
-    for part in ranker.parts:
-        lines = retrieval_lines(part, text, row, max(most, depth), where, role)
+def retrieval_lines(w: Walk, found: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
+    "Every number of a retriever about one row, for wording `j`."
+    most = w.most if most is None else most
+    if isinstance(found.retriever, Lexical):
+        return lexical_lines(w, found, j, most)
+    if isinstance(found.retriever, Dense):
+        return dense_lines(w, found, j, most)
+    if not isinstance(found.retriever, Hybrid):
+        score, rank = place(w.deep(found, j, most), w.row)
+        note = "" if rank else f"not among its first {thousands(most)}"
+        return [Line("retrieve", "score", score, rank, note)]
+    depth, out = found.retriever.depth, []
+    for part in found.parts:
+        lines = retrieval_lines(w, part, j, max(most, depth))
         if lines[-1].rank > depth:
             lines[-1] = lines[-1]._replace(
                 note=f"below the depth of {thousands(depth)}, so it is no candidate"
             )
-        runs.append(ask(part, [text], depth, where=where, role=role))
         out += lines
-    return out + fusion_lines(ranker, runs, text, row)
+    return out + fusion_lines(w, found, j)
 
 
-def fusion_lines(ranker: HybridRanker, runs: Sequence[Answers], text: str, row: int) -> list[Line]:
+def fusion_lines(w: Walk, found: Retrieval, j: int) -> list[Line]:
     "What each part gives, then the fused score and its rank."
-    kinds = [r.kind for r in ranker.config.retrievers]
-    each = fusion_shares(ranker.config.fuse, runs, kinds, row)
-    fused, rank = place(
-        fuse_runs(ranker.config, runs, [text], ranker.chunks.text_hashes, sum(r.shape[1] for _, r in runs)),
-        row,
-    )
+    hybrid, runs = found.retriever, [w.run(p, j) for p in found.parts]
+    kinds, row = [r.kind for r in hybrid.retrievers], w.row
+    each = fusion_shares(hybrid.fuse, runs, kinds, row)
+    every = sum(r.shape[1] for _, r in runs)  # all that any part brought
+    answers = fuse_runs(hybrid.fuse, kinds, runs, [w.wording(j)[0]], w.built.chunks.text_hashes, every)
+    fused, rank = place(answers, row)
     parts = [
         Line(
             "fusion",
@@ -200,31 +215,29 @@ def fusion_lines(ranker: HybridRanker, runs: Sequence[Answers], text: str, row: 
     return [*parts, Line("fusion", "score", fused, rank, "" if rank else "no candidate of any part")]
 
 # %% ../../nbs/13_system/09_explain.ipynb #a2ed6fab
-def stage_lines(built: BuiltSystem, text: str, row: int, answers: Answers) -> tuple[list[Line], Answers, str]:
-    """The row's score and rank after each step, the answers in the end, and the step that dropped it ('' for
-    none)."""
+def stage_lines(w: Walk) -> tuple[list[Line], str]:
+    "The row's score and rank after each step, and the step that dropped it ('' for none)."
     out, lost = [], ""
-    for stage in built.stages:
-        before = place(answers, row)
-        if isinstance(stage.config, Boosts) and before[1]:
-            out += boost_lines(stage.config, built, text, row, answers)
-        answers = stage.apply([text], *answers)
-        score, rank = place(answers, row)
-        if before[1] and not rank:
-            lost = stage.name
-        if before[1]:
-            out.append(Line(stage.name, "score", score, rank, _stage_note(stage, rank, before)))
-    return out, answers, lost
+    for stage in w.steps.stages:
+        given, answers = w.trail.values[stage.inputs[0]], w.trail.values[stage]
+        before, (score, rank) = place(given, w.row), place(answers, w.row)
+        if not before[1]:
+            continue
+        if isinstance(stage.config, Boosts):
+            out += boost_lines(stage.config, w.built, w.question, w.row, given)
+        lost = lost if rank else stage.kind
+        out.append(Line(stage.kind, "score", score, rank, _stage_note(stage, rank, before)))
+    return out, lost
 
 
-def _stage_note(stage: Any, rank: int, before: tuple[float, int]) -> str:
+def _stage_note(stage: Step, rank: int, before: tuple[float, int]) -> str:
     if rank:
         return "" if rank == before[1] else f"was {before[1]}"
     return {
         "min_score": f"its {number(before[0], '.4g')} is below {stage.config}",
         "per_document": "better passages of its document came first",
         "rerank": "the reranker did not read it",
-    }.get(stage.name, "dropped")
+    }.get(stage.kind, "dropped")
 
 
 def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
@@ -265,11 +278,9 @@ def query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: i
     ]
 
 
-def passage_of(
-    built: BuiltSystem, answers: Answers, row: int, depth: int, allowed: np.ndarray | None
-) -> tuple[int, str]:
+def passage_of(w: Walk) -> tuple[int, str]:
     "The rank of the passage that holds a chunk after expansion, and how it came there; 0 where none does."
-    e, c = expanded(built.system.expand, built.chunks, *answers, depth, allowed), built.chunks
+    e, c, row = w.trail.values[w.steps.expansion], w.built.chunks, w.row
     for rank, (r, origin) in enumerate(zip(e.rows[0], e.origin[0]), 1):
         if (
             r >= 0
@@ -350,31 +361,20 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
     if allowed is not None and row not in allowed:
         return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
-    most = min(len(built.chunks), MOST)
-    depth = s.candidates if s.staged else most
-    made = rewrite_all(s, [query], built.context) if s.query is not None else []
-    lines, runs = [], []
-    for q in made[0].queries if made else ():
-        lines += [
-            Line("query", q.text, math.nan, 0, q.role),
-            *retrieval_lines(built.ranker, q.text, row, most, allowed, q.role),
-        ]
-        runs.append(ask(built.ranker, [q.text], depth, where=allowed, role=q.role, size=len(built.chunks)))
-    if not made:
-        lines = retrieval_lines(built.ranker, query, row, most, allowed)
-
-    def retrieve(texts, role):
-        return ask(built.ranker, texts, depth, where=allowed, role=role, size=len(built.chunks))
-
-    answers = searched(s, [query], built.chunks.text_hashes, depth, made, retrieve)
+    w = walk(built, query, row, allowed)
+    runs, lines = w.trail.values[w.steps.retrieval.runs], []
+    for j in range(len(runs)):
+        if s.query is not None:
+            lines.append(Line("query", w.wording(j)[0], math.nan, 0, w.wording(j)[1]))
+        lines += retrieval_lines(w, w.steps.retrieval, j)
     if len(runs) > 1:
-        lines += query_lines(s.query, runs, answers, row)
-    candidate = place(answers, row)[1]
-    more, answers, lost = stage_lines(built, query, row, answers)
-    final, said = place(answers, row)[1], ""
+        lines += query_lines(s.query, runs, w.trail.values[w.steps.candidates], row)
+    more, lost = stage_lines(w)
+    final, said = place(w.trail.values[w.steps.ranking], row)[1], ""
     if s.expand is not None:
-        final, said = passage_of(built, answers, row, depth, allowed)
+        final, said = passage_of(w)
     lines += [*more, Line("final", "rank", math.nan, final, said)]
+    candidate, depth = place(w.trail.values[w.steps.candidates], row)[1], w.steps.candidates.config["depth"]
     return Explanation(built, query, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said))
 
 # %% ../../nbs/13_system/09_explain.ipynb #0ef06685

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base.errors import ConfigError
+from ..core.protocols import OPTIONS
 from ..lexical.bm25s import BM25S
 from ..lexical.fts5 import FTS5
 from ..lexical.postgres import PgFullText
 
 # %% auto #0
 __all__ = ['KINDS', 'METHODS', 'can', 'is_chunker', 'is_engine', 'is_retriever', 'is_index', 'is_embedder', 'is_fusion',
-           'what_it_is', 'said_of', 'lacking', 'has_choices', 'check_part']
+           'what_it_is', 'said_of', 'lacking', 'has_choices', 'check_part', 'check_takes']
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #aef62a79
 def can(value: Any, method: str, *args: str) -> bool:
@@ -151,3 +152,20 @@ def check_part(
             )
         if not fits(v):
             raise ConfigError(f"{place} is {v!r:.80}", owner, said_of(v, place) + fix)
+
+# %% ../../nbs/13_system/00_part_checks.ipynb #0fe3723a
+def check_takes(value: Any, owner: str, method: str) -> None:
+    "Raise `ConfigError` unless a component's method has every parameter that its `takes` names."
+    for option in getattr(value, "takes", ()):
+        if option not in OPTIONS:
+            raise ConfigError(f"it takes {option!r:.40}", owner, f"There are: {', '.join(OPTIONS)}")
+        try:
+            parameters = inspect.signature(getattr(value, method)).parameters
+        except (AttributeError, TypeError, ValueError):
+            continue  # written in C, or of another place
+        if option not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            raise ConfigError(
+                f"it takes {option!r}, and its {method} has no such parameter",
+                owner,
+                f"Give {method} a parameter {option}, or leave it out of takes",
+            )

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.chunks import Chunks
+from ..core.protocols import takes
+from ..core.vectors import Vectors
 from ..base.errors import ConfigError, at_least
 from ..store.fingerprint import hash64
 from ..base.component_output import check_line, check_ranked
@@ -24,6 +26,7 @@ from ..lexical.fts5 import FTS5
 from ..fusion.fusion import RRF, ArrayFusion, rank_batch
 from ragbench.system.part_checks import (
     check_part,
+    check_takes,
     has_choices,
     is_embedder,
     is_engine,
@@ -31,39 +34,46 @@ from ragbench.system.part_checks import (
     is_index,
     is_retriever,
 )
-from .build_context import Context, search_fair, takes
-from ..steps.header import check_header
+from .build_context import Context, check_filter, search_fair, split_query
+from ..steps.header import check_header, headed
 from ..core.labels import label
 from .named_encoders import named_embedder
+from ragbench.system.step import (
+    JSON,
+    RUNS,
+    Answers,
+    Executor,
+    Step,
+    Wordings,
+    allowed_source,
+    chunks_source,
+    corpus_source,
+    questions_source,
+)
 
 # %% auto #0
-__all__ = ['RANK', 'FUSE', 'ask', 'Dense', 'DenseRanker', 'Lexical', 'LexicalRanker', 'Hybrid', 'fuse_runs', 'HybridRanker',
-           'dense_parts', 'with_header']
+__all__ = ['RANK', 'VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'search_step', 'retrieval', 'Ranker', 'Dense', 'Lexical',
+           'Hybrid', 'fuse_runs', 'dense_parts', 'with_header']
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #1d17f443
-class _Checked:
-    "A ranker of ours: what its parts hand back was looked at."
-
-
 def ask(
     ranker: Any,
     texts: Sequence[str],
     k: int,
-    context: Context | None = None,
     where: np.ndarray | None = None,  # (m,) rows that may be found
     role: str = "query",  # or "passage"
     size: int | None = None,  # rows that there are
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Answers:
     """Scores `(q, k)` and rows `(q, k)`, best first; raises `ConfigError` for a filter that the ranker does
     not take, `DataError` for an answer that is none."""
-    extra = {} if where is None else {"where": takes(ranker.rank, "where", where)}
-    if role != "query" and "role" in inspect.signature(ranker.rank).parameters:
+    extra: dict[str, Any] = {}
+    if where is not None:
+        check_filter(ranker, "rank")
+        extra["where"] = where
+    if role != "query" and takes(ranker, "role"):
         extra["role"] = role
-    got = ranker.rank(texts, k, *([] if context is None else [context]), **extra)
-    if isinstance(ranker, _Checked):
-        return got
     return check_ranked(
-        got,
+        ranker.rank(texts, k, **extra),
         ("retriever", ranker),
         RANK,
         len(texts),
@@ -79,9 +89,135 @@ RANK = (
     " −1 where there are fewer"
 )
 
+# %% ../../nbs/13_system/03_retrievers.ipynb #afef6f7f
+class Sources(NamedTuple):
+    "The steps that every retriever is given."
+
+    corpus: Step
+    chunks: Step
+    wordings: Step
+    allowed: Step
+
+
+@dataclass(frozen=True, eq=False)
+class Retrieval:
+    "The steps of a retriever: its `runs`, one ranking for each wording, and what they are made of."
+
+    retriever: Any
+    runs: Step
+    built: Step | None = None  # the index or ranker that is searched; of a hybrid, those of its parts
+    parts: tuple[Retrieval, ...] = ()
+    embedder: Step | None = None  # of a dense retriever: fitted
+    passages: Step | None = None  # the vectors of the chunks
+    queries: Step | None = None  # the vectors of each wording
+
+    @property
+    def leaves(self) -> tuple[Retrieval, ...]:
+        "The retrievers that search for themselves."
+        return tuple(leaf for p in self.parts for leaf in p.leaves) if self.parts else (self,)
+
+    @cached_property
+    def size(self) -> Step:
+        "The bytes of all that is searched."
+        return Step("size", None, tuple(leaf.built for leaf in self.leaves), _bytes, stored=JSON)
+
+
+def _bytes(config: None, *built: Any) -> int:
+    return sum(int(b.nbytes) for b in built)
+
+
+VERSIONS = ("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")
+
+
+def search_step(
+    kind: Any, config: dict[str, Any], built: Step, sources: Sources, *more: Step, takes: tuple[str, ...] = ()
+) -> Step:
+    "A search of each wording by the function `kind`, in what was built."
+    inputs = (built, sources.wordings, sources.chunks, sources.allowed, *more)
+    return Step("search", config, inputs, kind, takes, VERSIONS, RUNS, phase="retrieve")
+
+# %% ../../nbs/13_system/03_retrievers.ipynb #b1a5e0c7
+class _Retriever:
+    "A retriever of ours, which says its steps."
+
+    def build(self, chunks: Chunks, context: Context) -> Ranker:
+        "Index the chunks, to be asked with `rank(texts, k)`."
+        sources = Sources(
+            corpus_source(chunks.corpus),
+            chunks_source(chunks),
+            questions_source(),
+            allowed_source(bound=False),
+        )
+        ranker = Ranker(self, sources, Executor(context))
+        assert ranker.built is not None  # built now, and not at the first question
+        return ranker
+
+# %% ../../nbs/13_system/03_retrievers.ipynb #16069748
+def retrieval(retriever: Any, sources: Sources, depth: int) -> Retrieval:
+    "The steps of any retriever."
+    if isinstance(retriever, _Retriever):
+        return retriever.steps(sources, depth)
+    built = Step("index", retriever, (sources.chunks,), _build_own, ("context",), VERSIONS)
+    return Retrieval(retriever, search_step(_ask_own, {"depth": depth}, built, sources), built)
+
+
+def _build_own(retriever: Any, chunks: Chunks, context: Context) -> Any:
+    ranker = retriever.build(chunks, context)
+    check_takes(ranker, repr(retriever), "rank")
+    return ranker
+
+
+def _ask_own(
+    config: dict[str, Any], ranker: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
+) -> tuple[Answers, ...]:
+    return tuple(
+        ask(ranker, texts, config["depth"], allowed, role, len(chunks)) for texts, role in wordings.each
+    )
+
+# %% ../../nbs/13_system/03_retrievers.ipynb #7b6cc722
+@dataclass(frozen=True, eq=False)
+class Ranker:
+    "A retriever over chunks, ready to be asked."
+
+    retriever: Any
+    sources: Sources  # without wordings: these come with a question
+    executor: Executor = field(repr=False)
+    shallow: dict[int, Retrieval] = field(default_factory=dict, repr=False)  # the steps, by depth
+
+    takes = ("where", "role")
+
+    def steps(self, depth: int) -> Retrieval:
+        "The steps of a search of this depth."
+        if depth not in self.shallow:
+            self.shallow[depth] = retrieval(self.retriever, self.sources, depth)
+        return self.shallow[depth]
+
+    def rank(
+        self, texts: Sequence[str], k: int, where: np.ndarray | None = None, role: str = "query"
+    ) -> Answers:
+        "Scores `(q, k)` and rows `(q, k)`, best first."
+        last = self.steps(k).runs
+        wordings = Wordings(((list(texts), role),))
+        return self.executor.trail(last, {"questions": wordings, "allowed": where}).values[last][0]
+
+    @property
+    def parts(self) -> tuple[Ranker, ...]:
+        "The retrievers of a hybrid, each by itself."
+        inside = self.retriever.retrievers if isinstance(self.retriever, Hybrid) else ()
+        return tuple(Ranker(r, self.sources, self.executor) for r in inside)
+
+    @property
+    def built(self) -> tuple[Any, ...]:
+        "What is searched: the index of each retriever inside."
+        return tuple(self.executor.value(leaf.built) for leaf in self.steps(1).leaves)
+
+    @property
+    def nbytes(self) -> int:
+        return self.executor.value(self.steps(1).size)
+
 # %% ../../nbs/13_system/03_retrievers.ipynb #d6de6d2f
 @dataclass(frozen=True)
-class Dense:
+class Dense(_Retriever):
     """Nearest neighbours of the embedded question: an embedder (or the [name](00c_named.ipynb) of one) and a
     vector index."""
 
@@ -131,52 +267,77 @@ class Dense:
             f" index={self.index!r}{'' if self.header is None else f', header={self.header!r}'})"
         )
 
-    def build(self, chunks: Chunks, context: Context) -> DenseRanker:
-        "Embed and index the chunks."
-        embedder = context.fitted(self.embedder, chunks.corpus)
-        return DenseRanker(embedder, context.indexed(embedder, self.index, chunks, self.header), chunks, self)
-
-
-@dataclass(frozen=True, eq=False)
-class DenseRanker(_Checked):
-    "A built dense retriever."
-
-    embedder: Any
-    searcher: Any
-    chunks: Chunks
-    config: Dense | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.searcher.nbytes
-
-    def rank(
-        self,
-        texts: Sequence[str],
-        k: int,
-        context: Context | None = None,
-        where: np.ndarray | None = None,
-        role: str = "query",
-    ) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` and rows `(q, k)`, best first; with a context, query vectors go through its cache."
-        texts = list(texts)
-        return search_fair(
-            self.searcher, self.embed(texts, context, role), texts, self.chunks.text_hashes, k, where=where
+    def steps(self, sources: Sources, depth: int) -> Retrieval:
+        "Fit the embedder, embed and index the chunks, embed the wordings, search."
+        fits = hasattr(self.embedder, "fit")
+        fitted = Step("fit", self.embedder, (sources.corpus,) * fits, _fit, versions=VERSIONS, hold=fits)
+        passages = Step(
+            "embed",
+            {"header": self.header},
+            (fitted, sources.chunks),
+            _embed_chunks,
+            ("context",),
+            hold=False,
         )
-
-    def embed(self, texts: Sequence[str], context: Context | None = None, role: str = "query") -> Any:
-        "Vectors of texts, read as questions or as passages."
-        if context:
-            return context.embed(self.embedder, texts, role)
-        return embedded(
-            self.embedder,
-            self.embedder.embed_queries(texts) if role == "query" else self.embedder.embed_passages(texts),
-            len(texts),
+        shared, settings = split_query(self.index)
+        built = Step("index", shared, (passages,), _index, versions=VERSIONS)
+        if settings:
+            built = Step("tune", settings, (built,), _tune)
+        queries = Step(
+            "embed", None, (fitted, sources.wordings), _embed_wordings, ("cache",), phase="retrieve"
         )
+        runs = search_step(_search_vectors, {"depth": depth}, built, sources, queries)
+        return Retrieval(self, runs, built, (), fitted, passages, queries)
+
+
+def _fit(embedder: Any, *corpus: Any) -> Any:
+    return embedder.fit(*corpus) if corpus else embedder
+
+
+def _embed_chunks(config: dict[str, Any], embedder: Any, chunks: Chunks, context: Context) -> Vectors:
+    return context.embed(embedder, headed(chunks, config["header"]), "passage")
+
+
+def _embed_wordings(
+    config: None, embedder: Any, wordings: Wordings, cache: Context | None = None
+) -> tuple[Vectors, ...]:
+    if cache is not None:
+        return tuple(cache.embed(embedder, texts, role) for texts, role in wordings.each)
+    return tuple(_embedded(embedder, texts, role) for texts, role in wordings.each)
+
+
+def _embedded(embedder: Any, texts: list[str], role: str) -> Vectors:
+    made = embedder.embed_queries(texts) if role == "query" else embedder.embed_passages(texts)
+    return embedded(embedder, made, len(texts))
+
+
+def _index(index: Any, vectors: Vectors) -> Any:
+    built = index.build(vectors)
+    check_takes(built, repr(index), "search")
+    return built
+
+
+def _tune(settings: dict[str, Any], built: Any) -> Any:
+    return built.tuned(**settings)
+
+
+def _search_vectors(
+    config: dict[str, Any],
+    built: Any,
+    wordings: Wordings,
+    chunks: Chunks,
+    allowed: np.ndarray | None,
+    vectors: tuple[Vectors, ...],
+) -> tuple[Answers, ...]:
+    depth, hashes = config["depth"], chunks.text_hashes
+    return tuple(
+        search_fair(built, v, texts, hashes, depth, where=allowed)
+        for v, (texts, _) in zip(vectors, wordings.each)
+    )
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #91aff2aa
 @dataclass(frozen=True)
-class Lexical:
+class Lexical(_Retriever):
     "Word matching: a lexical engine such as `FTS5()`."
 
     engine: Any = field(default_factory=FTS5)
@@ -195,36 +356,31 @@ class Lexical:
     def label(self) -> str:
         return label(self.engine)
 
-    def build(self, chunks: Chunks, context: Context) -> LexicalRanker:
-        "Index the words of the chunks."
-        keeps = context.store is not None and "store" in inspect.signature(self.engine.build).parameters
-        return LexicalRanker(
-            self.engine.build(chunks, store=context.store) if keeps else self.engine.build(chunks), chunks
-        )
+    def steps(self, sources: Sources, depth: int) -> Retrieval:
+        "Index the words of the chunks, search."
+        built = Step("index", self.engine, (sources.chunks,), _index_words, ("context",), VERSIONS)
+        return Retrieval(self, search_step(_search_words, {"depth": depth}, built, sources), built)
 
 
-@dataclass(frozen=True, eq=False)
-class LexicalRanker(_Checked):
-    "A built lexical retriever."
+def _index_words(engine: Any, chunks: Chunks, context: Context) -> Any:
+    keeps = context.store is not None and takes(engine, "store")
+    built = engine.build(chunks, store=context.store) if keeps else engine.build(chunks)
+    check_takes(built, repr(engine), "search")
+    return built
 
-    searcher: Any
-    chunks: Chunks
 
-    @property
-    def nbytes(self) -> int:
-        return self.searcher.nbytes
-
-    def rank(
-        self, texts: Sequence[str], k: int, context: Context | None = None, where: np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` and rows `(q, k)`, best first."
-        return search_fair(
-            self.searcher, list(texts), list(texts), self.chunks.text_hashes, k, slack=0.0, where=where
-        )
+def _search_words(
+    config: dict[str, Any], built: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
+) -> tuple[Answers, ...]:
+    depth, hashes = config["depth"], chunks.text_hashes
+    return tuple(
+        search_fair(built, texts, texts, hashes, depth, slack=0.0, where=allowed)
+        for texts, _ in wordings.each
+    )
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #9ffe3f43
 @dataclass(frozen=True, init=False, repr=False)
-class Hybrid:
+class Hybrid(_Retriever):
     "Several retrievers fused: `Hybrid(Dense(e), Lexical(), fuse=RRF(60), depth=200)`."
 
     retrievers: tuple[Any, ...]
@@ -269,28 +425,43 @@ class Hybrid:
     def __repr__(self) -> str:
         return f"Hybrid({', '.join(map(repr, self.retrievers))}, fuse={self.fuse!r}, depth={self.depth})"
 
-    def build(self, chunks: Chunks, context: Context) -> HybridRanker:
-        "Build every part."
-        return HybridRanker(tuple(context.ranker(r, chunks) for r in self.retrievers), self, chunks)
+    def steps(self, sources: Sources, depth: int) -> Retrieval:
+        "Search with every part to its own depth, fuse."
+        parts = tuple(retrieval(r, sources, self.depth) for r in self.retrievers)
+        config = {"fuse": self.fuse, "kinds": [r.kind for r in self.retrievers], "depth": depth}
+        inputs = (sources.wordings, sources.chunks, *(p.runs for p in parts))
+        runs = Step("fuse", config, inputs, _fuse, (), VERSIONS, RUNS, phase="retrieve")
+        return Retrieval(self, runs, None, parts)
+
+
+def _fuse(
+    config: dict[str, Any], wordings: Wordings, chunks: Chunks, *runs: tuple[Answers, ...]
+) -> tuple[Answers, ...]:
+    fuse, kinds, depth = config["fuse"], config["kinds"], config["depth"]
+    return tuple(
+        fuse_runs(fuse, kinds, [r[j] for r in runs], texts, chunks.text_hashes, depth)
+        for j, (texts, _) in enumerate(wordings.each)
+    )
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #cb48157c
 def fuse_runs(
-    hybrid: Hybrid,
-    runs: Sequence[tuple[np.ndarray, np.ndarray]],  # (scores, rows) of each part, (q, depth)
+    fuse: Any,
+    kinds: Sequence[str],  # 'dense' or 'lexical' for each part
+    runs: Sequence[Answers],  # of each part, (q, depth)
     texts: Sequence[str],
     text_hashes: np.ndarray,
     k: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Answers:
     """Fuse the parts' rankings into scores `(q, k)` and rows `(q, k)`: all at once where the fusion can, else
     query by query, with the same result."""
-    kinds, hashes, out = [r.kind for r in hybrid.retrievers], hash64(list(texts)), []
-    if hasattr(hybrid.fuse, "fuse_batch"):
+    hashes, out = hash64(list(texts)), []
+    if hasattr(fuse, "fuse_batch"):
         scores, rows = [s for s, _ in runs], [r for _, r in runs]
-        got = hybrid.fuse.fuse_batch(scores, rows, kinds)
-        if not _ours(hybrid.fuse):
+        got = fuse.fuse_batch(scores, rows, kinds)
+        if not _ours(fuse):
             got = check_ranked(
                 got,
-                ("fusion", hybrid.fuse),
+                ("fusion", fuse),
                 FUSE,
                 len(texts),
                 "fuse_batch",
@@ -302,8 +473,8 @@ def fuse_runs(
     for i, h in enumerate(hashes):
         parts = [(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in runs]
         got = check_line(
-            hybrid.fuse.fuse(parts, kinds),
-            ("fusion", hybrid.fuse),
+            fuse.fuse(parts, kinds),
+            ("fusion", fuse),
             FUSE,
             "fuse",
             np.concatenate([r for _, r in parts]),
@@ -322,31 +493,6 @@ FUSE = (
 def _ours(fusion: Any) -> bool:
     "Whether the rows cannot be wrong, because we lay them side by side."
     return isinstance(fusion, ArrayFusion) and type(fusion).fuse_batch is ArrayFusion.fuse_batch
-
-
-@dataclass(frozen=True, eq=False)
-class HybridRanker(_Checked):
-    "Built parts and how to fuse them."
-
-    parts: tuple[Any, ...]
-    config: Hybrid
-    chunks: Chunks
-
-    @property
-    def nbytes(self) -> int:
-        return sum(p.nbytes for p in self.parts)
-
-    def rank(
-        self,
-        texts: Sequence[str],
-        k: int,
-        context: Context | None = None,
-        where: np.ndarray | None = None,
-        role: str = "query",
-    ) -> tuple[np.ndarray, np.ndarray]:
-        "Scores `(q, k)` and rows `(q, k)`, best first."
-        runs = [ask(p, texts, self.config.depth, context, where, role, len(self.chunks)) for p in self.parts]
-        return fuse_runs(self.config, runs, texts, self.chunks.text_hashes, k)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #fd3b4d4a
 def dense_parts(retriever: Any) -> list[Dense]:

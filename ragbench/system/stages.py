@@ -5,63 +5,20 @@
 # %% ../../nbs/13_system/05_stages.ipynb #44b02948
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.chunks import Chunks, section_of
-from ..store.fingerprint import code_hash
 from ..base.component_output import check_line, check_ranked
 from ..core.runs import pad
 from ..steps.expansion import grown
 from ..fusion.fusion import min_max
-from ..steps.mmr import MMR, above, best_per_document
+from .step import Answers
 
 # %% auto #0
-__all__ = ['Answers', 'RERANK', 'BOOSTED', 'SELECT', 'Stage', 'Clock', 'reranked', 'boosted', 'diversified', 'stages_of',
-           'Expanded', 'expanded']
-
-# %% ../../nbs/13_system/05_stages.ipynb #8bf4f381
-Answers = tuple[
-    np.ndarray, np.ndarray
-]  # scores (q, k) float64 and rows (q, k) int64, best first, −inf and −1 behind the last
-
-
-@dataclass(frozen=True, eq=False)
-class Stage:
-    """One step after retrieval: `apply(texts, scores, rows)`; `config` is everything that decides what it
-    gives."""
-
-    name: str
-    config: Any
-    apply: Callable[[Sequence[str], np.ndarray, np.ndarray], Answers] = field(repr=False)
-
-    @property
-    def recipe(self) -> dict[str, Any]:
-        return {
-            "stage": self.name,
-            "config": self.config,
-            "code": [code_hash(Stage), code_hash(MMR), code_hash(check_ranked)],
-        }
-
-
-class Clock:
-    "Milliseconds by step, in the order in which steps first came."
-
-    def __init__(self):
-        self.ms: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, step: str) -> Iterator[None]:
-        began = time.perf_counter_ns()
-        try:
-            yield
-        finally:
-            self.ms[step] = self.ms.get(step, 0.0) + (time.perf_counter_ns() - began) / 1e6
+__all__ = ['RERANK', 'BOOSTED', 'SELECT', 'reranked', 'boosted', 'diversified', 'Expanded', 'expanded']
 
 # %% ../../nbs/13_system/05_stages.ipynb #e0bee0b3
 RERANK = (
@@ -146,46 +103,6 @@ def diversified(mmr: Any, vectors: np.ndarray, scores: np.ndarray, rows: np.ndar
         )
         out.append((np.minimum.accumulate(values) if len(values) else values, line[picked]))
     return pad(out, np.shape(rows)[1])
-
-# %% ../../nbs/13_system/05_stages.ipynb #4ae2f3ae
-def stages_of(
-    system: Any,  # with boosts, rerank, min_score, per_document, mmr
-    chunks: Chunks,
-    vectors: Callable[[], np.ndarray],  # (n_chunks, d), asked for only where MMR is
-    embedding: Any = None,  # what made the vectors, for the artifact's key
-) -> list[Stage]:
-    "What happens to candidates, in order; empty where nothing does."
-    out, tail = [], system.min_score is None
-    if hasattr(system.boosts, "check"):
-        system.boosts.check(chunks.corpus)
-    if system.boosts is not None:
-        out.append(Stage("boosts", system.boosts, lambda t, s, r: boosted(system.boosts, t, s, r, chunks)))
-    if system.rerank is not None:
-        config = {
-            "reranker": system.rerank,
-            "revision": getattr(system.rerank, "revision", None),
-            "tail": tail,
-        }
-        out.append(Stage("rerank", config, lambda t, s, r: reranked(system.rerank, t, s, r, chunks, tail)))
-    if system.min_score is not None:
-        out.append(Stage("min_score", system.min_score, lambda t, s, r: above(s, r, system.min_score)))
-    if system.per_document is not None:
-        out.append(
-            Stage(
-                "per_document",
-                system.per_document,
-                lambda t, s, r: best_per_document(s, r, chunks.doc_row, system.per_document),
-            )
-        )
-    if system.mmr is not None:
-        out.append(
-            Stage(
-                "mmr",
-                {"mmr": system.mmr, "vectors": embedding},
-                lambda t, s, r: diversified(system.mmr, vectors(), s, r),
-            )
-        )
-    return out
 
 # %% ../../nbs/13_system/05_stages.ipynb #37afb04f
 class Expanded(NamedTuple):

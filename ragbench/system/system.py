@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +20,19 @@ from ..core.documents import Corpus
 from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..base.errors import ConfigError, DataError, at_least, whole_number
-from ..store.fingerprint import fingerprint
-from ..steps.rewriting import Rewritten, fuse_queries, rewritten
 from .part_checks import can, check_part, has_choices, is_chunker, is_retriever
 from .build_context import Context, stored
 from ..steps.header import check_header
 from ..core.labels import distinct, label, shown
-from .retrievers import Hybrid, ask, dense_parts, with_header
+from .pipeline import Pipeline, pipeline
+from .retrievers import Hybrid, Ranker, Sources, dense_parts, with_header
 from .score_bounds import check_threshold, say_if_empty
-from .stages import Answers, Clock, Stage, expanded, stages_of
+from .step import Answers, Executor, Step, Trail, as_asked
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'System', 'chunk_vectors', 'steps_of', 'check_queries', 'check_depth', 'rewrite_all', 'searched',
-           'BuiltSystem', 'expand', 'grid', 'step_label', 'names_of']
+__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem', 'warn_if_empty',
+           'expand', 'grid', 'step_label', 'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
 STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
@@ -115,11 +115,11 @@ class System:
                 repr(self),
                 "Expand it with grid(system) and build each of the results",
             )
-        chunks = context.chunks(self.chunk, corpus)
-        steps = steps_of(self, chunks, context)
-        if self.mmr is not None:
-            chunk_vectors(self, chunks, context)  # kept, so that the index does not embed them again
-        return BuiltSystem(self, chunks, self.retriever.build(chunks, context), tuple(steps), context)
+        check_fields_of(self, corpus)
+        steps, executor = pipeline(self, corpus), Executor(context)
+        for step in steps.fixed:
+            executor.value(step)  # now, and not at the first question
+        return BuiltSystem(self, executor.value(steps.sources.chunks), executor, steps.sources)
 
 # %% ../../nbs/13_system/07_system.ipynb #1b6b8d44
 PARTS = {  # field: (what fits, what to give)
@@ -182,25 +182,6 @@ def _check_steps(system: System) -> None:
         )
     check_threshold(system)
 
-# %% ../../nbs/13_system/07_system.ipynb #8d113b9a
-def chunk_vectors(system: System, chunks: Chunks, context: Context) -> np.ndarray:
-    "The vectors `(n_chunks, d)` of a system's first dense retriever, embedded once and kept."
-    dense = dense_parts(system.retriever)[0]
-    return context.passages(
-        context.fitted(dense.embedder, chunks.corpus), chunks, dense.header, keep=True
-    ).array
-
-
-def steps_of(system: System, chunks: Chunks, context: Context) -> list[Stage]:
-    "The system's steps after retrieval, over these chunks."
-    dense = dense_parts(system.retriever)
-    return stages_of(
-        system,
-        chunks,
-        lambda: chunk_vectors(system, chunks, context),
-        {"embedder": dense[0].embedder, "header": dense[0].header} if dense else None,
-    )
-
 # %% ../../nbs/13_system/07_system.ipynb #b14bf250
 def check_queries(queries: str | Sequence[str]) -> list[str]:
     """Questions as a list; raises `DataError` for one that is no text, or nothing but white space: nothing
@@ -220,10 +201,8 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def check_depth(system: System, k: int) -> int:
-    """How deep retrieval has to go for `k` passages; raises `ConfigError` where a step or a fusion does not
-    look so deep."""
-    whole_number("k", k, 1, "search")
+def check_depth(system: System, k: int) -> None:
+    "Raise `ConfigError` where a step or a fusion does not look deep enough for `k` passages."
     if system.staged and k > system.candidates:
         raise ConfigError(
             f"k is {k}, and the steps of this system see {system.candidates} candidates",
@@ -236,39 +215,12 @@ def check_depth(system: System, k: int) -> int:
             repr(system),
             "Raise depth=",
         )
-    return system.candidates if system.staged else k
-
-# %% ../../nbs/13_system/07_system.ipynb #9a11d88e
-def rewrite_all(system: System, texts: Sequence[str], context: Context) -> list[Rewritten]:
-    "What the question step makes of each text, asked for once in a context, and once ever with its store."
-    made = [
-        context.keep(
-            ("rewrite", fingerprint(system.query), t), lambda t=t: rewritten(system.query, t, context.store)
-        )
-        for t in texts
-    ]
-    if len({tuple(q.role for q in m.queries) for m in made}) > 1:
-        raise DataError(
-            "it makes another number of queries of some questions than of others",
-            repr(system.query),
-            "Give as many for each, in the same roles",
-        )
-    return made
 
 
-def searched(
-    system: System,
-    texts: Sequence[str],
-    text_hashes: np.ndarray,
-    k: int,
-    made: Sequence[Rewritten],
-    retrieve: Any,
-) -> Answers:
-    "Candidates of each question: `retrieve(texts, role)` of it, or of all its rewritings, fused."
-    if not made:
-        return retrieve(list(texts), "query")
-    runs = [retrieve([m.queries[j].text for m in made], q.role) for j, q in enumerate(made[0].queries)]
-    return fuse_queries(system.query, runs, texts, text_hashes, k)
+def check_fields_of(system: System, corpus: Corpus) -> None:
+    "Raise `ConfigError` for boosts on fields that no document of a corpus has."
+    if hasattr(system.boosts, "check"):
+        system.boosts.check(corpus)
 
 # %% ../../nbs/13_system/07_system.ipynb #70b57fb6
 @dataclass(frozen=True, eq=False)
@@ -277,43 +229,40 @@ class BuiltSystem:
 
     system: System
     chunks: Chunks
-    ranker: Any = dataclasses.field(repr=False)
-    stages: tuple[Stage, ...] = dataclasses.field(default=(), repr=False)
-    context: Context = dataclasses.field(default_factory=Context, repr=False)
+    executor: Executor = dataclasses.field(repr=False)
+    sources: Sources = dataclasses.field(repr=False)
+    shallow: dict[int, Pipeline] = dataclasses.field(default_factory=dict, repr=False)
+
+    def pipeline(self, k: int) -> Pipeline:
+        "The steps from a question to `k` passages."
+        if k not in self.shallow:
+            self.shallow[k] = pipeline(self.system, self.sources.corpus, depth=k, chunks=self.sources.chunks)
+        return self.shallow[k]
+
+    @functools.cached_property
+    def ranker(self) -> Ranker:
+        "The retriever by itself."
+        return Ranker(self.system.retriever, self.sources, self.executor)
+
+    def trail(self, texts: Sequence[str], k: int, allowed: np.ndarray | None = None) -> Trail:
+        "The value of every step that questions pass on the way to `k` passages."
+        given = {"questions": as_asked(texts), "allowed": allowed}
+        return self.executor.trail(self.pipeline(k).last, given)
 
     def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Ranking:
         """The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a
         condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
         k = whole_number("k", k, 1, "search")
         texts = check_queries(queries)
-        s = self.system
-        clock = Clock()
-        allowed = allowed_rows(self.chunks, where)
-        depth = check_depth(s, k)
-        made = rewrite_all(s, texts, self.context) if s.query is not None else []
-        if made:
-            clock.ms["query"] = sum(m.ms for m in made)
-        with clock("retrieve"):
-            scores, rows = searched(
-                s,
-                texts,
-                self.chunks.text_hashes,
-                depth,
-                made,
-                lambda t, role: ask(self.ranker, t, depth, where=allowed, role=role, size=len(self.chunks)),
-            )
-        for stage in self.stages:
-            given = scores, rows
-            with clock(stage.name):
-                scores, rows = stage.apply(texts, *given)
-            if stage.name == "min_score":
-                say_if_empty(s.min_score, given, (scores, rows))
-        if s.expand is None:
-            return Ranking(self.chunks, Run(tuple(texts), scores[:, :k], rows[:, :k]), clock.ms)
-        with clock("expand"):
-            e = expanded(s.expand, self.chunks, scores, rows, k, allowed)
-        run = Run(tuple(texts), e.scores, e.rows)
-        return Ranking(e.chunks, run, clock.ms, e.origin, self.chunks)
+        check_depth(self.system, k)
+        trail, steps = self.trail(texts, k, allowed_rows(self.chunks, where)), self.pipeline(k)
+        warn_if_empty(steps, trail.values.__getitem__)
+        answer = trail.values[steps.last]
+        if steps.expansion is None:
+            run = Run(tuple(texts), answer[0][:, :k], answer[1][:, :k])
+            return Ranking(self.chunks, run, trail.ms)
+        run = Run(tuple(texts), answer.scores, answer.rows)
+        return Ranking(answer.chunks, run, trail.ms, answer.origin, self.chunks)
 
     def explain(self, query: str, chunk: int | str, where: Any = None):
         """Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see
@@ -321,6 +270,16 @@ class BuiltSystem:
         from ragbench.system.explain import explain
 
         return explain(self, query, chunk, where)
+
+
+def warn_if_empty(
+    steps: Pipeline,
+    value: Callable[[Step], Answers],  # of a step
+) -> None:
+    "Warn where the threshold of a system left nothing."
+    for step in steps.stages:
+        if step.kind == "min_score":
+            say_if_empty(step.config, value(step.inputs[0]), value(step))
 
 # %% ../../nbs/13_system/07_system.ipynb #c63daa16
 def expand(value: Any) -> list[Any]:
