@@ -13,9 +13,6 @@ from ragbench.base.errors import ConfigError, DataError
 from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Doubt, Refusal, doubts, refusals
-from ragbench.index.chroma_index import chroma_where
-from ragbench.index.conditions import Clause
-from ragbench.index.qdrant_edge import qdrant_filter
 from ragbench.ingest.load_corpus import load_corpus
 from ragbench.steps.boosts import Boost
 from ragbench.system.where import allowed_rows
@@ -242,13 +239,6 @@ def test_dates_are_compared_as_dates(limit):
 def test_a_value_of_another_kind_is_a_warning(where, caplog):
     assert allowed_rows(dated(), where).size == 0
     assert "never holds" in caplog.text
-
-
-def test_a_database_that_compares_numbers_only_refuses_a_date():
-    clause = Clause("date", "$gte", "2024-01-01")
-    for asked in (lambda: chroma_where([clause]), lambda: qdrant_filter(None, [clause], None)):
-        with pytest.raises(ConfigError, match="numbers only"):
-            asked()
 
 
 def test_a_title_in_place_of_a_section_path_is_a_warning(caplog):

@@ -23,7 +23,7 @@ from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..base.processes import temporary_folder
 from ..text.token_table import threads
 from ..core.vectors import Vectors
-from .conditions import Clause, kind
+from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from ragbench.index.database_index import (
     DatabaseIndex,
     DatabaseSearcher,
@@ -121,7 +121,7 @@ def chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of
     its numbers."""
     out: dict[str, Any] = {}
-    for f, v in record.items():
+    for f, v in with_numbers(record).items():
         if not isinstance(v, list):
             out[f] = chroma_value(v)
             continue
@@ -136,28 +136,21 @@ def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
 
     def one(c: Clause) -> dict[str, Any]:
-        if c.op != "in" and isinstance(c.value, str):
-            raise ConfigError(
-                f"Chroma compares numbers only, and {c.field} is asked for a date ({c.value!r})",
-                "where",
-                "Give row numbers or a mask, or store the date as a number such as 20240131",
-            )
-        if c.op != "in":
-            return {
-                "$or": [
-                    {f: {c.op: float(c.value)}}
-                    for f in (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")
-                ]
-            }
+        if c.op in LIMITS:
+            ends = (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")
+            return {"$or": [{f: {c.op: float(c.value)}} for f in ends]}
         groups = {
             name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")
         }
-        each = [{c.field: {"$in": g}} for g in groups.values() if g]
+        joined, one_of, contains = (
+            ("$or", "$in", "$contains") if c.op == "in" else ("$and", "$nin", "$not_contains")
+        )
+        each = [{c.field: {one_of: g}} for g in groups.values() if g]
         return {
-            "$or": each + [{f"{c.field}:{name}": {"$contains": v}} for name, g in groups.items() for v in g]
+            joined: each + [{f"{c.field}:{name}": {contains: v}} for name, g in groups.items() for v in g]
         }
 
-    all_of = [one(c) for c in clauses]
+    all_of = [one(c) for c in on_numbers(clauses)]
     return None if not all_of else all_of[0] if len(all_of) == 1 else {"$and": all_of}
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #c6088ead

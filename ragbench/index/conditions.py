@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_section, chunk_sections
-from ..core.documents import Corpus, Document
+from ..core.documents import Corpus, Document, pages_of
 from ..base.errors import ConfigError, DataError
+from ..base.memory import lru_bytes
+from .dates import when
 
 # %% auto #0
-__all__ = ['logger', 'NAME', 'LIMITS', 'OWN', 'scalar', 'values', 'check_metadata', 'is_date', 'Clause', 'clauses', 'kind',
-           'meets', 'matching', 'fields_of', 'readable', 'chunk_values', 'known_fields', 'check_fields', 'check_kinds',
-           'titled', 'matching_rows', 'chunk_metadata', 'read_where']
+__all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Clause', 'clauses', 'kind',
+           'named', 'meets', 'matching', 'with_numbers', 'on_numbers', 'fields_of', 'readable', 'chunk_values',
+           'known_fields', 'check_fields', 'check_kinds', 'titled', 'matching_rows', 'chunk_metadata', 'read_where']
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e7cd42ab
 logger = logging.getLogger("ragbench.index")
@@ -91,71 +93,72 @@ def check_metadata(metadata: Sequence[Mapping[str, Any]] | None, n: int) -> list
 
 # %% ../../nbs/09_index/07_conditions.ipynb #a3ad9737
 LIMITS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
-
-
-def is_date(value: Any) -> bool:
-    "Whether a value is a text that begins as an ISO date, `2024-01-31`, alone or with a time behind it."
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])([T ].*)?", value) is not None
-    )
+IN_QUERY = "in query"
 
 
 class Clause(NamedTuple):
-    """One comparison: `field` is `'in'` the tuple `value`, or past a limit (`'$gt'`, `'$gte'`, `'$lt'`,
-    `'$lte'`) with the number or ISO date `value`."""
+    """One comparison: `field` is `'in'` the tuple `value`, or is not (`'$ne'`), or past a limit (`'$gt'`,
+    `'$gte'`, `'$lt'`, `'$lte'`), the number, date or time `value`; or a question names it (`'in query'`)."""
 
     field: str
     op: str
     value: Any
 
 
-def _asked(value: Any, at: str, fix: str) -> Any:
+_FIX = (
+    f"Give a value, a list of values, {{'$ne': …}}, or limits ({', '.join(LIMITS)}) that are numbers, times"
+    " or ISO dates, such as {'$gte': '2024-01-31'}"
+)
+
+
+def _asked(value: Any, at: str) -> Any:
     "A value as it may be asked for; a `ConfigError` for what could not be stored."
     try:
         return scalar(value, at)
     except DataError as e:
-        raise ConfigError(f"it asks for {value!r}", at, fix) from e
+        raise ConfigError(f"it asks for {value!r:.80}", at, _FIX) from e
 
 
+def _choices(value: Any, at: str) -> tuple:
+    "The values of which one is asked for."
+    several = isinstance(value, (list, tuple, set, frozenset, np.ndarray)) and np.ndim(value) > 0
+    return tuple(_asked(v, at) for v in (value if several else [value]))
+
+
+def _limit(name: str, op: Any, value: Any, at: str) -> Clause:
+    "A comparison of an inner dictionary."
+    if op == "$ne":
+        return Clause(name, op, _choices(value, at))
+    limit = None if op not in LIMITS or isinstance(value, (bool, np.bool_)) else _asked(value, at)
+    if limit is None or (isinstance(limit, str) and not when(limit).scale):
+        raise ConfigError(f"{op} {value!r:.80} is not in the language of conditions", at, _FIX)
+    return Clause(name, op, limit)
+
+# %% ../../nbs/09_index/07_conditions.ipynb #3319101b
 def clauses(
     condition: Mapping[str, Any],
     stored: bool = True,  # asked of a database, which keeps plain names of fields only
+    boosts: bool = False,  # asked beside a question, which may name a value
 ) -> tuple[Clause, ...]:
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
+    if not isinstance(condition, Mapping):
+        raise ConfigError(f"the condition is {condition!r:.60}", "where", "Give a dictionary of fields")
     out = []
     for name, asked in condition.items():
         at = f"where[{name!r}]"
-        fix = (
-            f"Give a value, a list of values, or limits ({', '.join(LIMITS)}) that are numbers or ISO"
-            " dates, such as {'$gte': '2024-01-31'}"
-        )
         if not isinstance(name, str) or stored and not NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")
-        if not isinstance(asked, Mapping):
-            out.append(
-                Clause(
-                    name,
-                    "in",
-                    tuple(
-                        _asked(v, at, fix)
-                        for v in (
-                            asked if isinstance(asked, (list, tuple, set, frozenset, np.ndarray)) else [asked]
-                        )
-                    ),
-                )
-            )
-            continue
-        for op, v in asked.items():
-            if (
-                op not in LIMITS
-                or isinstance(v, (bool, np.bool_))
-                or not (isinstance(_asked(v, at, fix), (int, float)) or is_date(scalar(v, at)))
-            ):
-                raise ConfigError(f"{op} {v!r} is not in the language of conditions", at, fix)
-            out.append(Clause(name, op, scalar(v, at)))
-        if not asked:
-            raise ConfigError("there are no limits", at, fix)
+        if isinstance(asked, str) and asked == IN_QUERY:
+            if not boosts:
+                fix = "A boost may ask this. For the text itself give ['in query']"
+                raise ConfigError("a filter does not look at the question", at, fix)
+            out.append(Clause(name, IN_QUERY, None))
+        elif not isinstance(asked, Mapping):
+            out.append(Clause(name, "in", _choices(asked, at)))
+        elif not asked:
+            raise ConfigError("there are no limits", at, _FIX)
+        else:
+            out += [_limit(name, op, value, at) for op, value in asked.items()]
     return tuple(out)
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e251afcd
@@ -164,25 +167,71 @@ def kind(value: Any) -> str:
     return "bool" if isinstance(value, bool) else "text" if isinstance(value, str) else "number"
 
 
-def meets(held: Sequence[Any], c: Clause) -> bool:
-    "Whether one of the values of a field meets a comparison."
-    if c.op == "in":
-        return any(kind(v) == kind(h) and v == h for v in c.value for h in held)
-    comparable = is_date if is_date(c.value) else lambda h: kind(h) == "number"
-    return any(comparable(h) and LIMITS[c.op](h, c.value) for h in held)
+@lru_bytes(16_000_000)
+def _words(text: str) -> str:
+    "Letters and digits in lower case, one space between words and around all of them."
+    return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
 
 
-def matching(metadata: Sequence[Mapping[str, Any]], condition: Mapping[str, Any]) -> np.ndarray:
-    "Which rows of checked metadata the condition lets through, `(n,)` bool."
-    asked = clauses(condition)
+def named(held: Sequence[Any], question: str) -> bool:
+    "Whether a question names one of these values."
+    return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in held)
+
+
+def meets(held: Sequence[Any], c: Clause, question: str = "") -> bool:
+    "Whether one of the values of a field meets a comparison; for `$ne`, whether none is one of its own."
+    if c.op in ("in", "$ne"):
+        return any(kind(v) == kind(h) and v == h for v in c.value for h in held) == (c.op == "in")
+    if c.op == IN_QUERY:
+        return named(held, question)
+    if kind(c.value) == "number":
+        return any(kind(h) == "number" and LIMITS[c.op](h, c.value) for h in held)
+    scale = when(c.value).scale
+    limit = getattr(when(c.value), scale)
+    numbers = (getattr(when(h), scale) for h in held)
+    return any(h is not None and LIMITS[c.op](h, limit) for h in numbers)
+
+
+def matching(
+    metadata: Sequence[Mapping[str, Any]], condition: Mapping[str, Any] | Sequence[Clause]
+) -> np.ndarray:
+    "Which rows of checked metadata a condition, or all of these clauses, let through, `(n,)` bool."
+    asked = clauses(condition) if isinstance(condition, Mapping) else condition
 
     def held(v):
         return v if isinstance(v, list) else [] if v is None else [v]
 
     return np.array([all(meets(held(m.get(c.field)), c) for c in asked) for m in metadata], dtype=bool)
 
+# %% ../../nbs/09_index/07_conditions.ipynb #6b91288f
+_SCALES = {"day": "1", "moment": "2", "time": "3"}  # what stands before a field's name
+
+
+def with_numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    "A row's metadata with, beside texts that say dates or times, the numbers that a database compares."
+    out = dict(record)
+    for name, value in record.items():
+        said = [when(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+        for scale, mark in _SCALES.items() if any(w.scale for w in said) else ():
+            numbers = [number for w in said if (number := getattr(w, scale)) is not None]
+            if numbers:
+                out[mark + name] = numbers[0] if len(numbers) == 1 else numbers
+    return out
+
+
+def on_numbers(asked: Sequence[Clause]) -> list[Clause]:
+    "Clauses as a database can answer them, whose rows went through `with_numbers`."
+    out = []
+    for c in asked:
+        if c.op in LIMITS and isinstance(c.value, str):
+            scale = when(c.value).scale
+            c = Clause(_SCALES[scale] + c.field, c.op, getattr(when(c.value), scale))
+        if c.op != "$ne" or c.value:  # unequal to nothing at all is everybody
+            out.append(c)
+    return out
+
 # %% ../../nbs/09_index/07_conditions.ipynb #18a809ef
-OWN = ("doc", "format", "section", "field")  # what a chunk has by itself
+OWN = ("doc", "format", "section", "page", "field", "row", "speaker", "time")  # what a chunk has by itself
 
 
 def fields_of(doc: Document) -> dict[str, Any]:
@@ -198,19 +247,32 @@ def readable(value: Any) -> list[Any]:
         return []
 
 
+def _row_of(doc: Document) -> list[Any]:
+    "The own id or number of a record in its file, which stands behind `#` in the document's id."
+    own = doc.id.rpartition("#")[2] if doc.fields and "#" in doc.id else ""
+    return [int(own) if re.fullmatch("0|[1-9][0-9]{0,14}", own) else own] if own else []
+
+
+def _touched(spans: Sequence[Any], start: int, end: int) -> list[Any]:
+    return [s for s in spans if s.start < end and start < s.end]
+
+
 def chunk_values(chunks: Chunks, row: int, name: str) -> list[Any]:
     "What chunk `row` holds in a field; nothing for a field that it lacks."
     doc_row, start, end = int(chunks.doc_row[row]), int(chunks.start[row]), int(chunks.end[row])
     doc = chunks.corpus[doc_row]
-    if name == "doc":
-        return [doc.id]
-    if name == "format":
-        return [doc.format]
+    if name not in OWN:
+        return readable(fields_of(doc).get(name))
     if name == "section":
-        return [s] if (s := chunk_section(chunks, row)) else []
+        return [section] if (section := chunk_section(chunks, row)) else []
+    if name == "page":
+        return [int(number) for number in dict.fromkeys(pages_of(doc, start, end))]
     if name == "field":
-        return [f.name for f in doc.fields if f.start < end and start < f.end]
-    return readable(fields_of(doc).get(name))
+        return [f.name for f in _touched(doc.fields, start, end)]
+    if name in ("speaker", "time"):
+        said = (getattr(turn, name) for turn in _touched(doc.turns, start, end))
+        return list(dict.fromkeys(filter(None, said)))
+    return {"doc": [doc.id], "format": [doc.format]}.get(name) or _row_of(doc)
 
 # %% ../../nbs/09_index/07_conditions.ipynb #42ff2bd3
 def known_fields(corpus: Corpus) -> list[str]:
@@ -234,21 +296,24 @@ def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
     )
     raise ConfigError(what, where, f"There is: {', '.join(known)}")
 
-
+# %% ../../nbs/09_index/07_conditions.ipynb #0fa16618
 def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
-    "Warn of a condition whose values are of another kind than every value of its field: it can never hold."
+    "Warn of a condition whose values are of another kind than every value of its field."
     for c in asked:
-        held = [] if c.field in OWN else [h for d in corpus for h in readable(fields_of(d).get(c.field))]
-        wanted = c.value if c.op == "in" else (c.value,)
+        if c.field in OWN or c.op == IN_QUERY:
+            continue
+        held = [h for d in corpus for h in readable(fields_of(d).get(c.field))]
+        wanted = c.value if c.op in ("in", "$ne") else (c.value,)
         if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
             logger.warning(
-                "%s: the field %r holds %s (such as %r), and is asked for %s (%r): that never holds",
+                "%s: the field %r holds %s (such as %r), and is asked for %s (%r): that %s",
                 where,
                 c.field,
                 kind(held[0]),
                 held[0],
                 kind(wanted[0]),
                 wanted[0],
+                "excludes nothing" if c.op == "$ne" else "never holds",
             )
 
 
@@ -266,24 +331,24 @@ def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."
     out = np.ones(len(chunks), dtype=bool)
     for c in clauses(condition, stored=False):
-        if c.field == "section" and c.op == "in" and (paths := titled(chunks, c.value)):
+        if c.field == "section" and c.op in ("in", "$ne") and (paths := titled(chunks, c.value)):
             logger.warning(
                 "where: a section is asked for by its whole path, and %r is only its last title: give %r",
                 c.value[0],
                 paths[0],
             )
-        if c.field in ("section", "field"):
+        if c.field in ("section", "page", "field", "speaker", "time"):
             out &= np.array(
                 [meets(chunk_values(chunks, i, c.field), c) for i in range(len(chunks))], dtype=bool
             )
             continue
-        own = {"doc": lambda d: [d.id], "format": lambda d: [d.format]}.get(
+        own = {"doc": lambda d: [d.id], "format": lambda d: [d.format], "row": _row_of}.get(
             c.field, lambda d, name=c.field: readable(fields_of(d).get(name))
         )
         out &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
     return out
 
-
+# %% ../../nbs/09_index/07_conditions.ipynb #640ffa27
 def chunk_metadata(chunks: Chunks, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:
     """The fields of each chunk for a database: all that it can keep, or the `fields` that are named, of which
     it must be able to."""

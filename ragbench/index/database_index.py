@@ -336,16 +336,7 @@ class FaissBackend:
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         mask = None if rows is None else np.isin(self.names, rows) & self.live
         if clauses:
-            mask = (
-                matching(self.metadata, {})
-                & self.live
-                & np.logical_and.reduce(
-                    [
-                        matching(self.metadata, {c.field: list(c.value) if c.op == "in" else {c.op: c.value}})
-                        for c in clauses
-                    ]
-                )
-            )
+            mask = matching(self.metadata, clauses) & self.live
         scores, found = self.searcher.search(Vectors(array, self.searcher.space), k, where=mask)
         return [(s[r >= 0], self.names[r[r >= 0]]) for s, r in zip(scores, found)]
 

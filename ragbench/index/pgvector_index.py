@@ -19,7 +19,7 @@ from ..base.errors import ConfigError, StoreError
 from ..base.number_text import thousands
 from ..text.token_table import threads
 from ..core.vectors import Vectors
-from .conditions import Clause
+from .conditions import Clause, on_numbers, with_numbers
 from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_space
 from .faiss_base import one_of_few
 from .pgserver import connect, hide_password, need, private_database, private_server
@@ -115,15 +115,13 @@ def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, 
     if rows is not None:
         parts.append(SQL("id = ANY(%s)"))
         given.append(rows.tolist())
-    for c in clauses:
-        if c.op != "in" and isinstance(c.value, str):
-            raise ConfigError(
-                f"this index compares numbers only, and {c.field} is asked for a date ({c.value!r})",
-                "where",
-                "Give row numbers or a mask, or store the date as a number such as 20240131",
+    for c in on_numbers(clauses):
+        if c.op in ("in", "$ne"):
+            parts.append(
+                SQL(
+                    "metadata -> %s @> ANY(%s)" if c.op == "in" else "(metadata -> %s @> ANY(%s)) IS NOT TRUE"
+                )
             )
-        if c.op == "in":
-            parts.append(SQL("metadata -> %s @> ANY(%s)"))
             given += [c.field, [Jsonb(v) for v in c.value]]
         else:
             path = SQL(
@@ -336,7 +334,7 @@ def copy_rows(
     ) as copy:
         copy.set_types(["int8", type, "jsonb"])
         for i, v, m in zip(rows.tolist(), array, metadata):
-            copy.write_row((i, make(v), Jsonb(m)))
+            copy.write_row((i, make(v), Jsonb(with_numbers(m))))
 
 
 def pg_put(

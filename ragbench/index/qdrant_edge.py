@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..text.token_table import threads
-from .conditions import Clause, kind
+from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from .database_index import Pointer, same_space, steady
 
 # %% auto #0
@@ -25,20 +25,14 @@ __all__ = ['qdrant_filter', 'field_kinds', 'qdrant_score', 'edge', 'EdgeWords', 
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #216b2179
 def qdrant_filter(
-    words: Any,  # of the client or the library: text, truth, limits, ids, every, some
+    words: Any,  # of the client or the library: text, truth, limits, ids, every, some, none
     clauses: Sequence[Clause],
     rows: np.ndarray | None,
 ) -> Any:
     "Clauses and row numbers as a filter of Qdrant, or None."
 
     def one(c: Clause) -> Any:
-        if c.op != "in" and isinstance(c.value, str):
-            raise ConfigError(
-                f"Qdrant compares numbers only, and {c.field} is asked for a date ({c.value!r})",
-                "where",
-                "Give row numbers or a mask, or store the date as a number such as 20240131",
-            )
-        if c.op != "in":
+        if c.op in LIMITS:
             return words.limits(c.field, **{c.op[1:]: float(c.value)})
         texts = [v for v in c.value if kind(v) == "text"]
         each = [
@@ -52,13 +46,15 @@ def qdrant_filter(
         ]
         if texts:
             each.append(words.text(c.field, texts))
+        if c.op == "$ne":
+            return words.none(each)
         return each[0] if len(each) == 1 else words.some(each)
 
-    must = [one(c) for c in clauses] + ([words.ids(rows.tolist())] if rows is not None else [])
+    must = [one(c) for c in on_numbers(clauses)] + ([words.ids(rows.tolist())] if rows is not None else [])
     return words.every(must) if must else None
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #9dd340df
-def field_kinds(metadata: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def field_kinds(metadata: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     "Fields whose values are all of one kind, and that kind: `'text'`, `'number'` or `'bool'`."
     kinds: dict[str, set[str]] = {}
     for m in metadata:
@@ -106,11 +102,14 @@ class EdgeWords:
     def some(self, parts: list) -> Any:
         return self.q.Filter(should=parts)
 
+    def none(self, parts: list) -> Any:
+        return self.q.Filter(must_not=parts)
+
 
 def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     "Metadata as the library can be asked for it."
     out: dict[str, Any] = {}
-    for f, held in record.items():
+    for f, held in with_numbers(record).items():
         for v in held if isinstance(held, list) else [held]:
             out.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(
                 str(v) if isinstance(v, bool) else v

@@ -23,7 +23,7 @@ from ..base.files import make_folder
 from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..base.processes import temporary_folder
 from ..core.vectors import Vectors
-from .conditions import Clause
+from .conditions import Clause, with_numbers
 from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_space, steady
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
@@ -158,6 +158,9 @@ class ClientWords:
 
     def some(self, parts: list) -> Any:
         return self.m.Filter(should=parts)
+
+    def none(self, parts: list) -> Any:
+        return self.m.Filter(must_not=parts)
 
 
 class Gone(StoreError):
@@ -332,7 +335,7 @@ def client_put(
             backend.m.Batch(
                 ids=rows[part].tolist(),
                 vectors=array[part].tolist(),
-                payloads=[dict(m) for m in metadata[part]],
+                payloads=[with_numbers(m) for m in metadata[part]],
             ),
             wait=True,
         )
@@ -411,7 +414,7 @@ def client_build(
                 "number": m.PayloadSchemaType.FLOAT,
                 "bool": m.PayloadSchemaType.BOOL,
             }
-            for f, what in field_kinds(metadata).items() if not backend.local else ():
+            for f, what in field_kinds(map(with_numbers, metadata)).items() if not backend.local else ():
                 client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
             client_put(backend, name, np.arange(len(array)), array, metadata)
             wait_until_indexed(client, name)

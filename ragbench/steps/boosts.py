@@ -16,9 +16,9 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, choice_of
-from ..base.memory import lru_bytes
 from ..core.runs import pad
 from ragbench.index.conditions import (
+    IN_QUERY,
     Clause,
     check_fields,
     check_kinds,
@@ -30,7 +30,7 @@ from ragbench.index.conditions import (
 from ..fusion.fusion import min_max
 
 # %% auto #0
-__all__ = ['IN_QUERY', 'attributes', 'named', 'Boost', 'Boosts']
+__all__ = ['attributes', 'Boost', 'Boosts']
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #bd385616
 def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
@@ -40,20 +40,6 @@ def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
         for f in known_fields(Corpus([chunks.corpus[int(chunks.doc_row[row])]]))
     }
     return {f: held for f, held in found.items() if held}
-
-# %% ../../nbs/12_steps/01_boosts.ipynb #f7cfe1d7
-IN_QUERY = "in query"
-
-
-@lru_bytes(16_000_000)
-def _words(text: str) -> str:
-    "Letters and digits in lower case, one space between words and around all of them."
-    return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
-
-
-def named(held: Sequence[Any], question: str) -> bool:
-    "Whether a question names one of these values."
-    return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in held)
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)
@@ -82,22 +68,19 @@ class Boost:
         def told(v):
             return v if isinstance(v, str) and re.fullmatch(r"[^\W\d][\w -]*", v) else repr(v)
 
-        conditions = (f"{k} {v}" if _asks(v) else f"{k} = {told(v)}" for k, v in self.when.items())
+        conditions = (
+            f"{k} {v}" if isinstance(v, str) and v == IN_QUERY else f"{k} = {told(v)}"
+            for k, v in self.when.items()
+        )
         return f"{', '.join(conditions)}: {f'{float(self.by):+}'.removesuffix('.0')}"
 
     @functools.cached_property
     def clauses(self) -> tuple[Clause, ...]:
-        return clauses({f: v for f, v in self.when.items() if not _asks(v)}, stored=False)
+        return clauses(self.when, stored=False, boosts=True)
 
     def applies(self, question: str, facts: Mapping[str, Sequence[Any]]) -> bool:
         "Whether every condition holds for a chunk with these values in its fields."
-        return all(named(facts.get(f, ()), question) for f, v in self.when.items() if _asks(v)) and all(
-            meets(facts.get(c.field, ()), c) for c in self.clauses
-        )
-
-
-def _asks(condition: Any) -> bool:
-    return isinstance(condition, str) and condition == IN_QUERY
+        return all(meets(facts.get(c.field, ()), c, question) for c in self.clauses)
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #d02cd705
 @dataclass(frozen=True)
