@@ -100,6 +100,8 @@ from .lexical.bm25 import BM25 as BM25
 from .lexical.bm25s import BM25S as BM25S
 from .lexical.fts5 import FTS5 as FTS5
 from .lexical.postgres import PgFullText as PgFullText
+from .plot.chart import MARKERS as MARKERS
+from .plot.chart import PALETTE as PALETTE
 from .plot.chart import Chart as Chart
 from .remote.calls import RemoteError as RemoteError
 from .remote.chat import Chat as Chat

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import one_of
-from ..base.number_text import number, p_words
+from ..base.number_text import number, p_text, p_words
 from ..bench.results import Results
 from .leaderboard import ALPHA, all_pairs, means_note, pairs_note
 from .short_names import legend, short_names
@@ -85,7 +85,7 @@ def pair_cells(pairs: Pairs) -> list[list[str]]:
     cells = [[""] * s for _ in range(s)]
     for i, j, difference, p in zip(*np.triu_indices(s, 1), pairs.frame["difference"], pairs.frame["p"]):
         cells[j][i] = number(-difference, "+.3f")
-        cells[i][j] = p_words(p)
+        cells[i][j] = p_text(p)
     return cells
 
 # %% ../../nbs/17_report/10_pairs.ipynb #352a741b
