@@ -4,16 +4,22 @@ from .base.errors import MissingExtra as MissingExtra
 from .base.errors import RagbenchError as RagbenchError
 from .base.errors import StoreError as StoreError
 from .base.errors import VectorSpaceError as VectorSpaceError
+from .bench.index_comparison import compare_indexes as compare_indexes
 from .bench.results import Results as Results
 from .bench.results import SystemResult as SystemResult
 from .bench.runner import bench as bench
+from .bench.timing import machine as machine
 from .chunk.adapters import from_chonkie as from_chonkie
 from .chunk.adapters import from_function as from_function
 from .chunk.adapters import from_langchain as from_langchain
 from .chunk.adapters import from_llama_index as from_llama_index
 from .chunk.adapters import from_semchunk as from_semchunk
 from .chunk.by_type import ByType as ByType
+from .chunk.certificate import Claims as Claims
 from .chunk.certificate import certify as certify
+from .chunk.certificate import stress_corpus as stress_corpus
+from .chunk.certificate_table import broken_laws as broken_laws
+from .chunk.certificate_table import certificate_matrix as certificate_matrix
 from .chunk.character import CharacterChunker as CharacterChunker
 from .chunk.cluster import ClusterChunker as ClusterChunker
 from .chunk.field import FieldChunker as FieldChunker
@@ -35,6 +41,7 @@ from .core.documents import Page as Page
 from .core.documents import Refusal as Refusal
 from .core.documents import Turn as Turn
 from .core.gold import Evidence as Evidence
+from .core.evidence_classes import evidence_classes as evidence_classes
 from .core.gold import Gold as Gold
 from .core.gold import Query as Query
 from .core.qrels import Qrels as Qrels
@@ -50,6 +57,8 @@ from .embed.litellm_embedder import LiteLLMEmbedder as LiteLLMEmbedder
 from .embed.lsa import LSAEmbedder as LSAEmbedder
 from .embed.openai_embedder import OpenAIEmbedder as OpenAIEmbedder
 from .embed.sentence_transformer import SentenceTransformerEmbedder as SentenceTransformerEmbedder
+from .embed.vector_cache import EmbeddingCache as EmbeddingCache
+from .embed.vector_cache import embed_cached as embed_cached
 from .evaluate.chunker_comparison import compare_chunkers as compare_chunkers
 from .evaluate.chunker_comparison import oracle as oracle
 from .evaluate.exchange import as_run as as_run
@@ -71,6 +80,7 @@ from .fusion.ranx_fusion import CombSUM as CombSUM
 from .fusion.ranx_fusion import RanxFusion as RanxFusion
 from .index.advise import advise as advise
 from .index.ann_recall import ann_recall as ann_recall
+from .index.ann_recall import memory_of as memory_of
 from .index.chroma_index import ChromaIndex as ChromaIndex
 from .index.database_index import WithMetadata as WithMetadata
 from .index.faiss_base import open_index as open_index
@@ -127,3 +137,5 @@ from .system.retrievers import Hybrid as Hybrid
 from .system.retrievers import Lexical as Lexical
 from .system.system import System as System
 from .system.system import grid as grid
+from .text.tiktoken_encoder import load_encoding as load_encoding
+from .text.tokenizers import get_tokenizer as get_tokenizer

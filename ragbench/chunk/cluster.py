@@ -116,10 +116,15 @@ class ClusterChunker:
         alike = (
             vectors.array if vectors.space.normalized else unit(vectors.array)
         )  # by cosine, whatever the embedder gives
-        most = min(self.size // self.piece_size, len(pieces))
-        longest = np.minimum(_room(doc.text, pieces, self.tokenizer, min(self.size, len(doc.text) + 1)), most)
-        runs = best_partition(worth(band(alike, most)), longest)
+        gains = self.gains(alike)
+        room = _room(doc.text, pieces, self.tokenizer, min(self.size, len(doc.text) + 1))
+        runs = best_partition(gains, np.minimum(room, gains.shape[1]))
         return np.c_[pieces[runs[:, 0], 0], pieces[runs[:, 1], 1]]
+
+    def gains(self, vectors: np.ndarray) -> np.ndarray:
+        """What each run of pieces is worth to a partition, from their vectors `(n, d)` of length 1:
+        `(n, longest)`, by its last piece and its number of pieces less 1; −inf where it cannot be."""
+        return worth(band(vectors, min(self.size // self.piece_size, len(vectors))))
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
         return chunk_corpus(documents, decided(self).spans, repr(self))
