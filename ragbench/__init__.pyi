@@ -40,8 +40,8 @@ from .core.documents import Heading as Heading
 from .core.documents import Page as Page
 from .core.documents import Refusal as Refusal
 from .core.documents import Turn as Turn
-from .core.gold import Evidence as Evidence
 from .core.evidence_classes import evidence_classes as evidence_classes
+from .core.gold import Evidence as Evidence
 from .core.gold import Gold as Gold
 from .core.gold import Query as Query
 from .core.qrels import Qrels as Qrels

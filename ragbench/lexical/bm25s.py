@@ -145,6 +145,10 @@ class BM25S:
                     "Give a language code such as 'en', a tuple of words, or None",
                 )
 
+    def words(self, text: str) -> list[str]:
+        "The words that this engine sees in a text, in order."
+        return Cutter(self.stemmer, self.stopwords)([text])[0]
+
     def build(self, chunks: Chunks | Sequence[str]) -> BM25SSearcher:
         "Index the texts of `chunks`."
         one_choice(self)

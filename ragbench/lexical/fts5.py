@@ -256,6 +256,10 @@ class FTS5:
     def used(self) -> tuple[float, ...]:
         return tuple(w for w in self.weights if w)
 
+    def words(self, text: str) -> list[str]:
+        "The words that this engine sees in a text, in order."
+        return [word.decode("utf-8", "replace") for word in Words(self.tokenize)([text])[0]]
+
     def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
         """Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises
         `ConfigError` for a tokenizer that SQLite does not know."""
