@@ -1,6 +1,7 @@
 """What a component reaches is in its fingerprint: in a session, in modules of one's own, and over
 processes."""
 
+import copy
 import os
 import subprocess
 import sys
@@ -303,6 +304,18 @@ def test_the_same_in_every_process():
         for s in seeds
     }
     assert len(runs) == 1 and len(runs.pop().strip()) == 32
+
+
+def test_being_copied_or_pickled_changes_no_name():
+    """Both note `__slotnames__` down on the class, as any worker process that is handed a component does."""
+
+    class Mine:
+        size = 3
+
+    before = fingerprint(Mine())
+    copy.copy(Mine())
+    assert "__slotnames__" in vars(Mine)
+    assert fingerprint(Mine()) == before
 
 
 def test_modules_of_ones_own_are_followed(tmp_path, monkeypatch):

@@ -70,6 +70,7 @@ _NO_CODE = {
     "__qualname__",
     "__firstlineno__",
     "__static_attributes__",
+    "__slotnames__",  # what pickle and copy note down on a class
     "__match_args__",
     "__parameters__",
     "__orig_bases__",

@@ -104,15 +104,12 @@ def orders(engine: Any, case: EngineCase) -> Found:
 
 def finds_words(engine: Any, case: EngineCase) -> Found:
     "the one passage that has the words of a question comes first"
-    rows = np.asarray(case.search(case.n)[1])
-    if rows[0, 0] == 3:
+    more, fewer = np.asarray(case.search(case.n, ["zirconium gasket pump", QUESTIONS[0]])[1])
+    many = more[more >= 0]
+    if many.size > 1 and many[-1] == 3:
+        return "the best passage comes last: its scores are upside down", "Let a higher score be better"
+    if fewer[0] == 3:
         return None
-    last = rows[0][rows[0] >= 0]
-    if last.size and last[-1] == 3 and last.size > 1:
-        return (
-            "the best passage comes last: its scores are sorted upside down",
-            "Higher is better, best first",
-        )
     return "'zirconium gasket' does not find the only passage with these words first", (
         "Score a passage by the words that it shares with the question, rare ones most"
     )
