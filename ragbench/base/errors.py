@@ -16,7 +16,13 @@ __all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'Sto
 
 # %% ../../nbs/00_base/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
-    "Anything ragbench refuses; `what` happened, `where`, and how to `fix` it."
+    """Anything ragbench refuses; `what` happened, `where`, and how to `fix` it.
+
+    >>> str(RagbenchError("size is 0", "TokenChunker", "Give at least 1"))
+    'TokenChunker: size is 0. Give at least 1'
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
     def __init__(self, what: str, where: str = "", fix: str = ""):
         self.what, self.where, self.fix = what, where, fix
@@ -30,25 +36,62 @@ class RagbenchError(Exception):
 
 # %% ../../nbs/00_base/00_errors.ipynb #f6250fe8
 class ConfigError(RagbenchError, ValueError):
-    "An argument has a value that cannot work."
+    """An argument has a value that cannot work.
+
+    >>> try:
+    ...     CharacterChunker(0)
+    ... except ConfigError as e:
+    ...     print(e)
+    CharacterChunker: size is 0. Give a whole number of at least 1
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
 
 class DataError(RagbenchError, ValueError):
-    "A document, question or file is not what it should be."
+    """A document, question or file is not what it should be.
+
+    >>> try:
+    ...     Corpus([Document("a", "x"), Document("a", "y")])
+    ... except DataError as e:
+    ...     print(e.what)
+    1 document ids occur more than once, first 'a'
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
 
 class VectorSpaceError(RagbenchError, ValueError):
-    "Vectors of two different spaces were about to be compared."
+    """Vectors of two different spaces were about to be compared.
+
+    >>> issubclass(VectorSpaceError, RagbenchError)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
 
 class StoreError(RagbenchError, OSError):
-    "An artifact on disk is damaged or was made by something else, or the disk itself refuses."
+    """An artifact on disk is damaged or was made by something else, or the disk itself refuses.
+
+    >>> issubclass(StoreError, OSError)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
     __str__ = RagbenchError.__str__  # OSError would print its arguments as errno and file name
 
 # %% ../../nbs/00_base/00_errors.ipynb #4a551a1a
 class MissingExtra(RagbenchError, ImportError):
-    "An optional dependency is not installed; names the extra that brings it."
+    r"""An optional dependency is not installed; names the extra that brings it. `package` is what cannot be
+    imported, `extra` what brings it.
+
+    >>> str(MissingExtra("chromadb", "chroma"))
+    'the package \'chromadb\' is not installed. Run: pip install "ragbench[chroma]"'
+
+    Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
+    """
 
     def __init__(self, package: str, extra: str, fix: str = ""):
         super().__init__(

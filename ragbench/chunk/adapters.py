@@ -323,7 +323,13 @@ def from_function(
     split: Callable[[str], Sequence[Any]],  # text to strings, or to (start, end, string)
     identity: str = "",  # a name for the fingerprint, where the function cannot be described
 ) -> AdaptedChunker:
-    "Any `str -> list[str]` as a chunker with exact offsets."
+    r"""Any `str -> list[str]` as a chunker with exact offsets.
+
+    >>> from_function(lambda text: text.split("\n\n"), identity="blank lines")(corpus).text(1)
+    'Open the drain.'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/adapters.html
+    """
     return AdaptedChunker(split, getattr(split, "__qualname__", type(split).__name__), split, identity)
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #0d2cd35c
@@ -350,7 +356,13 @@ def _mapped(change: Callable[[Any], Any], pieces: Any) -> Any:
 
 
 def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
-    "A LangChain text splitter."
+    """A LangChain text splitter. `splitter` has `split_text`.
+
+    >>> from langchain_text_splitters import RecursiveCharacterTextSplitter  # doctest: +SKIP
+    >>> from_langchain(RecursiveCharacterTextSplitter())(corpus)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/adapters.html
+    """
     _can(splitter, "split_text")
     return AdaptedChunker(
         lambda text: _mapped(_text_of, splitter.split_text(text)), type(splitter).__name__, splitter, identity
@@ -358,7 +370,13 @@ def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
 
 
 def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
-    "A LlamaIndex splitter, or a node parser that has no `split_text`."
+    """A LlamaIndex splitter, or a node parser that has no `split_text`.
+
+    >>> from llama_index.core.node_parser import SentenceSplitter  # doctest: +SKIP
+    >>> from_llama_index(SentenceSplitter())(corpus)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/adapters.html
+    """
     _can(parser, "split_text", "get_nodes_from_documents")
 
     def nodes(text: str) -> list[str]:
@@ -372,7 +390,13 @@ def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
 
 
 def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
-    "A Chonkie chunker; its own offsets where they hold."
+    """A Chonkie chunker; its own offsets where they hold.
+
+    >>> from chonkie import SentenceChunker as Sentences  # doctest: +SKIP
+    >>> from_chonkie(Sentences())(corpus)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/adapters.html
+    """
     _can(chunker, "chunk")
 
     def parts(c):
@@ -388,7 +412,14 @@ def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
 
 
 def from_semchunk(chunker: Any, identity: str = "") -> AdaptedChunker:
-    "What `semchunk.chunkerify` returns; its own offsets where they hold."
+    """What `semchunk.chunkerify` returns; its own offsets where they hold. Raises `ConfigError` for
+    something that is no chunker of semchunk.
+
+    >>> import semchunk  # doctest: +SKIP
+    >>> from_semchunk(semchunk.chunkerify("cl100k_base", 400))(corpus)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/adapters.html
+    """
     _can(chunker, "__call__")
     try:
         inspect.signature(chunker).bind("", offsets=True)

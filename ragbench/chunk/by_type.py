@@ -34,7 +34,13 @@ _ENDINGS = {
 @dataclass(frozen=True)
 class ByType:
     """Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(),
-    'default': TokenChunker(512, 50)})`."""
+    'default': TokenChunker(512, 50)})`. Raises `ConfigError` for a document type without a chunker.
+
+    >>> len(ByType({"default": WholeDocument()})(corpus))
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/by_type.html
+    """
 
     chunkers: Mapping[str, Any]
 

@@ -448,7 +448,13 @@ def certify(
     name: str = "",
 ) -> Certificate:
     """Hold a chunker to law 1 and to its own promises; one that has `chunkers` for document types, on each
-    type."""
+    type. Raises `ConfigError` for arguments that contradict one another.
+
+    >>> bool(certify(CharacterChunker(40, 4), large=0))
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate.html
+    """
     if isinstance(types := getattr(chunker, "chunkers", None), Mapping):
         own = {t: [d for d in corpus or () if chunker.kind(d) == t] for t in types}
         asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}

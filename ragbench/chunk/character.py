@@ -20,7 +20,14 @@ __all__ = ['CharacterChunker']
 # %% ../../nbs/07_chunk/03_character.ipynb #8bac0111
 @dataclass(frozen=True)
 class CharacterChunker:
-    "Windows of `size` characters (code points), `overlap` of them shared with the window before."
+    """Windows of `size` characters (code points), `overlap` of them shared with the window before. Raises
+    `ConfigError` for a size below 1 or an overlap that is not smaller.
+
+    >>> CharacterChunker(10, 2)(corpus).spans[:2].tolist()
+    [[0, 10], [8, 18]]
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/character.html
+    """
 
     size: int
     overlap: int = 0

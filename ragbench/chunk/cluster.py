@@ -84,7 +84,14 @@ def best_partition(
 # %% ../../nbs/07_chunk/12_cluster.ipynb #f06033bb
 @dataclass(frozen=True)
 class ClusterChunker:
-    "The partition into runs of at most `size` tokens whose pieces are most alike (Chroma, 2024)."
+    """The partition into runs of at most `size` tokens whose pieces are most alike (Chroma, 2024). Raises
+    `ConfigError` for a `size` below `piece_size`.
+
+    >>> ClusterChunker(e, size=200, piece_size=50).size
+    200
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/cluster.html
+    """
 
     embedder: Embedder
     size: int = 200  # largest chunk, in tokens of `tokenizer`

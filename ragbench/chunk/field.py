@@ -20,8 +20,15 @@ __all__ = ['FieldChunker']
 # %% ../../nbs/07_chunk/09_field.ipynb #bb54f3fa
 @dataclass(frozen=True)
 class FieldChunker:
-    """One chunk for each field of a record, or for each of the named `fields`; `join` makes one of
-    neighbouring ones."""
+    r"""One chunk for each field of a record, or for each of the named `fields`; `join` makes one of
+    neighbouring ones. Raises `ConfigError` for a corpus without fields.
+
+    >>> record = Document("r", "Pump\nRed", fields=(Field("name", 0, 4), Field("colour", 5, 8)))
+    >>> FieldChunker(("colour",))(record).text(0)
+    'Red'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/field.html
+    """
 
     fields: tuple[str, ...] | None = None  # None: all of them
     join: bool = False

@@ -77,7 +77,13 @@ def check_embedder(embedder: Any, owner: str) -> None:
 @dataclass(frozen=True)
 class KamradtChunker:
     """Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks
-    of `mean_size` tokens on average."""
+    of `mean_size` tokens on average. Raises `ConfigError` for a percentile outside 0 to 100.
+
+    >>> KamradtChunker(e, percentile=90).percentile
+    90
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/kamradt.html
+    """
 
     embedder: Embedder
     percentile: float = 95  # of the document's own distances; not used with `mean_size`

@@ -119,8 +119,15 @@ def windowed_cuts(
 # %% ../../nbs/07_chunk/13_llm.ipynb #93e09aaa
 @dataclass(frozen=True)
 class LLMChunker:
-    """Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin (after
-    Chroma, 2024)."""
+    """Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin
+    (after Chroma, 2024). Raises `ConfigError` for a `size` below `piece_size`; a document that is not
+    answered well `tries` times is refused.
+
+    >>> LLMChunker(lambda messages: "[]", size=400).size
+    400
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/llm.html
+    """
 
     chat: Callable[[list[dict[str, str]]], Any]
     size: int = 800  # largest chunk, and as much as is shown at once, in tokens of `tokenizer`

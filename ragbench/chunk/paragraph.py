@@ -23,7 +23,14 @@ __all__ = ['ParagraphChunker']
 @dataclass(frozen=True)
 class ParagraphChunker:
     """Paragraphs packed to at most `size` and, where they reach, at least `min_size` tokens, with up to
-    `overlap` tokens of whole sentences repeated; code fences of at most `size` tokens stay whole."""
+    `overlap` tokens of whole sentences repeated; code fences of at most `size` tokens stay whole. Raises
+    `ConfigError` for sizes that exclude one another.
+
+    >>> ParagraphChunker(8, 0)(corpus).text(1)
+    'Open the drain.'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/paragraph.html
+    """
 
     size: int = 1000
     overlap: int | None = None  # tokens; None: a tenth of size

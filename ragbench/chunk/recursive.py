@@ -186,7 +186,14 @@ def character_spans(
 @dataclass(frozen=True)
 class RecursiveChunker:
     """Chunks of at most `size`, cut at paragraphs, lines, words, characters in that order;
-    `tokenizer='characters'` counts characters."""
+    `tokenizer='characters'` counts characters. `separators` are tried in that order. Raises `ConfigError` for
+    a size below 1 or an overlap that is not smaller.
+
+    >>> RecursiveChunker(20, tokenizer="characters")(corpus).text(0)
+    'Close the valve.'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/recursive.html
+    """
 
     size: int
     overlap: int = 0

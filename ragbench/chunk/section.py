@@ -88,7 +88,13 @@ def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
 @dataclass(frozen=True)
 class SectionChunker:
     """A chunk for each section; those under `min_size` tokens joined, those over `size` cut into windows of
-    2/3 `size` to `size` tokens, or by `fallback`."""
+    2/3 `size` to `size` tokens, or by `fallback`. Raises `ConfigError` for sizes that exclude one another.
+
+    >>> SectionChunker(50)(corpus).to_frame().shape[0]
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/section.html
+    """
 
     size: int = 1200
     overlap: int = 0  # tokens, between the windows of one section

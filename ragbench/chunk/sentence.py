@@ -35,7 +35,13 @@ def split_long(
 @dataclass(frozen=True)
 class SentenceChunker:
     """Whole sentences packed up to `size` tokens; the overlap is as many whole sentences as fit in `overlap`
-    tokens."""
+    tokens. Raises `ConfigError` for a size below 1 or an overlap that is not smaller.
+
+    >>> SentenceChunker(4, 0)(corpus).text(0)
+    'Close the valve.'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/sentence.html
+    """
 
     size: int
     overlap: int = 0

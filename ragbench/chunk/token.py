@@ -184,8 +184,15 @@ def chunk_tables(
 # %% ../../nbs/07_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
 class TokenChunker:
-    """Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph or
-    word by at most `snap_within` tokens, and both are upper bounds."""
+    """Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph
+    or word by at most `snap_within` tokens, and both are upper bounds. Raises `ConfigError` for a size below
+    1 or an overlap that is not smaller.
+
+    >>> [c for c in map(TokenChunker(4, 1)(corpus).text, range(2))]
+    ['Close the valve.', '. Stop the pump']
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/token.html
+    """
 
     size: int
     overlap: int = 0

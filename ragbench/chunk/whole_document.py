@@ -18,7 +18,13 @@ __all__ = ['WholeDocument']
 # %% ../../nbs/07_chunk/01_whole_document.ipynb #462c5554
 @dataclass(frozen=True)
 class WholeDocument:
-    "One chunk a document, from its first character to its last; a blank document has none."
+    """One chunk a document, from its first character to its last; a blank document has none.
+
+    >>> len(WholeDocument()(corpus)) == len(corpus)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/whole_document.html
+    """
 
     def spans(self, doc: Document) -> np.ndarray:
         "The span of the text, `(1, 2)` int64."

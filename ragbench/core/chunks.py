@@ -43,7 +43,15 @@ def _offsets(name: str, values: Any) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Chunks:
-    "Spans of the documents of `corpus`, in corpus order; `doc_row`, `start` and `end` are `(n,)` int64."
+    """Spans of the documents of `corpus`, in corpus order; `doc_row`, `start` and `end` are `(n,)` int64.
+    Raises `DataError` for a span outside its document.
+
+    >>> table = Chunks(corpus, [0, 1], [0, 0], [16, 21])
+    >>> len(table), table.text(1), table.doc_row.tolist()
+    (2, 'The tank holds water.', [0, 1])
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/chunks.html
+    """
 
     corpus: Corpus
     doc_row: np.ndarray
@@ -193,7 +201,14 @@ def chunk_corpus(
     ],  # the spans of one document, (n, 2), in order; called once each, in corpus order
     made_by: str = "",
 ) -> Chunks:
-    "The chunks that `spans_of` finds in each document of `documents`."
+    """The chunks that `spans_of` finds in each document of `documents`. Raises `DataError` for an empty
+    corpus, and for spans that are none.
+
+    >>> chunk_corpus(corpus, lambda doc: [(0, len(doc))]).spans.tolist()
+    [[0, 48], [0, 51]]
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/chunks.html
+    """
     corpus = Corpus([documents]) if isinstance(documents, Document) else documents
     if not isinstance(corpus, Corpus):
         raise DataError(f"expected a Corpus or a Document, got {type(documents).__name__}", made_by)

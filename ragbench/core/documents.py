@@ -25,7 +25,14 @@ __all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pag
 
 # %% ../../nbs/03_core/01_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
-    "One page: its printed order from 1, and its span in the canonical text."
+    """One page: its printed order from 1, and its span in the canonical text. `number` is the page's label
+    in the document.
+
+    >>> Page(number="iv", start=0, end=120).number
+    'iv'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     number: int
     start: int
@@ -33,7 +40,13 @@ class Page(NamedTuple):
 
 
 class Heading(NamedTuple):
-    "A heading: its level from 1, its title, and the span of the title in the canonical text."
+    """A heading: its level from 1, its title, and the span of the title in the canonical text.
+
+    >>> Heading(level=1, title="Safety", start=0, end=6).title
+    'Safety'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     level: int
     title: str
@@ -42,7 +55,13 @@ class Heading(NamedTuple):
 
 # %% ../../nbs/03_core/01_documents.ipynb #6da07a88
 class Field(NamedTuple):
-    "A named part of a record, such as a column of a row, and its span in the canonical text."
+    """A named part of a record, such as a column of a row, and its span in the canonical text.
+
+    >>> Field(name="title", start=0, end=5).name
+    'title'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     name: str
     start: int
@@ -51,7 +70,13 @@ class Field(NamedTuple):
 
 class Turn(NamedTuple):
     """What one speaker said: who, when (as the source writes it, or empty), and its span in the canonical
-    text."""
+    text.
+
+    >>> Turn(speaker="Ada", time="00:01:07", start=0, end=12).speaker
+    'Ada'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     speaker: str
     time: str
@@ -88,7 +113,16 @@ def _spans_of(kind: type, rows: Any, name: str, doc_id: str, length: int) -> tup
 # %% ../../nbs/03_core/01_documents.ipynb #2b637b32
 @dataclass(frozen=True)
 class Document:
-    "One document: `id`, canonical `text`, and the structure and metadata that point into it."
+    """One document: `id`, canonical `text`, and the structure and metadata that point into it. `headings`,
+    `pages`, `fields` and `turns` are spans in the text, `format` is what it was read from (`pdf`, `md`, …).
+    Raises `DataError` for a text that is none, and for spans outside it.
+
+    >>> doc = Document("sop", "Close the valve.", metadata={"revision": 2})
+    >>> len(doc), doc.metadata["revision"]
+    (16, 2)
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     id: str
     text: str = field(repr=False)
@@ -213,7 +247,13 @@ def section_path(doc: Document, start: int, end: int | None = None) -> tuple[str
 
 # %% ../../nbs/03_core/01_documents.ipynb #72d6b4b7
 class Refusal(NamedTuple):
-    "What was refused, and why."
+    """What was refused, and why. `reason` says why.
+
+    >>> Refusal("scan.pdf", "it has no text").reason
+    'it has no text'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     source: str
     reason: str
@@ -244,7 +284,15 @@ def _refusal(row: Any) -> Refusal:
 # %% ../../nbs/03_core/01_documents.ipynb #97c99511
 @dataclass(frozen=True)
 class Corpus:
-    "Documents in order, with distinct ids, and what was refused on the way."
+    """Documents in order, with distinct ids, and what was refused on the way. `errors` are `Refusal`s.
+    Raises `DataError` for two documents of one id.
+
+    >>> two = Corpus([Document("a", "One."), Document("b", "Two.")])
+    >>> [d.id for d in two], two.row("b"), two.errors
+    (['a', 'b'], 1, ())
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/documents.html
+    """
 
     documents: tuple[Document, ...]
     errors: tuple[Refusal, ...] = field(default=(), compare=False)

@@ -24,7 +24,13 @@ NO_DOCUMENT = "no such document"  # why a piece of evidence is lost
 
 
 class Query(NamedTuple):
-    "A question; `answer` is a short string where one is known."
+    """A question; `answer` is a short string where one is known. `tags` are for slices.
+
+    >>> Query("q1", "How is the pump stopped?", tags=("how",)).tags
+    ('how',)
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/gold_records.html
+    """
 
     query_id: str
     text: str
@@ -33,7 +39,13 @@ class Query(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    "A span of a document that answers a query, and how well: `grade` is a small integer, 1 unless graded."
+    """A span of a document that answers a query, and how well: `grade` is a small integer, 1 unless graded.
+
+    >>> Evidence("q1", "pump", 17, 31).start
+    17
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/gold_records.html
+    """
 
     query_id: str
     doc_id: str

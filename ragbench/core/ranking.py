@@ -27,7 +27,14 @@ __all__ = ['Hit', 'visible', 'shortened', 'Ranking', 'ranking_frame', 'ranking_t
 
 # %% ../../nbs/03_core/10_ranking.ipynb #f8486934
 class Hit(NamedTuple):
-    "One passage of a ranking and its place; what its format does not have is empty."
+    """One passage of a ranking and its place; what its format does not have is empty.
+
+    >>> hit = Ranking(chunks, run)["q1"][0]
+    >>> hit.rank, hit.doc_id, hit.start, hit.end
+    (1, 'pump', 17, 31)
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/ranking.html
+    """
 
     query: str  # the id of the question, or its text where it was asked by text
     rank: int  # from 1
@@ -113,7 +120,13 @@ def shortened(text: str, most: int = 240) -> str:
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """What is handed over: a `Run` and the `Chunks` that its rows point into. A sequence of `Hit`, question
-    by question, best first; `ranking["q1"]` is the ranking of one question. Raises `DataError`."""
+    by question, best first; `ranking["q1"]` is the ranking of one question. Raises `DataError`.
+
+    >>> Ranking(chunks, run)["q1"][0].text
+    'Stop the pump.'
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/ranking.html
+    """
 
     chunks: Chunks
     run: Run

@@ -103,7 +103,13 @@ ABSENT = -2  # in `Run.rows`: a place taken by something that the chunk table do
 @dataclass(frozen=True, eq=False)
 class Run:
     """Ranked rows of a chunk table for each query: `scores` `(n_queries, k)` float64, best first, and `rows`
-    int64 of the same shape, −1 behind the last; raises `DataError`."""
+    int64 of the same shape, −1 behind the last; raises `DataError`.
+
+    >>> Run(("q1",), [[0.9, 0.4, 0.0]], [[2, 0, -1]]).length(0)
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/runs.html
+    """
 
     query_ids: tuple[str, ...]
     scores: np.ndarray

@@ -22,7 +22,14 @@ __all__ = ['SMALL', 'Space', 'numbers', 'Vectors', 'unnamed', 'as_vectors', 'uni
 @dataclass(frozen=True)
 class Space:
     """What must agree before two sets of vectors may be compared; an empty `model` is the unnamed space of
-    bare arrays."""
+    bare arrays. `revision` tells versions of a model apart, `normalized` is whether its vectors have length
+    1. Raises `ConfigError` for a dimension below 1.
+
+    >>> Space("toy", "1", 2, True).dim
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/vectors.html
+    """
 
     model: str = ""
     revision: str = ""
@@ -86,7 +93,14 @@ def numbers(x: Any, where: str = "Vectors") -> np.ndarray:
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """Embeddings `(n, d)` float32 and the `Space` they live in; without one, the unnamed space that claims
-    nothing about lengths."""
+    nothing about lengths. `array` is `(n, d)`. Raises `VectorSpaceError` where it is not of that space,
+    `DataError` for numbers that are none.
+
+    >>> Vectors([[3.0, 4.0]]).array.shape
+    (1, 2)
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/vectors.html
+    """
 
     array: np.ndarray
     space: Space | None = None

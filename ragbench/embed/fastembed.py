@@ -171,7 +171,13 @@ class FastEncoding(LocalEmbedder):
 @dataclass(frozen=True)
 class FastEmbedEmbedder(FastEncoding):
     """A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told
-    otherwise."""
+    otherwise. Raises `MissingExtra` without fastembed.
+
+    >>> FastEmbedEmbedder("BAAI/bge-small-en-v1.5").model
+    'BAAI/bge-small-en-v1.5'
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/fastembed.html
+    """
 
     model: str = "BAAI/bge-small-en-v1.5"
     path: str | Path | None = None  # a folder with the model's files

@@ -70,7 +70,14 @@ def gemini_failure(e: Exception, *keys: str) -> Failure:
 @typed
 @dataclass(frozen=True, repr=False)
 class GeminiEmbedder(RemoteEmbedder):
-    "A model behind the Gemini API; vectors `(n, d)` float32, L2-normalised whatever the server gives."
+    """A model behind the Gemini API; vectors `(n, d)` float32, L2-normalised whatever the server gives.
+    Raises `RemoteError` where the endpoint does not answer, raises `ConfigError` for settings that cannot be.
+
+    >>> GeminiEmbedder(dim=768).dim
+    768
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/gemini_embedder.html
+    """
 
     model: str = "gemini-embedding-001"
     dim: int | None = None

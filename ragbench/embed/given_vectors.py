@@ -106,8 +106,15 @@ class _LookUp:
 
 # %% ../../nbs/08_embed/03_given_vectors.ipynb #79aaa84e
 class GivenVectors(_LookUp):
-    """An embedder of vectors that are given: `passages` and `queries` map texts to vectors, of `model`, whose
-    name stands in tables."""
+    """An embedder of vectors that are given: `passages` and `queries` map texts to vectors, of `model`,
+    whose name stands in tables. `by_id` takes vectors in the order of `doc_ids` and `query_ids`. Raises
+    `DataError` for a text without a vector.
+
+    >>> GivenVectors({"a": [1.0, 0.0]}, {"b": [0.6, 0.8]}).embed_passages(["a"]).array.tolist()
+    [[1.0, 0.0]]
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/given_vectors.html
+    """
 
     def __init__(
         self,

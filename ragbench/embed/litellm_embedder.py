@@ -57,7 +57,14 @@ class _TrueZero(int):
 @typed
 @dataclass(frozen=True, repr=False)
 class LiteLLMEmbedder(RemoteEmbedder):
-    "Any embedding model that LiteLLM knows, by `provider/model`; vectors `(n, d)` float32, L2-normalised."
+    """Any embedding model that LiteLLM knows, by `provider/model`; vectors `(n, d)` float32, L2-normalised.
+    Raises `RemoteError` where the endpoint does not answer, raises `ConfigError` for settings that cannot be.
+
+    >>> LiteLLMEmbedder("cohere/embed-v4.0", dim=512).dim
+    512
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/litellm_embedder.html
+    """
 
     model: str = "cohere/embed-v4.0"
     dim: int | None = None  # asked for, where the model can shorten its vectors

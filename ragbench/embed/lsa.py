@@ -50,7 +50,14 @@ def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
 @typed
 @dataclass(frozen=True)
 class LSAEmbedder:
-    "TF-IDF and a truncated SVD of `dim` dimensions; call `fit(corpus)` before embedding."
+    """TF-IDF and a truncated SVD of `dim` dimensions; call `fit(corpus)` before embedding. Raises
+    `ConfigError` for a dimension below 1; `fit` raises `DataError` for a corpus with too little to learn.
+
+    >>> LSAEmbedder(2).fit(corpus).embed_queries(["valve"]).array.shape
+    (1, 2)
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/lsa.html
+    """
 
     dim: int = 128
     seed: int = 0

@@ -37,7 +37,14 @@ def known_openai(model: str, prefix: str = "") -> Known:
 @dataclass(frozen=True, repr=False)
 class OpenAIEmbedder(RemoteEmbedder):
     """A model behind OpenAI's embeddings endpoint, at OpenAI, on Azure or elsewhere; vectors `(n, d)`
-    float32, L2-normalised."""
+    float32, L2-normalised. Raises `RemoteError` where the endpoint does not answer, raises `ConfigError` for
+    settings that cannot be.
+
+    >>> OpenAIEmbedder("text-embedding-3-small", dim=256).dim
+    256
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/openai_embedder.html
+    """
 
     model: str = "text-embedding-3-small"
     dim: int | None = None  # asked for, where the model can shorten its vectors

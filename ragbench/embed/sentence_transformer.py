@@ -133,7 +133,14 @@ class SentenceEncoding(LocalEmbedder):
 @dataclass(frozen=True)
 class SentenceTransformerEmbedder(SentenceEncoding):
     """A sentence-transformers model by name or folder; vectors `(n, d)` float32, of length 1 unless told
-    otherwise."""
+    otherwise. `backend` is `torch` or `onnx`, `device` where it runs. Raises `ConfigError` for a model that
+    is nowhere.
+
+    >>> SentenceTransformerEmbedder("all-MiniLM-L6-v2", dim=128).dim
+    128
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/sentence_transformer.html
+    """
 
     model: str = "all-MiniLM-L6-v2"
     backend: str = "torch"

@@ -75,7 +75,13 @@ def blocks(q: int, width: int) -> list[slice]:
 
 
 class ArrayFusion(ABC):
-    "What fusions share: a subclass says how a table of candidates becomes numbers."
+    """What fusions share: a subclass says how a table of candidates becomes numbers.
+
+    >>> issubclass(RRF, ArrayFusion)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/fusion.html
+    """
 
     @abstractmethod
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
@@ -187,7 +193,13 @@ def _ranked(
 @dataclass(frozen=True)
 class RRF(ArrayFusion):
     """Reciprocal rank fusion: sum of `weight / (k + rank)`, ranks from 1; a run that lacks a candidate adds
-    nothing to it."""
+    nothing to it. Raises `ConfigError` for a constant below 1.
+
+    >>> RRF(60)
+    RRF(k=60, weights=None)
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/fusion.html
+    """
 
     k: int = 60
     weights: tuple[float, ...] | None = (
@@ -248,7 +260,13 @@ def min_max(scores: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class MinMax(ArrayFusion):
     """Weighted sum of min-max normalised scores: `dense` for the dense run, the rest for the lexical one; a
-    run that lacks a candidate adds 0, as for its last."""
+    run that lacks a candidate adds 0, as for its last. Raises `ConfigError` for a weight outside 0 to 1.
+
+    >>> MinMax(dense=0.7)
+    MinMax(dense=0.7)
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/fusion.html
+    """
 
     dense: float = 0.5
 
@@ -304,7 +322,13 @@ def z_scores(scores: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class ZScore(ArrayFusion):
     """Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a
-    candidate adds its lowest z-score."""
+    candidate adds its lowest z-score. Raises `ConfigError` for a weight outside 0 to 1.
+
+    >>> ZScore(dense=0.7)
+    ZScore(dense=0.7)
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/fusion.html
+    """
 
     dense: float = 0.5
 

@@ -200,8 +200,14 @@ NEEDS = {
 
 @dataclass(frozen=True)
 class RanxFusion(ArrayFusion):
-    """A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that a
-    run lacks `MISSING[method]` tells."""
+    """A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that
+    a run lacks `MISSING[method]` tells. Raises `ConfigError` for a method that ranx does not have.
+
+    >>> RanxFusion("isr")
+    RanxFusion(method='isr', norm='min-max', weights=None, k=60, gamma=None, phi=None, sigma=0.01)
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/ranx_fusion.html
+    """
 
     method: str
     norm: str | None = "min-max"
@@ -250,7 +256,13 @@ class RanxFusion(ArrayFusion):
 # %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #dfd9d133
 @dataclass(frozen=True)
 class CombSUM(ArrayFusion):
-    "Sum of normalised scores (Fox and Shaw, 1994); a run that lacks a candidate adds nothing."
+    """Sum of normalised scores (Fox and Shaw, 1994); a run that lacks a candidate adds nothing.
+
+    >>> Hybrid(Dense(e), Lexical(), fuse=CombSUM()).fuse
+    CombSUM(norm='min-max')
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/ranx_fusion.html
+    """
 
     norm: str | None = "min-max"
 
@@ -267,7 +279,13 @@ class CombSUM(ArrayFusion):
 @dataclass(frozen=True)
 class CombMNZ(ArrayFusion):
     """Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994); a run
-    that lacks it adds nothing, and does not count."""
+    that lacks it adds nothing, and does not count.
+
+    >>> Hybrid(Dense(e), Lexical(), fuse=CombMNZ()).fuse
+    CombMNZ(norm='min-max')
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/ranx_fusion.html
+    """
 
     norm: str | None = "min-max"
 
@@ -283,8 +301,14 @@ class CombMNZ(ArrayFusion):
 
 @dataclass(frozen=True)
 class Borda(ArrayFusion):
-    """An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those that
-    a run lacks share equally the points that it has left."""
+    """An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those
+    that a run lacks share equally the points that it has left.
+
+    >>> Borda((2.0, 1.0))
+    Borda(weights=(2.0, 1.0))
+
+    Chapter: https://ragbench.github.io/ragbench/11_fusion/ranx_fusion.html
+    """
 
     weights: tuple[float, ...] | None = None
     method = "bordafuse"

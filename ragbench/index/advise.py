@@ -308,7 +308,15 @@ def advise(
     progress: bool | None = None,  # a bar; None: where somebody watches
 ) -> Advice:
     """Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few
-    to measure."""
+    to measure.
+
+    >>> import numpy as np
+    >>> advice = advise(np.random.default_rng(0).random((500, 8)), progress=False)
+    >>> type(advice.best).__name__
+    'FaissFlat'
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/advise.html
+    """
     v = as_vectors(vectors)
     if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1:
         raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")

@@ -68,7 +68,14 @@ def ann_recall(
     k: int = 10,
     where: np.ndarray | None = None,  # a mask or row numbers, for both
 ) -> AnnRecall:
-    "How much of the true top k `searcher` finds."
+    """How much of the true top k `searcher` finds. Raises `ConfigError` for a `k` below 1.
+
+    >>> exact = FaissFlat().build(vectors)
+    >>> ann_recall(FaissHNSW(8).build(vectors), exact, vectors.array, k=2)
+    recall@2 1.000 [0.544, 1.000] of 6 queries, against exact search
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/ann_recall.html
+    """
     k = whole_number("k", k, 1, "ann_recall")
     q = as_vectors(queries)
     if not len(q):

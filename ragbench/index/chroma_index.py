@@ -45,7 +45,14 @@ NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
 
 @dataclass(frozen=True)
 class ChromaIndex(DatabaseIndex):
-    "Chroma's HNSW in the folder `path`, or in a private one that is gone at close."
+    """Chroma's HNSW in the folder `path`, or in a private one that is gone at close. Raises `ConfigError`
+    for settings that Chroma does not have.
+
+    >>> ChromaIndex(ef_search=50, min_score=0.7).min_score
+    0.7
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/chroma_index.html
+    """
 
     path: str | None = field(default=None, compare=False)  # where, not what
     collection: str | None = field(default=None, compare=False)  # None: one of its own, deleted at close

@@ -514,7 +514,14 @@ def save(searcher: FaissSearcher, path: str | Path) -> Path:
 
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
     """A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`.
-    Raises `StoreError` for a damaged file."""
+    Raises `StoreError` for a damaged file.
+
+    >>> path = FaissFlat().build(vectors).save(folder + "/flat.faiss")
+    >>> open_index(path).search(vectors.array[:1], k=1)[1].tolist()
+    [[0]]
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_base.html
+    """
     index, head, rows = read_index(path, mapped, check)
     space = Space(**{**head["space"], "prompts": tuple(head["space"]["prompts"])})
     built = Built(

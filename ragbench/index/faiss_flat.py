@@ -21,7 +21,15 @@ __all__ = ['TOLERANCE', 'FaissFlat', 'border', 'found_share']
 # %% ../../nbs/09_index/03_faiss_flat.ipynb #79b983e7
 @dataclass(frozen=True)
 class FaissFlat:
-    "Exact search by `metric`: `'cosine'`, `'ip'` (inner product) or `'l2'`."
+    """Exact search by `metric`: `'cosine'`, `'ip'` (inner product) or `'l2'`. Raises `ConfigError` for a
+    metric that is none.
+
+    >>> scores, rows = FaissFlat().build(vectors).search(vectors.array[:1], k=1)
+    >>> rows.tolist()
+    [[0]]
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_flat.html
+    """
 
     metric: str = "cosine"
     exact = True

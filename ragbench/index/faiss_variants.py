@@ -259,7 +259,14 @@ class FaissVariant(VariantConfig):
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #f42cfd1b
 @dataclass(frozen=True)
 class FaissIVF(FaissVariant):
-    "Inverted lists of plain vectors: `nlist` cells, of which a query probes `nprobe`."
+    """Inverted lists of plain vectors: `nlist` cells, of which a query probes `nprobe`. Raises `ConfigError`
+    for more probes than cells.
+
+    >>> FaissIVF(nlist=16, nprobe=4)
+    FaissIVF(metric='cosine', train_size=None, seed=1234, nlist=16, nprobe=4)
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     nlist: int = 100
     nprobe: int = 8
@@ -287,7 +294,14 @@ def _whole_pieces(m: int, dim: int, owner: str) -> None:
 
 @dataclass(frozen=True)
 class FaissPQ(FaissVariant):
-    "Product quantiser: `m` pieces (a divisor of the dimension) of `nbits` bits."
+    """Product quantiser: `m` pieces (a divisor of the dimension) of `nbits` bits. Raises `ConfigError` for
+    an `m` that does not divide the dimension, when it is built.
+
+    >>> FaissPQ(m=8)
+    FaissPQ(metric='cosine', train_size=None, seed=1234, m=8, nbits=8)
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     m: int = 16
     nbits: int = 8
@@ -306,7 +320,14 @@ class FaissPQ(FaissVariant):
 
 @dataclass(frozen=True)
 class FaissIVFPQ(FaissVariant):
-    "Inverted lists of product-quantised residuals."
+    """Inverted lists of product-quantised residuals. Raises `ConfigError` for an `m` that does not divide
+    the dimension, when it is built.
+
+    >>> FaissIVFPQ(nlist=16, m=8)
+    FaissIVFPQ(metric='cosine', train_size=None, seed=1234, nlist=16, m=8, nbits=8, nprobe=8)
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     nlist: int = 100
     m: int = 16
@@ -329,7 +350,13 @@ class FaissIVFPQ(FaissVariant):
 @dataclass(frozen=True)
 class FaissHNSW(FaissVariant):
     """Hierarchical graph: `m` links a vector, `ef_construction` candidates while building, `ef_search` while
-    searching."""
+    searching. Raises `ConfigError` for settings below 1.
+
+    >>> FaissHNSW(m=16, ef_search=32).build(vectors).search(vectors.array[:1], k=1)[1].tolist()
+    [[0]]
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     m: int = 32
     ef_construction: int = 200
@@ -353,7 +380,14 @@ SCALARS = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16"
 
 @dataclass(frozen=True)
 class FaissSQ(FaissVariant):
-    "Scalar quantiser; `kind` is `'8bit'`, `'6bit'`, `'4bit'`, `'fp16'` or `'bf16'`."
+    """Scalar quantiser; `kind` is `'8bit'`, `'6bit'`, `'4bit'`, `'fp16'` or `'bf16'`. Raises `ConfigError`
+    for a kind that is none.
+
+    >>> FaissSQ("8bit")
+    FaissSQ(metric='cosine', train_size=None, seed=1234, kind='8bit')
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     kind: str = "8bit"
 
@@ -368,7 +402,14 @@ class FaissSQ(FaissVariant):
 
 @dataclass(frozen=True)
 class FaissRaBitQ(FaissVariant):
-    "RaBitQ: `bits` a number (1 to 9); with `nlist`, in inverted lists of which a query probes `nprobe`."
+    """RaBitQ: `bits` a number (1 to 9); with `nlist`, in inverted lists of which a query probes `nprobe`.
+    Raises `ConfigError` for bits that FAISS does not have.
+
+    >>> FaissRaBitQ(bits=4)
+    FaissRaBitQ(metric='cosine', train_size=None, seed=1234, bits=4, nlist=None, nprobe=None)
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     bits: int = 1
     nlist: int | None = None
@@ -388,7 +429,15 @@ class FaissRaBitQ(FaissVariant):
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #3c25aece
 @dataclass(frozen=True)
 class FaissFactory(FaissVariant):
-    "A FAISS factory string, such as `'OPQ64,IVF256,PQ64x4fs,RFlat'`, and query arguments for its parts."
+    """A FAISS factory string, such as `'OPQ64,IVF256,PQ64x4fs,RFlat'`, and query arguments for its parts.
+    `k_factor` and `coarse_ef` are query arguments of parts that have them. Raises `ConfigError` for a string
+    that FAISS refuses.
+
+    >>> FaissFactory("IVF16,Flat", nprobe=4).nprobe
+    4
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/faiss_variants.html
+    """
 
     factory: str = "Flat"
     nprobe: int | None = None

@@ -35,7 +35,13 @@ MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}  # dimensions: in
 @dataclass(frozen=True)
 class PgVectorIndex(DatabaseIndex):
     """pgvector: `index` is `'hnsw'`, `'ivfflat'` or None (exact); `url` of a server, or none for a private
-    one that stops with the process."""
+    one that stops with the process. Raises `ConfigError` for settings that pgvector does not have.
+
+    >>> PgVectorIndex(index="ivfflat", nlist=100, nprobe=10).nprobe
+    10
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/pgvector_index.html
+    """
 
     url: str | None = field(
         default=None, repr=False, compare=False

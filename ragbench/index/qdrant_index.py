@@ -57,7 +57,14 @@ def _check_address(url: str) -> None:
 @dataclass(frozen=True)
 class QdrantIndex(DatabaseIndex):
     """Qdrant at the `url` of a server or in the folder `path`; `':memory:'` is exact, in Python; without
-    both, a private folder that is gone at close."""
+    both, a private folder that is gone at close. `api_key` is shown nowhere. Raises `ConfigError` for an
+    address that is none.
+
+    >>> QdrantIndex("https://qdrant.example:6333", "manuals").collection
+    'manuals'
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/qdrant_index.html
+    """
 
     url: str | None = None
     collection: str | None = None  # None: one of its own, deleted at close

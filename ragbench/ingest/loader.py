@@ -27,7 +27,13 @@ __all__ = ['LIMITS', 'Refused', 'whole_number', 'Limits', 'Loader', 'as_path', '
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #010a0a6a
 class Refused(DataError):
-    "A file that cannot become a document; `what` is the reason, short enough for one line of a report."
+    """A file that cannot become a document; `what` is the reason, short enough for one line of a report.
+
+    >>> issubclass(Refused, DataError)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/loader.html
+    """
 
 
 def whole_number(name: str, value: Any, low: int, owner: str) -> int:
@@ -40,9 +46,13 @@ def whole_number(name: str, value: Any, low: int, owner: str) -> int:
 @dataclass(frozen=True)
 class Limits:
     """How much one file may cost: `bytes` on disk, and of each part that is unpacked from it, `pages`, and,
-    in the worker process that
-    reads it, `seconds` and bytes of `memory` (address space, beyond what the worker itself takes; Linux).
-    Raises `ConfigError` for what is no whole number from 1.
+    in the worker process that reads it, `seconds` and bytes of `memory` (address space, beyond what the
+    worker itself takes; Linux). Raises `ConfigError` for what is no whole number from 1.
+
+    >>> Limits(pages=100)
+    Limits(bytes=200000000, pages=100, seconds=120, memory=4000000000)
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/loader.html
     """
 
     bytes: int = 200_000_000
@@ -59,8 +69,15 @@ LIMITS = Limits()
 
 
 class Loader(Protocol):
-    """What `load_corpus` asks of a loader: the document of a file, or an iterable of several and of refusals;
-    raises `Refused` for a file that cannot become a document. It is given the options that it names."""
+    """What `load_corpus` asks of a loader: the document of a file, or an iterable of several and of
+    refusals; raises `Refused` for a file that cannot become a document. It is given the options that it
+    names.
+
+    >>> callable(Loader)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/loader.html
+    """
 
     def __call__(
         self, path: Path, *, doc_id: str, **options: Any

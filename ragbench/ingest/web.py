@@ -479,8 +479,12 @@ def load_url(
     limits: Limits = WEB_LIMITS,
 ) -> Corpus:
     """The pages at `url` and below; what could not be had is in `corpus.errors`. Raises `ConfigError` only
-    for arguments.
-    A `KeyboardInterrupt` carries what was fetched before it as `.corpus`."""
+    for arguments. A `KeyboardInterrupt` carries what was fetched before it as `.corpus`.
+
+    >>> pages = load_url("https://docs.example/", max_depth=1)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/web.html
+    """
     if workers is not None:
         whole_number("workers", workers, 0, "load_url")
     start = check_visit(

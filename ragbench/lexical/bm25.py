@@ -31,7 +31,13 @@ METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
 @dataclass(frozen=True)
 class BM25:
     """A formula: `method`, saturation `k1`, length normalisation `b`, and `delta` for `bm25l` (0.5) and
-    `bm25+` (1)."""
+    `bm25+` (1). Raises `ConfigError` for constants that are none.
+
+    >>> FTS5(bm25=BM25("lucene", k1=0.9, b=0.4)).bm25.k1
+    0.9
+
+    Chapter: https://ragbench.github.io/ragbench/10_lexical/bm25.html
+    """
 
     method: str = "fts5"
     k1: float = 1.2

@@ -120,7 +120,13 @@ class BM25SSearcher:
 @dataclass(frozen=True)
 class BM25S:
     """BM25 by bm25s: `method` is lucene, robertson, atire, bm25l or bm25+; `stemmer` a Snowball language;
-    `stopwords` a language code or words."""
+    `stopwords` a language code or words. Raises `ConfigError` for a method or a constant that is none.
+
+    >>> BM25S(k1=0.9, b=0.4)
+    BM25S(method='lucene', k1=0.9, b=0.4, stemmer='english', stopwords='en', delta=0.5)
+
+    Chapter: https://ragbench.github.io/ragbench/10_lexical/bm25s.html
+    """
 
     method: str = "lucene"
     k1: float = 1.5

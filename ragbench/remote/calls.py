@@ -31,7 +31,13 @@ log = logging.getLogger("ragbench.remote")
 
 # %% ../../nbs/05_remote/01_calls.ipynb #ae6980b2
 class RemoteError(RagbenchError):
-    "A remote model could not be reached, refused, or answered with something that is no answer."
+    """A remote model could not be reached, refused, or answered with something that is no answer.
+
+    >>> issubclass(RemoteError, RagbenchError)
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/05_remote/calls.html
+    """
 
 
 class Usage(NamedTuple):

@@ -77,7 +77,15 @@ def _attempt(client: Any, body: Mapping[str, Any], key: str) -> Reply | Failure:
 @typed
 @dataclass(frozen=True)
 class Chat(Remote):
-    "A chat model behind an OpenAI-compatible endpoint; call it with a prompt or a list of messages."
+    """A chat model behind an OpenAI-compatible endpoint; call it with a prompt or a list of messages. Raises
+    `ConfigError` for an address that is none, `RemoteError` where it does not answer. `messages` are a prompt
+    or `{role, content}`.
+
+    >>> Chat("gpt-5-mini", temperature=0).model
+    'gpt-5-mini'
+
+    Chapter: https://ragbench.github.io/ragbench/05_remote/chat.html
+    """
 
     model: str
     base_url: str = "https://api.openai.com/v1"

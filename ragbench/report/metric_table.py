@@ -66,7 +66,14 @@ def letters_of(
 # %% ../../nbs/17_report/09_metric_table.ipynb #4a26ce34
 @dataclass(frozen=True, eq=False)
 class MetricTable:
-    "Several metrics of several systems, a row a system in the order of the plan, with intervals and tests."
+    """Several metrics of several systems, a row a system in the order of the plan, with intervals and tests.
+    `caption` and `label` are LaTeX's.
+
+    >>> results.table(["recall@1"]).to_markdown()[:1]
+    '|'
+
+    Chapter: https://ragbench.github.io/ragbench/17_report/metric_table.html
+    """
 
     frames: Mapping[str, Any]  # metric -> DataFrame of `compared_means`
     pairs: Mapping[str, np.ndarray]  # metric -> (s, s) corrected p of every pair

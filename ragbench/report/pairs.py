@@ -29,7 +29,13 @@ __all__ = ['Pairs', 'pair_cells', 'pairs']
 @dataclass(frozen=True, eq=False)
 class Pairs:
     """Every pair of systems by one metric. `frame` has a row a pair; printed, differences stand below the
-    diagonal and p above it."""
+    diagonal and p above it.
+
+    >>> type(results.pairs("recall@1")).__name__
+    'Pairs'
+
+    Chapter: https://ragbench.github.io/ragbench/17_report/pairs.html
+    """
 
     frame: Any  # DataFrame: first, second, difference, low, high, p, wins, ties, losses; pairs in plan order
     systems: tuple[str, ...]

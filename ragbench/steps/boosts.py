@@ -44,7 +44,13 @@ def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
 # %% ../../nbs/12_steps/01_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)
 class Boost:
-    "Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`."
+    """Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`.
+
+    >>> Boost({"asset": "in query"}, 0.2).by
+    0.2
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/boosts.html
+    """
 
     when: Mapping[str, Any]
     by: float
@@ -85,7 +91,14 @@ class Boost:
 # %% ../../nbs/12_steps/01_boosts.ipynb #d02cd705
 @dataclass(frozen=True)
 class Boosts:
-    "Rules on metadata, applied to scores rescaled to [0, 1]; `how` is `'add'` or `'multiply'`."
+    """Rules on metadata, applied to scores rescaled to [0, 1]; `how` is `'add'` or `'multiply'`. `rules` are
+    `Boost`s. Raises `ConfigError` for a `how` that is neither.
+
+    >>> len(Boosts([Boost({"revision": 2}, 0.1)]).rules)
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/boosts.html
+    """
 
     rules: tuple[Boost, ...]
     how: str = "add"

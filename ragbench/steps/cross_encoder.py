@@ -36,7 +36,13 @@ def _load(folder: str, max_tokens: int | None) -> Any:
 @dataclass(frozen=True)
 class CrossEncoderReranker:
     """Scores (question, passage) pairs with the cross-encoder `model`, a folder or a name; the best `depth`
-    candidates are read."""
+    candidates are read. Raises `ConfigError` for a `depth` below 1.
+
+    >>> CrossEncoderReranker("cross-encoder/ms-marco-MiniLM-L6-v2", depth=20).depth
+    20
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/cross_encoder.html
+    """
 
     model: str = "cross-encoder/ms-marco-MiniLM-L6-v2"
     depth: int = 50

@@ -58,7 +58,14 @@ def merged(
 # %% ../../nbs/12_steps/04_expansion.ipynb #9d89fd5d
 @dataclass(frozen=True)
 class Neighbours:
-    "Grow by whole chunks of the same document."
+    """Grow by whole chunks of the same document. `before` and `after` count chunks. Raises `ConfigError` for
+    numbers below 0.
+
+    >>> Neighbours(before=1, after=0).span(chunks, 1)  # of the document
+    (0, 31)
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/expansion.html
+    """
 
     before: int = 1
     after: int = 1
@@ -76,7 +83,14 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class SentenceWindow:
-    "Grow to whole sentences, and by `sentences` of them on each side."
+    """Grow to whole sentences, and by `sentences` of them on each side. Raises `ConfigError` for numbers
+    below 0.
+
+    >>> SentenceWindow(1).span(chunks, 1)
+    (0, 48)
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/expansion.html
+    """
 
     sentences: int = 1
     language: str = "en"
@@ -98,7 +112,14 @@ class SentenceWindow:
 
 @dataclass(frozen=True)
 class ParentSection:
-    "Grow to the section that the chunk begins in, or to one further out."
+    """Grow to the section that the chunk begins in, or to one further out. `levels` further out, 0 for its
+    own. Raises `ConfigError` for numbers below 0.
+
+    >>> ParentSection(1)
+    ParentSection(levels=1)
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/expansion.html
+    """
 
     levels: int = 1
 
@@ -222,7 +243,13 @@ def _grows(grow: Any) -> bool:
 @dataclass(frozen=True)
 class SeeAlso:
     """Hand over, behind a passage, the beginning of what its document or section is related to:
-    `SeeAlso([('sop-12', 'sop-30')])`."""
+    `SeeAlso([('sop-12', 'sop-30')])`. Raises `ConfigError` for relations that are none.
+
+    >>> SeeAlso([("pump", "tank")])
+    SeeAlso(relations=(('pump', 'tank'),), grow=None, hits=5, most=2, chunks_each=1)
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/expansion.html
+    """
 
     relations: tuple[tuple[Place, Place], ...]
     grow: Any = None  # Neighbours and the like, for the passages themselves

@@ -18,7 +18,14 @@ __all__ = ['MMR', 'above', 'best_per_document']
 # %% ../../nbs/12_steps/03_mmr.ipynb #5c2239c0
 @dataclass(frozen=True)
 class MMR:
-    "Maximal marginal relevance; `lambda_` from 0 (variety) to 1 (relevance)."
+    """Maximal marginal relevance; `lambda_` from 0 (variety) to 1 (relevance). Raises `ConfigError` for a
+    `lambda_` outside 0 to 1.
+
+    >>> MMR(0.7)
+    MMR(lambda_=0.7)
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/mmr.html
+    """
 
     lambda_: float = 0.5
 

@@ -94,7 +94,13 @@ def check_rewriter(rewriter: Any, owner: str) -> None:
 @dataclass(frozen=True)
 class MultiQuery:
     """Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant
-    `rrf_k`."""
+    `rrf_k`. Raises `ConfigError` for `tries` below 1.
+
+    >>> MultiQuery(lambda messages: '["Why?"]', n=1).n
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/rewriting.html
+    """
 
     chat: Callable[[list[dict[str, str]]], Any]
     n: int = 3
@@ -157,8 +163,14 @@ PASSAGE = (
 
 @dataclass(frozen=True)
 class HyDE:
-    """Search for a made-up answer in place of the question; with `keep`, for both, fused by RRF with constant
-    `rrf_k`."""
+    """Search for a made-up answer in place of the question; with `keep`, for both, fused by RRF with
+    constant `rrf_k`. Raises `ConfigError` for `tries` below 1.
+
+    >>> HyDE(lambda messages: "The switch stops the pump, and the drain empties it.").rewrite("How?")[0].text
+    'The switch stops the pump, and the drain empties it.'
+
+    Chapter: https://ragbench.github.io/ragbench/12_steps/rewriting.html
+    """
 
     chat: Callable[[list[dict[str, str]]], Any]
     keep: bool = False

@@ -218,7 +218,16 @@ def script_line() -> str:
 
 @dataclass(frozen=True)
 class Store:
-    "A directory of content-addressed artifacts."
+    """A directory of content-addressed artifacts. `root` is its folder. A `recipe` is what a `key` is the
+    hash of, a `payload` arrays and values by name, `about` what is noted beside it; `warn` of `get` tells of
+    damage. Raises `StoreError` where it cannot be written.
+
+    >>> store = Store(folder + "/store")
+    >>> store.make("sums", {"of": [1, 2]}, lambda: {"sum": 3}).value("sum")
+    3
+
+    Chapter: https://ragbench.github.io/ragbench/01_store/artifacts.html
+    """
 
     root: Path
 

@@ -53,7 +53,13 @@ def hash64(texts: list[str]) -> np.ndarray:
 
 # %% ../../nbs/01_store/01_fingerprint.ipynb #1c5c572e
 class FingerprintWarning(UserWarning):
-    "Something that decides what a component does is not in its fingerprint; the message names it."
+    """Something that decides what a component does is not in its fingerprint; the message names it.
+
+    >>> import warnings
+    >>> warnings.simplefilter("error", FingerprintWarning)  # from now on it stops the program
+
+    Chapter: https://ragbench.github.io/ragbench/01_store/fingerprint.html
+    """
 
 
 ADVICE = (

@@ -40,8 +40,15 @@ STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mm
 
 @dataclass(frozen=True, repr=False)
 class System:
-    """A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is a
-    label, not part of what it is."""
+    """A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is
+    a label, not part of what it is. `retrieve` is a `Dense`, `Lexical` or `Hybrid`. Raises `ConfigError` for
+    steps that cannot stand together.
+
+    >>> System(SentenceChunker(8, 0), Lexical()).build(corpus).search("the drain", k=1)[0].text
+    'Open the drain.'
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/system.html
+    """
 
     chunk: Any
     retrieve: Any
@@ -308,7 +315,14 @@ def _with(value: Any, fields: dict[str, Any]) -> Any:
 
 # %% ../../nbs/13_system/07_system.ipynb #1cb88095
 def grid(*systems: System) -> list[System]:
-    "All the systems that `systems` stand for, without repetitions; a list anywhere inside is a choice."
+    """All the systems that `systems` stand for, without repetitions; a list anywhere inside is a choice.
+    Raises `ConfigError` for nothing to expand.
+
+    >>> len(grid(System([CharacterChunker(20), CharacterChunker(40)], Lexical())))
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/system.html
+    """
     if not systems:
         raise ConfigError("there is nothing to expand", "grid", "Give a System with lists in its fields")
     out: list[System] = []
