@@ -41,6 +41,8 @@ demo: $(OFFLINE) ## set up, run the benchmark on datasets/procedures, print the 
 test: $(DEV) ## set up, then checks, ruff, notebooks and pytest
 	$(call step,checks: exported modules; notebooks; README; rooms)
 	@$(BIN)/python tools/check.py
+	$(call step,checks: pages of the site)
+	@$(BIN)/python tools/check.py docs
 	$(call step,ruff)
 	@$(BIN)/ruff check
 	$(call step,notebooks ($(WORKERS) at a time))
@@ -91,7 +93,7 @@ docs: $(DEV) ## the documentation site in _docs (needs Quarto)
 	@command -v quarto >/dev/null || { echo "Quarto is not installed: see https://quarto.org/docs/get-started" >&2; exit 1; }
 	@$(BIN)/python tools/check.py sidebar --write
 	@touch README.md # newer than its notebook, so that nbdev leaves it alone: tools/readme.py makes it
-	@PATH="$(CURDIR)/$(BIN):$$PATH" nbdev_docs
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tools nbdev_docs
 
 clean: ## remove what was made, .venv included; results in .ragbench/ stay
 	rm -rf $(VENV) _docs _proc build dist report.html .pytest_cache .ruff_cache .hypothesis

@@ -51,7 +51,7 @@ def trec(folder: Path) -> Path:
 
 def summary(corpus, gold):
     """What must agree, whatever the layout."""
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     evidence = {
         (e.query_id, e.doc_id, e.grade)
         for e in gold.evidence_list

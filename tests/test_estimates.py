@@ -115,6 +115,7 @@ def _of_few(n: int) -> Results:
     from dataclasses import replace
 
     from ragbench.core.gold import Gold
+    from ragbench.core.ranking import Ranking
     from ragbench.core.runs import Run
 
     whole = toy_results(sizes=(160,))
@@ -129,7 +130,7 @@ def _of_few(n: int) -> Results:
             s,
             scores={m: np.ones(n) for m in s.scores},
             curve=np.ones((n, s.curve.shape[1])),
-            run=Run(tuple(kept), s.run.scores[rows], s.run.rows[rows]),
+            ranking=Ranking(s.chunks, Run(tuple(kept), s.run.scores[rows], s.run.rows[rows])),
         )
         for s in whole.systems
     ]

@@ -13,6 +13,7 @@ from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
 from ragbench.core.qrels import Judgement, Qrels, chunk_grades, read_qrels
 from ragbench.core.quotes import find_quote
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import Run
 from ragbench.evaluate.exchange import (
     ir_metadata,
@@ -90,7 +91,10 @@ def case():
         corpus,
         chunks,
         gold,
-        Run(tuple(q.query_id for q in gold.query_list), np.tile(np.arange(8, 0, -1.0), (12, 1)), rows),
+        Ranking(
+            chunks,
+            Run(tuple(q.query_id for q in gold.query_list), np.tile(np.arange(8, 0, -1.0), (12, 1)), rows),
+        ),
     )
 
 
@@ -120,12 +124,11 @@ def test_rules_agree_with_their_definition(case, rule, holds):
 
 @pytest.mark.parametrize("name", ["run.trec", "run.json", "run.lz4", "run.parquet"])
 def test_a_run_comes_back_as_it_was(case, tmp_path, name):
-    _, chunks, _, run = case
-    table, about = read_run(write_run(run, tmp_path / name, chunks, metadata=ir_metadata("t", "x")))
-    assert {q: list(d) for q, d in table.items()} == {q: list(d) for q, d in run_to_dict(run, chunks).items()}
+    _, chunks, _, ranking = case
+    table, about = read_run(write_run(ranking, tmp_path / name, metadata=ir_metadata("t", "x")))
+    assert {q: list(d) for q, d in table.items()} == {q: list(d) for q, d in run_to_dict(ranking).items()}
     assert about.get("tag") == ("t" if name == "run.trec" else None)
-    _, back = run_from_dict(table, chunks)
-    np.testing.assert_array_equal(back.rows, run.rows)
+    np.testing.assert_array_equal(run_from_dict(table, chunks).rows, ranking.rows)
 
 
 @pytest.mark.slow  # ranx compiles its readers for a minute
@@ -142,26 +145,25 @@ def test_ranx_reads_what_we_write_and_scores_the_same(case, tmp_path):
             else kind.from_file(path)
         )
 
-    corpus, chunks, gold, run = case
+    corpus, chunks, gold, ranking = case
     qrels = gold.to_qrels(chunks, "graded")
     for name in ("q.json", "q.parquet", "q.trec"):
         path = str(qrels.save(tmp_path / name))
         theirs = theirs_of(ranx.Qrels, path)
         assert theirs.to_dict() == qrels.to_dict()
     for name in ("r.json", "r.lz4", "r.parquet", "r.trec"):
-        path = str(write_run(run, tmp_path / name, chunks))
+        path = str(write_run(ranking, tmp_path / name))
         theirs = theirs_of(ranx.Run, path)
         assert {q: dict(sorted(d.items())) for q, d in theirs.to_dict().items()} == {
-            q: dict(sorted(d.items())) for q, d in run_to_dict(run, chunks).items()
+            q: dict(sorted(d.items())) for q, d in run_to_dict(ranking).items()
         }
 
 
 def test_document_metrics_survive_the_way_through_a_trec_run(case, tmp_path):
-    corpus, chunks, gold, run = case
-    before = rank_metrics(gold, corpus, chunks, run, ["doc:ndcg@5", "doc:mrr"])
-    table, _ = read_run(write_run(run, tmp_path / "r.trec", chunks, unit="document"))
-    docs, back = run_from_dict(table, corpus)
-    after = rank_metrics(gold, corpus, docs, back, ["doc:ndcg@5", "doc:mrr"])
+    corpus, chunks, gold, ranking = case
+    before = rank_metrics(gold, ranking, ["doc:ndcg@5", "doc:mrr"])
+    table, _ = read_run(write_run(ranking, tmp_path / "r.trec", unit="document"))
+    after = rank_metrics(gold, run_from_dict(table, corpus), ["doc:ndcg@5", "doc:mrr"])
     for name in before:
         np.testing.assert_allclose(after[name], before[name], atol=1e-12)
 
@@ -179,11 +181,11 @@ def test_a_beir_folder_comes_back_with_the_same_spans(case, tmp_path):
 
 def test_pytrec_eval_reads_the_dicts(case):
     pytrec_eval = pytest.importorskip("pytrec_eval")
-    _, chunks, gold, run = case
+    _, chunks, gold, ranking = case
     scores = pytrec_eval.RelevanceEvaluator(gold.to_qrels(chunks).to_dict(), {"recip_rank"}).evaluate(
-        run_to_dict(run, chunks)
+        run_to_dict(ranking)
     )
-    assert set(scores) <= set(run.query_ids) and len(scores) > 3
+    assert set(scores) <= set(ranking.query_ids) and len(scores) > 3
 
 
 @pytest.mark.parametrize(

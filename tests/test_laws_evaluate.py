@@ -13,6 +13,7 @@ from ragbench.core.documents import Corpus, Document
 from ragbench.core.evidence_classes import EvidenceClass, evidence_classes
 from ragbench.core.gold import Gold
 from ragbench.core.gold_records import Evidence, Query
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import Run
 from ragbench.evaluate.evidence_metrics import (
     evidence_at_budgets,
@@ -153,8 +154,8 @@ def counts_by_character(corpus, gold, query, seen):
 @given(worlds())
 def test_evidence_measures_agree_with_counting_characters(world):
     corpus, chunks, gold, run = world
-    by_tokens = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS)
-    by_chunks = evidence_at_chunks(gold, corpus, chunks, run, [1, 2, 5])
+    by_tokens = evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS)
+    by_chunks = evidence_at_chunks(gold, Ranking(chunks, run), [1, 2, 5])
     for i, q in enumerate(gold.answerable):
         rows = run.of(run.query_ids.index(q.query_id))
         for scores, limits, name in ((by_tokens, BUDGETS, "budget"), (by_chunks, [1, 2, 5], "n_chunks")):
@@ -190,8 +191,8 @@ def test_splitting_and_relabelling_leave_the_curve(world, random):
     table = np.array([r + [-1] * (len(pieces) - len(r)) for r in rows])
     finer = Run(run.query_ids, np.tile(-np.arange(len(pieces), dtype=float), (len(rows), 1)), table)
     same(
-        evidence_at_budgets(gold, corpus, chunks, run, BUDGETS),
-        evidence_at_budgets(gold, corpus, split, finer, BUDGETS),
+        evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS),
+        evidence_at_budgets(gold, Ranking(split, finer), BUDGETS),
     )
 
 
@@ -199,13 +200,13 @@ def test_splitting_and_relabelling_leave_the_curve(world, random):
 @given(worlds())
 def test_measures_stay_within_bounds_and_recall_rises_with_the_budget(world):
     corpus, chunks, gold, run = world
-    at = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS)
+    at = evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS)
     for name in ("recall", "precision", "iou"):
         assert ((at[name] >= 0) & (at[name] <= 1)).all(), name
     for name in ("recall", "tokens", "characters"):
         assert (np.diff(at[name], axis=1) >= 0).all(), name
     assert (at["tokens"] <= BUDGETS).all()
-    scores = rank_metrics(gold, corpus, chunks, run, RANKED)
+    scores = rank_metrics(gold, Ranking(chunks, run), RANKED)
     for name, values in scores.items():
         assert ((values >= 0) & (values <= 1 + 1e-12)).all(), name
 
@@ -217,7 +218,7 @@ def test_one_more_copy_never_lowers_a_score(world, number):
     counts = token_counts(corpus)
     for i, q in enumerate(gold.answerable):
         rows = run.of(run.query_ids.index(q.query_id))
-        classes = list(evidence_classes(gold, corpus)[q.query_id])
+        classes = list(evidence_classes(corpus, gold)[q.query_id])
         which = number % len(classes)
         row, start, end = classes[which].places[0]
         other = number % len(corpus)
@@ -246,7 +247,7 @@ def test_one_more_copy_never_lowers_a_score(world, number):
         assert (b["found"] >= a["found"]).all()
         assert (b["relevant"] >= a["relevant"]).all()
         assert (b["gold"] == a["gold"]).all()
-        assert a["gold"][0] == evidence_of(gold, corpus)[i].size
+        assert a["gold"][0] == evidence_of(corpus, gold)[i].size
 
 
 @pytest.mark.parametrize("k", [0, 2, 4])
@@ -295,10 +296,10 @@ def test_naming_a_copy_that_is_there_changes_nothing(world):
     assume(copies)
     more = Gold(gold.query_list, (*gold.evidence_list, *copies))
     names = [n for n in RANKED if not n.startswith("doc:")]
-    same(rank_metrics(gold, corpus, chunks, run, names), rank_metrics(more, corpus, chunks, run, names))
+    same(rank_metrics(gold, Ranking(chunks, run), names), rank_metrics(more, Ranking(chunks, run), names))
     same(
-        evidence_at_budgets(gold, corpus, chunks, run, BUDGETS),
-        evidence_at_budgets(more, corpus, chunks, run, BUDGETS),
+        evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS),
+        evidence_at_budgets(more, Ranking(chunks, run), BUDGETS),
     )
 
 
@@ -328,8 +329,8 @@ def test_permuting_and_renaming_documents_changes_no_metric(world, random):
     )
     regold = Gold(gold.query_list, tuple(e._replace(doc_id=names[e.doc_id]) for e in gold.evidence_list))
     wanted = [*RANKED, "evidence_recall@5tok", "evidence_precision@2", "evidence_iou@8tok"]
-    before = score_run(gold, corpus, chunks, run, wanted, (), BUDGETS)
-    after = score_run(regold, other, moved, rerun, wanted, (), BUDGETS)
+    before = score_run(gold, Ranking(chunks, run), wanted, (), BUDGETS)
+    after = score_run(regold, Ranking(moved, rerun), wanted, (), BUDGETS)
     same(before["metrics"], after["metrics"])
     np.testing.assert_array_equal(before["curve"], after["curve"])
 
@@ -373,8 +374,8 @@ def test_rank_metrics_agree_with_the_textbook_and_with_arrays(world, k):
         for cut in ("", f"@{k}")
     ]
     for unit, prefix in (("evidence", ""), ("document", "doc:")):
-        judged = judge(gold, corpus, chunks, run, unit)
-        theirs = rank_metrics(gold, corpus, chunks, run, [prefix + n for n in names])
+        judged = judge(gold, Ranking(chunks, run), unit)
+        theirs = rank_metrics(gold, Ranking(chunks, run), [prefix + n for n in names])
         ours = array_metrics(judged, names)
         for n in names:
             cut = k if "@" in n else 0
@@ -391,8 +392,8 @@ def test_rank_metrics_agree_with_the_textbook_and_with_arrays(world, k):
 @given(worlds())
 def test_classes_within_k_chunks_are_what_recall_counts(world):
     corpus, chunks, gold, run = world
-    scores = rank_metrics(gold, corpus, chunks, run, ["recall@2", "mrr"])
-    for i, (q, classes) in enumerate(evidence_classes(gold, corpus).items()):
+    scores = rank_metrics(gold, Ranking(chunks, run), ["recall@2", "mrr"])
+    for i, (q, classes) in enumerate(evidence_classes(corpus, gold).items()):
         found = []
         for c in classes:
             at = [
@@ -450,7 +451,7 @@ def test_document_metrics_agree_with_trec_eval():
     theirs = pytrec_eval.RelevanceEvaluator(
         qrels, {"recall", "P", "recip_rank", "map", "ndcg", "ndcg_cut", "success", "Rprec", "map_cut"}
     ).evaluate(answers)
-    ours = rank_metrics(gold, corpus, chunks, run, list(pairs))
+    ours = rank_metrics(gold, Ranking(chunks, run), list(pairs))
     for name, trec in pairs.items():
         np.testing.assert_allclose(
             ours[name], [theirs[f"q{q}"][trec] for q in range(40)], atol=1e-12, err_msg=name
@@ -466,21 +467,21 @@ def test_document_metrics_agree_with_trec_eval():
 def test_unread_gold_agrees_with_counting_characters(world, random):
     corpus, chunks, gold, _ = world
     ends = np.array([random.randint(s, e) for s, e in chunks.spans.tolist()])
-    found = truncation(chunks, gold, corpus, ends)
+    found = truncation(gold, chunks, ends)
     inside = [
         {(int(r), c) for r, s, e in zip(chunks.doc_row, chunks.start, stop) for c in range(s, e)}
         for stop in (chunks.end, ends)
     ]
     whole, read = (
         sum(
-            counts_by_character(corpus, gold, q.query_id, seen)[0] * evidence_of(gold, corpus)[i].size
+            counts_by_character(corpus, gold, q.query_id, seen)[0] * evidence_of(corpus, gold)[i].size
             for i, q in enumerate(gold.answerable)
         )
         for seen in inside
     )
     assert found.unread == pytest.approx(whole - read, abs=1e-9)
     assert 0 <= found.share <= 1
-    assert truncation(chunks, gold, corpus, chunks.end).unread == 0
+    assert truncation(gold, chunks, chunks.end).unread == 0
 
 
 # ---------------------------------------------------------------- statistics
@@ -548,8 +549,8 @@ def test_holm_rejects_what_its_definition_rejects(p):
 @given(worlds())
 def test_measures_in_tokens_keep_the_laws(world):
     corpus, chunks, gold, run = world
-    chars = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS)
-    tokens = evidence_at_budgets(gold, corpus, chunks, run, BUDGETS, unit="tokens")
+    chars = evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS)
+    tokens = evidence_at_budgets(gold, Ranking(chunks, run), BUDGETS, unit="tokens")
     for name in ("recall", "precision", "iou"):
         assert ((tokens[name] >= 0) & (tokens[name] <= 1 + 1e-12)).all(), name
     assert (np.diff(tokens["recall"], axis=1) >= -1e-12).all()

@@ -553,7 +553,7 @@ def test_components_of_ten_lines_are_benched_without_a_fingerprint(tmp_path):
     code = """
 class Metric:
     name = "first word"
-    def __call__(self, gold, corpus, chunks, run): return np.array([float(len(run.of(i)) >= LEAST) for i in range(len(gold.answerable))])
+    def __call__(self, gold, ranking): return np.array([float(len(ranking.run.of(i)) >= LEAST) for i in range(len(gold.answerable))])
 """  # noqa: E501
     seen = []
     for least in (1, 99):

@@ -18,6 +18,7 @@ from ragbench.core.evidence_classes import check_gold, evidence_classes
 from ragbench.core.gold import Gold, gold_from_qrels
 from ragbench.core.gold_records import MISSING, Evidence, Lost, Query, lost_note
 from ragbench.core.qrels import Judgement, Qrels, as_judgements, read_qrels
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import ABSENT, Run
 from ragbench.evaluate.evidence_metrics import evidence_at_budgets, evidence_of
 from ragbench.evaluate.exchange import as_run, whole_documents
@@ -102,8 +103,8 @@ def test_documents_that_the_corpus_lacks_count_as_trec_eval_counts_them(pool):
     ]
     run = Run([q.query_id for q in gold.query_list], np.tile(-np.arange(10.0), (len(rows), 1)), rows)
     theirs = trec_eval(qrels, runs, TREC)
-    ours = rank_metrics(gold, CORPUS, chunks, run, TREC)
-    kernels = array_metrics(judge(gold, CORPUS, chunks, run), TREC)
+    ours = rank_metrics(gold, Ranking(chunks, run), TREC)
+    kernels = array_metrics(judge(gold, Ranking(chunks, run)), TREC)
     for name in TREC:
         np.testing.assert_allclose(ours[name], [theirs[name][q] for q in judged], atol=1e-12, err_msg=name)
         np.testing.assert_allclose(kernels[name], ours[name], atol=1e-12, err_msg=name)
@@ -126,7 +127,7 @@ def test_a_given_run_keeps_the_places_of_what_the_corpus_lacks(pool):
     assert set(given_run.unknown_documents) == {
         (q.query_id, d) for q in gold.query_list for d in runs[q.query_id] if d in GONE
     }
-    ours = rank_metrics(gold, CORPUS, given_run.chunks, given_run.run, TREC)
+    ours = rank_metrics(gold, given_run.ranking, TREC)
     theirs = trec_eval(qrels, runs, TREC)
     for name in TREC:
         np.testing.assert_allclose(ours[name], [theirs[name][q] for q in judged], atol=1e-12, err_msg=name)
@@ -137,9 +138,7 @@ def test_a_lost_document_halves_recall():
     gold = Gold.from_qrels({"q": "x"}, {"q": {"a": 1, "z": 1}}, corpus)
     scores = rank_metrics(
         gold,
-        corpus,
-        whole_documents(corpus),
-        Run(("q",), [[1.0]], [[0]]),
+        Ranking(whole_documents(corpus), Run(("q",), [[1.0]], [[0]])),
         ["recall@5", "map", "r-precision", "ndcg"],
     )
     assert [round(float(x[0]), 4) for x in scores.values()] == [0.5, 0.5, 0.5, 0.6131]
@@ -152,10 +151,10 @@ def test_bpref_counts_no_grade_below_zero():
     corpus = Corpus([Document(i, f"text {i}") for i in "abc"])
     gold = Gold.from_qrels({"q": "x"}, {"q": {"a": 1, "b": -1, "c": 0}}, corpus)
     run = Run(("q",), [[3.0, 2.0, 1.0]], [[1, 0, 2]])
-    assert rank_metrics(gold, corpus, whole_documents(corpus), run, ["bpref", "judged@3"])[
+    assert rank_metrics(gold, Ranking(whole_documents(corpus), run), ["bpref", "judged@3"])[
         "bpref"
     ].tolist() == [1.0]
-    assert rank_metrics(gold, corpus, whole_documents(corpus), run, ["judged@3"])["judged@3"].tolist() == [
+    assert rank_metrics(gold, Ranking(whole_documents(corpus), run), ["judged@3"])["judged@3"].tolist() == [
         2 / 3
     ]
 
@@ -203,20 +202,20 @@ def test_losing_evidence_raises_no_score_and_costs_what_it_weighs(pieces, gone, 
     )
     lost = tuple(Lost("q", d, text, g) for d, text, g in gone)
     short, run = Gold(queries, kept, lost=lost), Run(("q",), [list(range(16, 0, -1))], [list(order)])
-    after = score_run(short, CORPUS, chunks, run, METRICS)["metrics"]
+    after = score_run(short, Ranking(chunks, run), METRICS)["metrics"]
     assert len(short.answerable) == 1
     if not kept:
         assert short.unreachable == queries
         assert all(x.tolist() == [0.0] for x in after.values())
         return
-    before = score_run(Gold(queries, kept), CORPUS, chunks, run, METRICS)["metrics"]
+    before = score_run(Gold(queries, kept), Ranking(chunks, run), METRICS)["metrics"]
     for name in METRICS:
         assert (after[name] <= before[name] + 1e-12).all(), name
-    classes, all_classes = (len(evidence_classes(g, CORPUS)["q"]) for g in (Gold(queries, kept), short))
+    classes, all_classes = (len(evidence_classes(CORPUS, g)["q"]) for g in (Gold(queries, kept), short))
     there = {CORPUS[e.doc_id].text[e.start : e.end] for e in kept}
     assert all_classes - classes == len({x.quote or f"of {x.doc_id}" for x in lost if x.quote not in there})
     assert after["recall@2"][0] == pytest.approx(before["recall@2"][0] * classes / all_classes)
-    sizes = evidence_of(Gold(queries, kept), CORPUS)[0].size, evidence_of(short, CORPUS)[0].size
+    sizes = evidence_of(CORPUS, Gold(queries, kept))[0].size, evidence_of(CORPUS, short)[0].size
     assert after["evidence_recall@2"][0] == pytest.approx(
         before["evidence_recall@2"][0] * sizes[0] / sizes[1]
     )
@@ -304,7 +303,7 @@ def test_every_loader_keeps_what_is_lost(tmp_path):
         assert len(gold.lost) == (1 if name == "squad" else 2), name
         assert MISSING in gold.unreachable[0].tags, name
         run = Run([q.query_id for q in gold.query_list], [[1.0]] * 2, [[0]] * 2)
-        recall = rank_metrics(gold, corpus, whole_documents(corpus), run, ["recall@1"])["recall@1"]
+        recall = rank_metrics(gold, Ranking(whole_documents(corpus), run), ["recall@1"])["recall@1"]
         assert recall.tolist() == ([1.0, 0.0] if name == "squad" else [0.5, 0.0]), name
 
 
@@ -329,7 +328,7 @@ def test_a_gold_of_a_smaller_corpus_is_refused_by_the_whole_one():
     with pytest.raises(
         DataError, match="document 'd7' was missing when this gold was made, and now is there"
     ):
-        check_gold(gold, CORPUS)
+        check_gold(CORPUS, gold)
 
 
 # ---------------------------------------------------------------- copies
@@ -366,7 +365,7 @@ def test_the_named_place_always_counts_and_other_copies_stand_alone(text, data):
     if text[start:end].isspace():
         return
     corpus = Corpus([Document("d", text), Document("e", f"x {text} y")])
-    [found] = evidence_classes(Gold((Query("q", "?"),), (Evidence("q", "d", start, end),)), corpus)["q"]
+    [found] = evidence_classes(corpus, Gold((Query("q", "?"),), (Evidence("q", "d", start, end),)))["q"]
     assert (0, start, end) in found.places
     assert list(found.places) == sorted(set(found.places))
     for row, s, e in found.places:
@@ -497,8 +496,8 @@ def test_runs_in_every_form_are_one_run(tmp_path):
     ]
     for form in forms:
         found = as_run(form, CORPUS, gold)
-        assert found.run.query_ids == ("q1", "q2", "q3")
-        assert found.run.rows.tolist() == [[ABSENT, 1, 0], [5, 2, -1], [-1, -1, -1]]
+        assert found.ranking.query_ids == ("q1", "q2", "q3")
+        assert found.ranking.rows.tolist() == [[ABSENT, 1, 0], [5, 2, -1], [-1, -1, -1]]
         assert (found.missing, found.unknown_documents) == (("q3",), (("q1", "z9"),))
         assert any(
             "no results for 1 answerable question, such as 'q3'; each scores 0" in n for n in found.notes
@@ -517,13 +516,13 @@ def test_runs_in_every_form_are_one_run(tmp_path):
 def test_equal_scores_of_a_given_run_favour_nobody():
     gold = Gold.from_qrels({"q": "?"}, {"q": {"d1": 1}}, CORPUS)
     orders = {
-        tuple(as_run({"q": dict.fromkeys(names, 1.0)}, CORPUS, gold).run.rows[0].tolist())
+        tuple(as_run({"q": dict.fromkeys(names, 1.0)}, CORPUS, gold).ranking.rows[0].tolist())
         for names in (HERE, HERE[::-1], sorted(HERE, key=lambda d: d[::-1]))
     }
     assert len(orders) == 1
     found = as_run({"q": dict.fromkeys(HERE, 1.0)}, CORPUS, gold)
     assert found.ties == 7
-    assert list(found.run.rows[0]) != sorted(found.run.rows[0])
+    assert list(found.ranking.rows[0]) != sorted(found.ranking.rows[0])
 
 
 @pytest.mark.parametrize(
@@ -757,6 +756,6 @@ def test_a_span_and_its_quote_must_agree():
 def test_lost_text_is_not_read_by_a_larger_budget():
     gold = Gold((Query("q", "?"),), (Evidence("q", "d1", 0, 10),), lost=(Lost("q", "z", "ten letter"),))
     run = Run(("q",), [[1.0]], [[1]])
-    assert evidence_at_budgets(gold, CORPUS, whole_documents(CORPUS), run, [10_000])["recall"].tolist() == [
+    assert evidence_at_budgets(gold, Ranking(whole_documents(CORPUS), run), [10_000])["recall"].tolist() == [
         [0.5]
     ]

@@ -54,16 +54,12 @@ def test_no_partition_costs_less_than_the_oracle(text, pieces, low, more):
     every = partitions(tokens, low, low + more, False) or partitions(tokens, low, low + more, True)
     if not every:
         with pytest.raises(ConfigError, match="no partition"):
-            oracle(gold, corpus, low, low + more)
+            oracle(corpus, gold, low, low + more)
         return
 
     def cost(path):
         return int(
-            reading_cost(
-                gold, corpus, chunk_corpus(corpus, lambda d: np.c_[edges[path[:-1]], edges[path[1:]]])
-            ).sum()
+            reading_cost(gold, chunk_corpus(corpus, lambda d: np.c_[edges[path[:-1]], edges[path[1:]]])).sum()
         )
 
-    assert int(reading_cost(gold, corpus, oracle(gold, corpus, low, low + more)).sum()) == min(
-        map(cost, every)
-    )
+    assert int(reading_cost(gold, oracle(corpus, gold, low, low + more)).sum()) == min(map(cost, every))

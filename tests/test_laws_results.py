@@ -76,8 +76,8 @@ def same(a: Results, b: Results) -> None:
             and np.array_equal(x.run.rows, y.run.rows)
             and np.array_equal(x.run.scores, y.run.scores)
         )
-        assert [(s.name, s.run.rows.tolist()) for s in (*x.stages, *x.parts)] == [
-            (s.name, s.run.rows.tolist()) for s in (*y.stages, *y.parts)
+        assert [(s.name, s.ranking.rows.tolist()) for s in (*x.stages, *x.parts)] == [
+            (s.name, s.ranking.rows.tolist()) for s in (*y.stages, *y.parts)
         ]
 
 
@@ -146,13 +146,13 @@ def test_a_file_of_the_future_and_a_file_of_something_else_are_refused(toy, tmp_
 def test_a_run_given_back_scores_what_the_system_scored(measured, tmp_path):
     ranx = pytest.importorskip("ranx")
     for s in measured.systems:
-        table = run_to_dict(s.run, s.chunks)
+        table = run_to_dict(s.ranking)
         forms = {
             "dict": table,
             "trec": str(write_run(table, tmp_path / "x.run")),
             "json": write_run(table, tmp_path / "x.json"),
             "ranx": ranx.Run(table),
-            "pair": (s.run, s.chunks),
+            "ranking": s.ranking,
             "shuffled": dict(sorted(table.items(), key=lambda t: hash((s.name, t[0])))),
         }
         for name, run in forms.items():
@@ -164,7 +164,7 @@ def test_a_run_given_back_scores_what_the_system_scored(measured, tmp_path):
 
 
 def test_a_question_left_out_scores_zero_and_is_counted(measured):
-    table = run_to_dict(measured.systems[0].run, measured.systems[0].chunks)
+    table = run_to_dict(measured.systems[0].ranking)
     lost = [q.query_id for q in measured.gold.answerable][:3]
     added = measured.add_run("part", {q: r for q, r in table.items() if q not in lost} | {"q999": {"x": 1.0}})
     assert (
@@ -174,7 +174,7 @@ def test_a_question_left_out_scores_zero_and_is_counted(measured):
 
 
 def test_systems_and_runs_in_one_list(measured, tmp_path):
-    table = run_to_dict(measured.systems[0].run, measured.systems[0].chunks)
+    table = run_to_dict(measured.systems[0].ranking)
     mixed = Results.from_runs(
         measured.corpus,
         measured.gold,
@@ -203,10 +203,9 @@ def test_why_names_each_retriever_of_a_hybrid_and_the_step_that_lost_the_evidenc
         t = why.traces[0]
         assert dict(t.ranks) == {
             n: rank_of(
-                g.chunks,
-                g.run,
+                g.ranking,
                 [x.query_id for x in measured.gold.query_list].index(q),
-                evidence_classes(measured.gold, measured.corpus)[q][0],
+                evidence_classes(measured.corpus, measured.gold)[q][0],
             )
             for n, g in zip(dict(t.ranks), hybrid.stages)
         }

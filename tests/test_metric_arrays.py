@@ -10,6 +10,7 @@ from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
 from ragbench.core.gold_records import Evidence, Query
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import Run, pad, rank
 from ragbench.evaluate.judged_units import judge
 from ragbench.evaluate.metric_arrays import array_metrics
@@ -92,7 +93,7 @@ def pools(draw):
 def test_arrays_agree_with_trec_eval(pool):
     pytrec_eval = pytest.importorskip("pytrec_eval")
     gold, run = pool
-    ours = array_metrics(judge(gold, CORPUS, CHUNKS, run), list(TREC))
+    ours = array_metrics(judge(gold, Ranking(CHUNKS, run)), list(TREC))
     qrels = gold.to_qrels(CHUNKS).to_dict()
     answers = {
         q: {CORPUS[int(r)].id: float(-i) for i, r in enumerate(run.of(n))}
@@ -119,7 +120,7 @@ def test_arrays_agree_with_trec_eval(pool):
 @given(pools())
 def test_arrays_agree_with_ranx(pool):
     gold, run = pool
-    judged = judge(gold, CORPUS, CHUNKS, run)
+    judged = judge(gold, Ranking(CHUNKS, run))
     ours = array_metrics(judged, RANX)
     for name in RANX:
         m = parse_metric(name)
@@ -134,7 +135,7 @@ def test_arrays_agree_with_ranx(pool):
 @given(pools(), st.integers(1, 14))
 def test_judged_counts_what_somebody_looked_at(pool, k):
     gold, run = pool
-    ours = array_metrics(judge(gold, CORPUS, CHUNKS, run), [f"judged@{k}"])[f"judged@{k}"]
+    ours = array_metrics(judge(gold, Ranking(CHUNKS, run)), [f"judged@{k}"])[f"judged@{k}"]
     known = {(e.query_id, e.doc_id) for e in gold.evidence_list} | set(gold.nonrelevant)
     for i, q in enumerate(gold.answerable):
         shown = [CORPUS[int(r)].id for r in run.of(i)[:k]]

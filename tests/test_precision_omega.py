@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold import Gold
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import Run
 from ragbench.evaluate.evidence_metrics import precision_omega, token_starts
 from ragbench.evaluate.scores import score_run
@@ -73,8 +74,8 @@ def by_hand(corpus, chunks, named):
 def test_omega_is_the_precision_of_all_chunks_that_touch_evidence(world):
     corpus, chunks, gold, named = world
     characters, tokens = by_hand(corpus, chunks, named)
-    assert precision_omega(gold, corpus, chunks).tolist() == [characters]
-    assert precision_omega(gold, corpus, chunks, "cl100k_base").tolist() == [tokens]
+    assert precision_omega(gold, chunks).tolist() == [characters]
+    assert precision_omega(gold, chunks, "cl100k_base").tolist() == [tokens]
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)
@@ -84,6 +85,6 @@ def test_omega_does_not_depend_on_the_retriever(world, random):
     rows = list(range(len(chunks)))
     random.shuffle(rows)
     runs = (Run(("q",), [np.arange(len(rows))[::-1]], [rows]), Run(("q",), [[1.0]], [rows[:1]]))
-    first, second = (score_run(gold, corpus, chunks, r, NAMES)["metrics"] for r in runs)
+    first, second = (score_run(gold, Ranking(chunks, r), NAMES)["metrics"] for r in runs)
     for name in NAMES:
         assert first[name].tolist() == second[name].tolist()

@@ -17,6 +17,8 @@ from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
 from ragbench.core.gold_records import MISSING, Lost
+from ragbench.core.ranking import Ranking
+from ragbench.core.runs import Run
 from ragbench.report.html import page_data
 from ragbench.stats.corrections import all_pairs_p
 from ragbench.testing.toy_results import toy_corpus, toy_results
@@ -94,7 +96,7 @@ def hostile(results: Results) -> Results:
             s,
             name=s.name + EVIL,
             config=EVIL,
-            chunks=Chunks(corpus, s.chunks.doc_row, s.chunks.start, s.chunks.end, EVIL),
+            ranking=Ranking(Chunks(corpus, s.chunks.doc_row, s.chunks.start, s.chunks.end, EVIL), s.run),
         )
         for s in results.systems
     ]
@@ -338,7 +340,7 @@ def test_one_question_one_system(tmp_path):
         s,
         scores={m: x[:1] for m, x in s.scores.items()},
         curve=np.empty((1, 0)),
-        run=replace(s.run, query_ids=("q01",), rows=s.run.rows[:1], scores=s.run.scores[:1]),
+        ranking=Ranking(s.chunks, Run(("q01",), s.run.scores[:1], s.run.rows[:1])),
     )
     results = replace(whole, gold=gold, systems=[one], curve_budgets=(), latency_ms={})
     assert results.leaderboard().winner is None

@@ -282,7 +282,8 @@ def test_markup_in_documents_is_text(results, tmp_path):
         ),
     )
     systems = [
-        replace(s, name=s.name + evil, chunks=replace(s.chunks, corpus=corpus)) for s in results.systems
+        replace(s, name=s.name + evil, ranking=replace(s.ranking, chunks=replace(s.chunks, corpus=corpus)))
+        for s in results.systems
     ]
     attacked = replace(results, corpus=corpus, gold=gold, systems=systems, latency_ms={})
     driver = start()

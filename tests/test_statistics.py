@@ -279,7 +279,7 @@ def test_a_fusion_of_benchmark_results_is_tuned(method):
     """Results go in as they are, with their chunks and names; held-out scores are scores of candidates."""
     results = toy_results(sizes=(160,), rounds=1)
     pair = [results["char160 minilm"], results["char160 bm25"]]
-    t = tune_fusion(pair, results.gold, method, "mrr", 5, depth=10)
+    t = tune_fusion(results.gold, pair, method, "mrr", 5, depth=10)
     assert set(t.against) == {"plain RRF(60)", "char160 minilm alone", "char160 bm25 alone"}
     np.testing.assert_allclose(
         t.plain["char160 bm25 alone"].mean(),
@@ -298,14 +298,14 @@ def test_a_fusion_of_benchmark_results_is_tuned(method):
 def test_fusions_that_cannot_be_tuned():
     results = toy_results(rounds=1)
     with pytest.raises(ConfigError, match="10 deep, a Hybrid fuses 200"):
-        tune_fusion([results["char160 minilm"], results["char160 bm25"]], results.gold)
+        tune_fusion(results.gold, [results["char160 minilm"], results["char160 bm25"]])
     with pytest.raises(ConfigError, match="MinMax weighs one dense run against one lexical run"):
-        tune_fusion([results["char160 minilm"], results["char160 lsa"]], results.gold, "minmax", depth=10)
+        tune_fusion(results.gold, [results["char160 minilm"], results["char160 lsa"]], "minmax", depth=10)
     with pytest.raises(ConfigError, match="hybrid"):
         tune_fusion(
-            [results["char160 minilm+bm25 rrf"], results["char160 bm25"]], results.gold, "zscore", depth=10
+            results.gold, [results["char160 minilm+bm25 rrf"], results["char160 bm25"]], "zscore", depth=10
         )
     with pytest.raises(DataError, match="different chunks"):
-        tune_fusion([results["char160 minilm"], results["char320 bm25"]], results.gold)
-    with pytest.raises(ConfigError, match="without their chunks"):
-        tune_fusion([results["char160 minilm"].run, results["char160 bm25"].run], results.gold)
+        tune_fusion(results.gold, [results["char160 minilm"], results["char320 bm25"]])
+    with pytest.raises(ConfigError, match=r"Give Ranking\(chunks, run\)"):
+        tune_fusion(results.gold, [results["char160 minilm"].run, results["char160 bm25"].run])

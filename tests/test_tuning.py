@@ -8,6 +8,7 @@ from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.bench.runner import bench
 from ragbench.chunk.recursive import RecursiveChunker
 from ragbench.core.chunks import Chunks
+from ragbench.core.ranking import Ranking
 from ragbench.core.runs import Run
 from ragbench.embed.lsa import LSAEmbedder
 from ragbench.evaluate.fusion_parts import fusion_parts, kind_of
@@ -67,7 +68,7 @@ def test_the_recommended_fusion_scores_what_was_tuned(world, method):
     results, store = world
     best = {}
     for order in (["dense", "bm25"], ["bm25", "dense"]):
-        tuned = tune_fusion([results[n] for n in order], results.gold, TRIED[method], "mrr", store=store)
+        tuned = tune_fusion(results.gold, [results[n] for n in order], TRIED[method], "mrr", store=store)
         assert tuned.hybrid == Hybrid(*[PARTS[n] for n in order], fuse=tuned.best)
         np.testing.assert_array_equal(
             benched(world, tuned.hybrid), tuned.scores[:, tuned.row], err_msg=f"{order} {tuned.best!r}"
@@ -82,7 +83,7 @@ def test_every_candidate_scores_what_a_benchmark_says(world):
     """Not only the best one: every second weight, with another depth too."""
     results, store = world
     for depth in (200, 20):
-        tuned = tune_fusion(results, results.gold, MinMax([0.2, 0.5, 0.8]), "mrr", depth=depth, store=store)
+        tuned = tune_fusion(results.gold, results, MinMax([0.2, 0.5, 0.8]), "mrr", depth=depth, store=store)
         for j, fusion in enumerate(tuned.fusions):
             np.testing.assert_array_equal(
                 benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=fusion, depth=depth)),
@@ -92,24 +93,23 @@ def test_every_candidate_scores_what_a_benchmark_says(world):
 
 def test_a_metric_deeper_than_the_results_is_judged_as_deep_as_it_asks(world):
     results, store = world
-    tuned = tune_fusion(results, results.gold, "minmax", "recall@150", store=store)
+    tuned = tune_fusion(results.gold, results, "minmax", "recall@150", store=store)
     np.testing.assert_array_equal(benched(world, tuned.hybrid, "recall@150"), tuned.scores[:, tuned.row])
 
 
 def test_results_retrievers_and_runs_are_the_same_thing(world):
     results, store = world
     chunks = results["bm25"].chunks
-    parts, _ = fusion_parts(results, results.gold, store=store)
-    by_result = tune_fusion(results, results.gold, "minmax", "mrr", store=store)
+    parts = fusion_parts(results.gold, results, store=store)
+    by_result = tune_fusion(results.gold, results, "minmax", "mrr", store=store)
     by_retriever = tune_fusion(
-        [PARTS["bm25"], PARTS["dense"]], results.gold, "minmax", "mrr", chunks=chunks, cut=100, store=store
+        results.gold, [PARTS["bm25"], PARTS["dense"]], "minmax", "mrr", chunks=chunks, cut=100, store=store
     )
     by_run = tune_fusion(
-        [p.run for p in parts],
         results.gold,
+        [p.ranking for p in parts],
         "minmax",
         "mrr",
-        chunks=chunks,
         kinds=["dense", "lexical"],
         cut=100,
     )
@@ -127,8 +127,8 @@ def test_results_from_elsewhere_say_their_kind_and_are_not_deepened(world):
     bare = [replace(s, system=None) for s in results.systems]
     assert [kind_of(s) for s in bare] == ["dense", "lexical"]
     with pytest.raises(ConfigError, match="100 deep, a Hybrid fuses 200"):
-        tune_fusion(bare, results.gold, "minmax", "mrr")
-    tuned = tune_fusion(bare, results.gold, "minmax", "mrr", depth=100)
+        tune_fusion(results.gold, bare, "minmax", "mrr")
+    tuned = tune_fusion(results.gold, bare, "minmax", "mrr", depth=100)
     np.testing.assert_array_equal(
         benched(world, Hybrid(PARTS["dense"], PARTS["bm25"], fuse=tuned.best, depth=tuned.depth)),
         tuned.scores[:, tuned.row],
@@ -140,7 +140,7 @@ def test_two_parts_of_one_name_stay_two(world):
     from dataclasses import replace
 
     twins = [replace(s, name="same") for s in results.systems]
-    assert tune_fusion(twins, results.gold, "rrf", "mrr", store=store).names == ("same", "same #2")
+    assert tune_fusion(results.gold, twins, "rrf", "mrr", store=store).names == ("same", "same #2")
 
 
 def test_what_is_no_ranking_of_a_retriever_is_refused(world):
@@ -156,7 +156,7 @@ def test_what_is_no_ranking_of_a_retriever_is_refused(world):
         progress=False,
     )
     with pytest.raises(ConfigError, match="been through per_document"):
-        tune_fusion([results["dense"], staged["once"]], results.gold)
+        tune_fusion(results.gold, [results["dense"], staged["once"]])
     hybrid = bench(
         results.corpus,
         results.gold,
@@ -168,7 +168,7 @@ def test_what_is_no_ranking_of_a_retriever_is_refused(world):
         progress=False,
     )
     with pytest.raises(ConfigError, match=r"both \(hybrid\)"):
-        tune_fusion([hybrid["both"], results["bm25"]], results.gold, "minmax", store=store)
+        tune_fusion(results.gold, [hybrid["both"], results["bm25"]], "minmax", store=store)
 
 
 @pytest.mark.parametrize(
@@ -226,4 +226,4 @@ def test_runs_over_other_chunks_are_refused(world):
         np.zeros((len(results.gold), 1), np.int64),
     )
     with pytest.raises(DataError, match="different chunks"):
-        tune_fusion([results["bm25"], run], results.gold, chunks=other, depth=1)
+        tune_fusion(results.gold, [results["bm25"], Ranking(other, run)], depth=1)

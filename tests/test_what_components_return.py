@@ -429,7 +429,7 @@ class Own:
     got: Any
     name: str = "mine"
 
-    def __call__(self, gold, corpus, chunks, run):
+    def __call__(self, gold, ranking):
         return self.got
 
 
@@ -466,7 +466,7 @@ def test_a_metric(got, said, tmp_path):
 
 
 def _metric(got: Any) -> Any:
-    def f(gold, corpus, chunks, run):
+    def f(gold, ranking):
         return got
 
     f.name = "mine"
@@ -474,12 +474,12 @@ def _metric(got: Any) -> Any:
 
 
 def test_a_metric_without_a_name_is_told_how_one_looks(tmp_path):
-    def f(gold, corpus, chunks, run):
+    def f(gold, ranking):
         return np.ones(2)
 
     with pytest.raises(
         RagbenchError,
-        match=r"has no name\. It has a `name` and is called as metric\(gold, corpus, chunks, run\)",
+        match=r"has no name\. It has a `name` and is called as metric\(gold, ranking\)",
     ):
         rb.bench(CORPUS, GOLD, rb.System(CUT, LEX), metrics=[f], store=tmp_path / "s")
     with pytest.raises(RagbenchError, match=r"class Own.*Own\(…\)"):

@@ -13,14 +13,25 @@ import pytest
 
 import ragbench as rb
 from ragbench.base.errors import RagbenchError
+from ragbench.core.ranking import Ranking
+from ragbench.evaluate import chunker_comparison as chunkers
+from ragbench.evaluate import evidence_metrics as evidence
+from ragbench.evaluate import judged_units as units
+from ragbench.evaluate import question_generation as generate
+from ragbench.evaluate import rank_metrics as metrics
+from ragbench.evaluate import waterfall
 from ragbench.fusion.fusion import RRF
 from ragbench.stats.corrections import max_t_p
 from ragbench.stats.paired_tests import bootstrap_interval, mean_interval, sign_flip_p
 from ragbench.stats.slices import interaction_p
-from ragbench.testing import calibration, chunkers, evidence, generate, metrics, units, waterfall
+from ragbench.testing import calibration
 from ragbench.text.tokenizers import get_tokenizer
 
-ROOMS = [p.stem for p in sorted(Path(units.__file__).parent.glob("[a-z]*.py"))]
+MODULES = [
+    f"ragbench.{room}.{p.stem}"
+    for room in ("evaluate", "stats")
+    for p in sorted((Path(rb.__file__).parent / room).glob("[a-z]*.py"))
+] + ["ragbench.testing.calibration"]
 
 # inner loops: called for each query or each resample with arrays that their callers made, where a check would
 # cost a third of the call
@@ -81,12 +92,12 @@ GOLD = rb.Gold.from_spans(
 )
 CHUNKS = rb.TokenChunker(8)(CORPUS)
 SCORES, ROWS = rb.FTS5().build(CHUNKS).search([q.text for q in GOLD.query_list], k=5)
-RUN = rb.Run(tuple(f"q{i}" for i in range(6)), SCORES, ROWS)
-OTHER = rb.Run(RUN.query_ids, RUN.scores, RUN.rows[:, ::-1].copy())
+RUN = Ranking(CHUNKS, rb.Run(tuple(f"q{i}" for i in range(6)), SCORES, ROWS))
+OTHER = Ranking(CHUNKS, rb.Run(RUN.query_ids, RUN.scores, RUN.rows[:, ::-1].copy()))
 D = np.random.default_rng(0).normal(0.1, 0.2, 24)
 X = np.clip(np.random.default_rng(1).normal(0.5, 0.2, (24, 3)), 0, 1)
-JUDGED = units.judge(GOLD, CORPUS, CHUNKS, RUN)
-BY_DOCUMENT = units.judge(GOLD, CORPUS, CHUNKS, RUN, "document")
+JUDGED = units.judge(GOLD, RUN)
+BY_DOCUMENT = units.judge(GOLD, RUN, "document")
 COUNTS = evidence.token_counts(CORPUS)
 
 
@@ -97,7 +108,7 @@ def comparison():
 
 @functools.cache
 def fall():
-    return waterfall.waterfall(GOLD, CORPUS, [waterfall.Stage("search", CHUNKS, RUN)], 50)
+    return waterfall.waterfall(GOLD, [waterfall.Stage("search", RUN)], 50)
 
 
 class Reply:
@@ -116,6 +127,8 @@ def good(tmp_path):
         "gold": GOLD,
         "corpus": CORPUS,
         "chunks": CHUNKS,
+        "ranking": RUN,
+        "rankings": [RUN, OTHER],
         "run": RUN,
         "metrics": ["recall@5", "mrr"],
         "metric": "recall@5",
@@ -215,11 +228,10 @@ def good(tmp_path):
         "tokens_handed": {"depth": 2},
         "score_run": {"curve_budgets": [20]},
         "judge_chunks": {"lists": [np.arange(3)] * 6},
-        "waterfall": {"stages": [waterfall.Stage("search", CHUNKS, RUN)]},
+        "waterfall": {"stages": [waterfall.Stage("search", RUN)]},
         "waterfall_chart": {"fall": fall(), "query_id": "q0"},
         "candidates": {"method": "rrf"},
-        "lined_up": {"runs": [RUN, OTHER]},
-        "fusion_scores": {"fusions": [RRF(60)], "runs": [RUN, OTHER], "kinds": ["", ""], "cut": 2},
+        "fusion_scores": {"fusions": [RRF(60)], "kinds": ["", ""], "cut": 2},
         "tune_fusion": {"method": "rrf", "folds": 2, "repeats": 1, "cut": 2, "depth": 3, "kinds": None},
         "fusion_parts": {"depth": 3},
         "queries_needed": {"difference": 0.2, "power": 0.8, "alpha": 0.05},
@@ -237,10 +249,10 @@ def good(tmp_path):
 def functions():
     "Every public function of the room, but inner loops, as `(module, name)`."
     out = []
-    for room in ROOMS:
-        module = importlib.import_module(f"ragbench.evaluate.{room}")
+    for path in MODULES:
+        module = importlib.import_module(path)
         out += [
-            (room, n)
+            (path, n)
             for n in module.__all__
             if n not in KERNELS
             and callable(f := getattr(module, n))
@@ -275,10 +287,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("room", "name"), functions(), ids=str)
-def test_wrong_types_are_refused_by_errors_of_ours(room, name, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("path", "name"), functions(), ids=str)
+def test_wrong_types_are_refused_by_errors_of_ours(path, name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where "x" may be a path
-    call = getattr(importlib.import_module(f"ragbench.evaluate.{room}"), name)
+    call = getattr(importlib.import_module(path), name)
     by_name, by_function = good(tmp_path)
     mine = {**by_name, **by_function.get(name, {})}
     arguments = {
@@ -321,5 +333,5 @@ def test_what_is_no_seed_is_refused(call, seed):
 
 
 def test_every_inner_loop_is_still_there():
-    names = {n for room in ROOMS for n in importlib.import_module(f"ragbench.evaluate.{room}").__all__}
+    names = {n for path in MODULES for n in importlib.import_module(path).__all__}
     assert names >= KERNELS

@@ -5,8 +5,10 @@ export    ragbench/ is what the notebooks export
 clean     every notebook is clean, nbformat 4.5, with cell ids, a kernelspec, a title and a subtitle
 readme    README.md is what nbs/index.ipynb renders to
 rooms     no module imports from a later room, and the notebooks' folders follow the rooms
+docs      the pages of the site as they are before Quarto: every cell that nbdev runs, every signature, link
+          and picture (tools/pages.py); half a minute
 sidebar   the documentation's sidebar (made at build time): `sidebar --write` writes nbs/sidebar.yml
-all       the first four (the default)
+all       all but the last two (the default)
 """
 
 from __future__ import annotations
@@ -318,6 +320,33 @@ def folder_problems(root: Path) -> Iterator[str]:
                 )
 
 
+# --- the pages of the documentation -------------------------------------------------------------------------
+
+
+def check_docs(root: Path) -> Iterator[str]:
+    """What `nbdev_docs` would stop at, and what a reader of the site would: see tools/pages.py."""
+    tools = Path(__file__).parent
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(root), str(tools)]),
+        "MPLBACKEND": "agg",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, str(tools / "pages.py")],
+        cwd=root,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    problems = [line for line in done.stdout.splitlines() if line.strip()]
+    yield from problems
+    if done.returncode and not problems:
+        yield f"tools/pages.py failed: {done.stderr.strip()[-1500:]}"
+
+
 # --- the sidebar of the documentation -----------------------------------------------------------------------
 
 
@@ -357,7 +386,9 @@ CHECKS: dict[str, tuple[Callable[[Path], Iterator[str]], str, str]] = {
         "no module imports from a later room",
         "move the code, or hand the value in as an argument",
     ),
+    "docs": (check_docs, "every page of the site can be made, and its links lead somewhere", "the notebook"),
 }
+SLOW = {"docs"}  # only by name
 
 
 def run(name: str, root: Path) -> bool:
@@ -384,7 +415,7 @@ def main(argv: list[str] | None = None) -> int:
         else:
             print(sidebar(args.root), end="")
         return 0
-    wanted = list(CHECKS) if args.check == "all" else [args.check]
+    wanted = [c for c in CHECKS if c not in SLOW] if args.check == "all" else [args.check]
     return 0 if all([run(name, args.root.resolve()) for name in wanted]) else 1
 
 

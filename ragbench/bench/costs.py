@@ -98,9 +98,7 @@ def efficiency_frame(
         {
             "chunks": facts(s, "chunks"),
             "tokens a chunk": facts(s, "mean_tokens"),
-            f"tokens@{depth}": (
-                tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean()
-            ),
+            f"tokens@{depth}": (tokens_handed(results.gold, s.ranking, depth, results.tokenizer).mean()),
             "index_bytes": facts(s, "index_bytes"),
             "latency_p50": speed.loc[s.name, "latency_p50"],
             "latency_p95": speed.loc[s.name, "latency_p95"],

@@ -19,6 +19,8 @@ from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError
 from ..core.gold import Gold
+from ..core.ranking import Ranking
+from ..core.runs import Run
 from ..store.artifacts import versions
 from ..evaluate.exchange import GivenRun, as_run, run_table
 from ..evaluate.scores import score_run
@@ -60,15 +62,8 @@ def given_run(
 ) -> GivenRun:
     """A run of any form over documents or chunks of `corpus`; raises `DataError` where nothing of it is known
     here."""
-    if (
-        isinstance(source, Sequence)
-        and not isinstance(source, str)
-        and len(source) == 2
-        and isinstance(source[1], Chunks)
-    ):
-        source, chunks = source
-    if chunks is not None:
-        return as_run(source, chunks, gold, name)
+    if chunks is not None or isinstance(source, Ranking | Run):
+        return as_run(source, corpus if chunks is None else chunks, gold, name)
     name, table = run_table(source, name)
     return as_run(
         table, chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name
@@ -79,9 +74,7 @@ def judged(given: GivenRun, corpus: Corpus, gold: Gold, settings: Settings, sour
     "A run as one of the systems of `Results`."
     got = score_run(
         gold,
-        corpus,
-        given.chunks,
-        given.run,
+        given.ranking,
         [settings.own.get(m, m) for m in settings.columns],
         (),
         settings.curve,
@@ -97,8 +90,7 @@ def judged(given: GivenRun, corpus: Corpus, gold: Gold, settings: Settings, sour
         source or f"the run {given.name}",
         got["metrics"],
         got["curve"],
-        given.run,
-        given.chunks,
+        given.ranking,
         {k: float(v) for k, v in facts.items() if v},
     )
 
@@ -107,7 +99,7 @@ def _named(runs: Any) -> list[tuple[str, Any]]:
     "(name, run) of everything that was given; empty names are found later."
     if isinstance(runs, Mapping):
         return [(str(n), r) for n, r in runs.items()]
-    if isinstance(runs, (list, tuple)) and not (len(runs) == 2 and isinstance(runs[1], Chunks)):
+    if isinstance(runs, (list, tuple)):
         return [
             pair
             for r in runs
@@ -132,8 +124,8 @@ def from_runs(
     chunks: Chunks | None = None,  # where ids are of a chunk table and no content addresses
     **settings: Any,  # metrics, budgets, curve, tokenizer, …: as `bench` takes them
 ) -> Results:
-    """Results of runs that were made elsewhere: TREC files, ranx's `Run`, dicts, data frames, pairs of a run
-    and its chunks; systems among them are run here."""
+    """Results of runs that were made elsewhere: TREC files, ranx's `Run`, dicts, data frames, a
+    `Ranking`; systems among them are run here."""
     if not isinstance(corpus, Corpus) or not len(corpus):
         raise ConfigError(f"the corpus is {corpus!r:.60}", "from_runs", "Give a Corpus with documents")
     if not isinstance(gold, Gold):
@@ -233,7 +225,7 @@ def _rejudged(r: SystemResult, corpus: Corpus, gold: Gold, s: Settings) -> Syste
         and r.curve.shape[1] == len(s.curve)
     ):
         return r
-    given = given_run((r.run, r.chunks), corpus, gold, r.name)
+    given = given_run(r.ranking, corpus, gold, r.name)
     return dataclasses.replace(judged(given, corpus, gold, s, r.config), facts=r.facts, system=r.system)
 
 

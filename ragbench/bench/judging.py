@@ -12,6 +12,7 @@ import numpy as np
 from .plan import Settings
 from ..core.chunks import Chunks
 from ..core.gold import Gold
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..core.vectors import Vectors
 from ..evaluate.scores import score_run
@@ -29,12 +30,12 @@ from ..system.step import JSON, Answers, Step, Stored
 __all__ = ['handed_over', 'gold_source', 'score_step', 'audit_step', 'guard_step']
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #5587eed0
-def handed_over(answer: Answers | Expanded, chunks: Chunks, gold: Gold, depth: int) -> tuple[Run, Chunks]:
-    "The ranking of every question, `depth` passages at most, and the table that its rows are of."
+def handed_over(answer: Answers | Expanded, chunks: Chunks, gold: Gold, depth: int) -> Ranking:
+    "The ranking of every question, `depth` passages at most."
     ids = tuple(q.query_id for q in gold.query_list)
     if isinstance(answer, Expanded):
-        return Run(ids, answer.scores, answer.rows), answer.chunks
-    return Run(ids, answer[0][:, :depth], answer[1][:, :depth]), chunks
+        return Ranking(answer.chunks, Run(ids, answer.scores, answer.rows))
+    return Ranking(chunks, Run(ids, answer[0][:, :depth], answer[1][:, :depth]))
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #ab3d3c16
 def gold_source(gold: Gold) -> Step:
@@ -58,12 +59,9 @@ def score_step(steps: Pipeline, gold: Step, settings: Settings) -> Step:
 def _score(
     config: dict[str, Any], answer: Answers | Expanded, chunks: Chunks, gold: Gold
 ) -> dict[str, np.ndarray]:
-    run, table = handed_over(answer, chunks, gold, config["depth"])
     got = score_run(
         gold,
-        table.corpus,
-        table,
-        run,
+        handed_over(answer, chunks, gold, config["depth"]),
         config["metrics"],
         config["budgets"],
         config["curve"],
@@ -97,7 +95,7 @@ def _audit(config: dict[str, Any], embedder: Any, chunks: Chunks, gold: Gold) ->
     texts, size = headed(chunks, config["header"]), chunks.end - chunks.start
     before = np.array([len(t) for t in texts]) - size  # characters of the header
     read = np.clip(embedder.chars_read(texts) - before, 0, size)
-    found = truncation(chunks, gold, chunks.corpus, chunks.start + read)
+    found = truncation(gold, chunks, chunks.start + read)
     return {"truncated_chunks": found.truncated, "gold_past_window": found.share}
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #567aaa72

@@ -235,7 +235,7 @@ def make_plan(
 ) -> Plan:
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
     check_inputs(corpus, gold, systems)
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     listed = grid(*named(systems))
     for system in listed:
         check_fields_of(system, corpus)

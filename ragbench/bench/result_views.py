@@ -77,10 +77,7 @@ def _handed(results: Any, depth: int) -> np.ndarray:
     if not results.texts:
         return np.full(len(results), np.nan)
     return np.array(
-        [
-            tokens_handed(results.gold, results.corpus, s.chunks, s.run, depth, results.tokenizer).mean()
-            for s in results.systems
-        ]
+        [tokens_handed(results.gold, s.ranking, depth, results.tokenizer).mean() for s in results.systems]
     )
 
 # %% ../../nbs/16_bench/04_result_views.ipynb #21019baa

@@ -22,6 +22,7 @@ from ..core.documents import Corpus
 from ..base.errors import DataError, one_of, whole_number
 from ..core.gold import Gold
 from ..base.number_text import number
+from ..core.ranking import Ranking
 from ..core.runs import Run
 
 # %% auto #0
@@ -36,8 +37,7 @@ class SystemResult:
     config: str  # code that makes the system again
     scores: Mapping[str, np.ndarray]  # metric -> (n,) one score for each answerable question
     curve: np.ndarray  # (n, budgets) share of the evidence within so many tokens
-    run: Run  # rankings of all questions
-    chunks: Chunks
+    ranking: Ranking  # of all questions
     facts: Mapping[str, float] = field(
         default_factory=dict
     )  # chunks, mean_tokens, index_bytes, truncated_chunks, gold_past_window (a share)
@@ -48,6 +48,14 @@ class SystemResult:
     def __post_init__(self):
         object.__setattr__(self, "scores", {m: np.asarray(s, np.float64) for m, s in self.scores.items()})
         object.__setattr__(self, "curve", np.asarray(self.curve, np.float64))
+
+    @property
+    def run(self) -> Run:
+        return self.ranking.run
+
+    @property
+    def chunks(self) -> Chunks:
+        return self.ranking.chunks
 
     @functools.cached_property
     def code(self) -> str:
@@ -246,13 +254,7 @@ def waterfall_of(results: Results, system: str | None, budget: int):
     )
     s = results[name]
     budget = whole_number("budget", budget, 1, "waterfall")
-    return waterfall(
-        results.gold,
-        results.corpus,
-        s.stages or [Stage("search", s.chunks, s.run)],
-        budget,
-        results.tokenizer,
-    )
+    return waterfall(results.gold, s.stages or [Stage("search", s.ranking)], budget, results.tokenizer)
 
 # %% ../../nbs/16_bench/05_results.ipynb #fb3e0669
 def quality_frame(results: Results):

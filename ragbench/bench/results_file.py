@@ -24,6 +24,7 @@ from ..base.files import write_atomic
 from ..core.gold import Gold
 from ..core.gold_records import Evidence, Query
 from ..base.number_text import thousands
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..store.artifacts import versions
 from ..evaluate.waterfall import Stage
@@ -157,7 +158,8 @@ def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> di
 
     def stages(given):
         return [
-            {"name": g.name, "chunks": table[id(g.chunks)], "run": _run_parts(g.run, parts)} for g in given
+            {"name": g.name, "chunks": table[id(g.ranking.chunks)], "run": _run_parts(g.ranking.run, parts)}
+            for g in given
         ]
 
     return {
@@ -193,7 +195,9 @@ def save(
         )
     parts, tables, table = _Parts(), [], {}
     for c in {
-        id(c): c for s in results.systems for c in (s.chunks, *(g.chunks for g in (*s.stages, *s.parts)))
+        id(c): c
+        for s in results.systems
+        for c in (s.chunks, *(g.ranking.chunks for g in (*s.stages, *s.parts)))
     }.values():
         part = _chunk_parts(c, parts)
         if part not in tables:
@@ -397,15 +401,16 @@ class _Reader:
         "One system; the object that made it is not in a file."
 
         def stages(given):
-            return tuple(Stage(g["name"], tables[g["chunks"]], self.run(g["run"], gold)) for g in given)
+            return tuple(
+                Stage(g["name"], Ranking(tables[g["chunks"]], self.run(g["run"], gold))) for g in given
+            )
 
         return SystemResult(
             part["name"],
             part["config"],
             {m: self.array(a) for m, a in part["scores"].items()},
             self.array(part["curve"]),
-            self.run(part["run"], gold),
-            tables[part["chunks"]],
+            Ranking(tables[part["chunks"]], self.run(part["run"], gold)),
             part["facts"],
             None,
             stages(part["stages"]),

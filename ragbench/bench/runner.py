@@ -22,6 +22,7 @@ from .timing import machine
 from ..core.documents import Corpus, doubts, refusals
 from ..core.gold import Gold
 from ..core.labels import label
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..embed.vector_cache import EmbeddingCache
 from ..evaluate.evidence_metrics import token_counts
@@ -73,10 +74,10 @@ class Runner(Executor):
 def waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[Stage, ...]:
     "The rankings on the way through a system, in the order in which they happen."
     chunks, first = runner.value(steps.sources.chunks), _first(steps)
-    ids, out = handed.run.query_ids, []
+    ids, out = handed.ranking.query_ids, []
 
     def add(name: str, answers: tuple[np.ndarray, np.ndarray]) -> None:
-        out.append(Stage(name, chunks, Run(ids, *answers)))
+        out.append(Stage(name, Ranking(chunks, Run(ids, *answers))))
 
     near = isinstance(first.retriever, Dense) and not getattr(first.retriever.index, "exact", False)
     if near:
@@ -115,7 +116,8 @@ def single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
     ids = tuple(q.query_id for q in runner.plan.gold.query_list)
     out, chunks = [], runner.value(steps.sources.chunks)
     for part in steps.retrieval.parts:
-        out.append(Stage(label(part.retriever), chunks, Run(ids, *runner.value(part.runs)[0])))
+        run = Run(ids, *runner.value(part.runs)[0])
+        out.append(Stage(label(part.retriever), Ranking(chunks, run)))
     return tuple(out)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #ff68fe77
@@ -146,17 +148,17 @@ def facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
 def system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> SystemResult:
     "One system on every question: what it hands over, judged, with what passed on the way."
     plan, value = runner.plan, runner.value
-    run, table = handed_over(value(steps.last), value(steps.sources.chunks), plan.gold, plan.settings.depth)
+    ranking = handed_over(value(steps.last), value(steps.sources.chunks), plan.gold, plan.settings.depth)
     warn_if_empty(steps, value)
     runner.bar.update()
     judged = value(score_step(steps, gold, plan.settings))
     scores = {m: judged["scores"][:, i].copy() for i, m in enumerate(plan.settings.columns)}
-    stages = waterfall_stages(runner, steps, Stage("handed over", table, run))
+    stages = waterfall_stages(runner, steps, Stage("handed over", ranking))
     singles, facts = single_stages(runner, steps), facts_of(runner, steps, gold)
     runner.forget()
     runner.bar.update()
     return SystemResult(
-        name, repr(steps.system), scores, judged["curve"], run, table, facts, steps.system, stages, singles
+        name, repr(steps.system), scores, judged["curve"], ranking, facts, steps.system, stages, singles
     )
 
 # %% ../../nbs/16_bench/07_runner.ipynb #5da3d55c

@@ -17,7 +17,7 @@ from ..text.word_boundaries import stands_alone
 __all__ = ['check_gold', 'EvidenceClass', 'lost_pieces', 'evidence_classes']
 
 # %% ../../nbs/03_core/05a_evidence_classes.ipynb #885d002e
-def check_gold(gold: GoldRecords, corpus: Corpus) -> None:
+def check_gold(corpus: Corpus, gold: GoldRecords) -> None:
     """Raise `DataError` naming every piece of evidence that does not lie inside a document of `corpus`, or
     stands there no longer."""
     anchors = {anchor[:3]: anchor for anchor in gold.anchors}
@@ -75,7 +75,7 @@ def _occurrences(text: str, corpus: Corpus) -> list[tuple[int, int, int]]:
     return places
 
 # %% ../../nbs/03_core/05a_evidence_classes.ipynb #ad36ebaf
-def lost_pieces(gold: GoldRecords, corpus: Corpus, query_id: str) -> dict[str, int]:
+def lost_pieces(corpus: Corpus, gold: GoldRecords, query_id: str) -> dict[str, int]:
     """The grades of the lost pieces of a query, by their text, or by their document where that is not known;
     copies count once, and a piece that stands elsewhere is not lost."""
     texts = {corpus[e.doc_id].text[e.start : e.end] for e in gold.by_query[query_id]}
@@ -87,19 +87,19 @@ def lost_pieces(gold: GoldRecords, corpus: Corpus, query_id: str) -> dict[str, i
     return grades
 
 
-def evidence_classes(gold: GoldRecords, corpus: Corpus) -> dict[str, tuple[EvidenceClass, ...]]:
+def evidence_classes(corpus: Corpus, gold: GoldRecords) -> dict[str, tuple[EvidenceClass, ...]]:
     """The evidence classes of every answerable query, in the order of its evidence, lost ones last; the best
     grade of any copy counts."""
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     copies: dict[str, list] = {}
     classes = {}
     for query in gold.answerable:
-        grades, places = _graded_places(gold, corpus, query.query_id)
+        grades, places = _graded_places(corpus, gold, query.query_id)
         for text in grades if gold.copies == "all" else ():
             if text not in copies:
                 copies[text] = _occurrences(text, corpus)
             places[text] = sorted({*places[text], *copies[text]})
-        lost = lost_pieces(gold, corpus, query.query_id).values()
+        lost = lost_pieces(corpus, gold, query.query_id).values()
         classes[query.query_id] = (
             *(EvidenceClass(tuple(places[text]), grade) for text, grade in grades.items()),
             *(EvidenceClass((), grade) for grade in lost),
@@ -108,7 +108,7 @@ def evidence_classes(gold: GoldRecords, corpus: Corpus) -> dict[str, tuple[Evide
 
 
 def _graded_places(
-    gold: GoldRecords, corpus: Corpus, query_id: str
+    corpus: Corpus, gold: GoldRecords, query_id: str
 ) -> tuple[dict[str, int], dict[str, list[tuple[int, int, int]]]]:
     "The best grade of each text that answers a query, and the places that the gold names for it."
     grades: dict[str, int] = {}

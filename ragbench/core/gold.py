@@ -216,7 +216,7 @@ class Gold(GoldRecords):
         except DataError as e:
             raise DataError(e.what, str(path), e.fix) from e
         if corpus is not None:
-            anchored(gold, corpus)
+            anchored(corpus, gold)
         return gold
 
     def save(self, path: str | Path, corpus: Corpus | None = None) -> Path:

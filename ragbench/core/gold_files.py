@@ -36,11 +36,11 @@ __all__ = ['AnyGold', 'FORMAT', 'anchored', 'save_gold', 'read_lines', 'read_gol
 AnyGold = TypeVar("AnyGold", bound=GoldRecords)
 
 
-def anchored(gold: AnyGold, corpus: Corpus) -> AnyGold:
+def anchored(corpus: Corpus, gold: AnyGold) -> AnyGold:
     "The same gold with an anchor for each piece of evidence; raises `DataError` where one does not fit."
     if not isinstance(corpus, Corpus):
         raise ConfigError(f"corpus is a {type(corpus).__name__}", "gold", "Give the corpus that is judged")
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     anchors = dict.fromkeys(
         anchor(e.doc_id, e.start, corpus[e.doc_id].text[e.start : e.end]) for e in gold.evidence_list
     )
@@ -61,7 +61,7 @@ def save_gold(
             f"path is a {type(path).__name__}", "Gold.save", "Name a file, such as 'gold.jsonl'"
         )
     if corpus is not None:
-        gold = anchored(gold, corpus)
+        gold = anchored(corpus, gold)
     anchors = {a[:3]: a for a in gold.anchors}
     lines: list[dict] = [{"ragbench gold": FORMAT, "unit": gold.unit, "copies": gold.copies}]
     for query in gold.query_list:

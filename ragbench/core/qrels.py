@@ -340,7 +340,7 @@ def chunk_grades(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> li
     "For each answerable query, in gold order, the grades above 0 of rows of `chunks`."
     grade_of, graded_rows = grade_rule(rule), []
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
-    for classes in evidence_classes(gold, chunks.corpus).values():
+    for classes in evidence_classes(chunks.corpus, gold).values():
         best: dict[int, int] = {}
         for c in classes:
             for row, s, e in c.places:
@@ -353,11 +353,11 @@ def chunk_grades(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> li
     return graded_rows
 
 # %% ../../nbs/03_core/06_qrels.ipynb #64a1d482
-def lost_grades(gold: GoldRecords, corpus: Corpus, rule: str = "overlap") -> list[list[int]]:
+def lost_grades(corpus: Corpus, gold: GoldRecords, rule: str = "overlap") -> list[list[int]]:
     "For each answerable query the grades of what is lost: each piece is one chunk that nobody can retrieve."
     grade_of = grade_rule(rule)
     return [
-        [int(grade_of(np.ones(1), g)[0]) for g in lost_pieces(gold, corpus, q.query_id).values()]
+        [int(grade_of(np.ones(1), g)[0]) for g in lost_pieces(corpus, gold, q.query_id).values()]
         for q in gold.answerable
     ]
 
@@ -373,7 +373,7 @@ def to_qrels(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> Qrels:
             + tuple(Judgement(q, d, 0) for q, d in gold.nonrelevant if (q, d) not in best)
         )
     judgements: list[Judgement] = []
-    lost_ones = lost_grades(gold, chunks.corpus, rule)
+    lost_ones = lost_grades(chunks.corpus, gold, rule)
     for query, grades, lost in zip(gold.answerable, chunk_grades(gold, chunks, rule), lost_ones):
         judgements += [Judgement(query.query_id, chunks.id(i), grade) for i, grade in grades.items()]
         judgements += [Judgement(query.query_id, f"lost:{n}", grade) for n, grade in enumerate(lost, 1)]

@@ -33,9 +33,9 @@ __all__ = ['share_cut', 'named_spans', 'reading_cost', 'best_partition', 'oracle
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #fe09c8b8
 @typed
-def share_cut(gold: Gold, corpus: Corpus, chunks: Chunks) -> np.ndarray:
+def share_cut(gold: Gold, chunks: Chunks) -> np.ndarray:
     "For each answerable query the share of its evidence classes that no chunk holds whole, `(n,)`."
-    first = np.searchsorted(chunks.doc_row, np.arange(len(corpus) + 1))
+    first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
 
     def whole(row: int, s: int, e: int) -> bool:
         at = slice(first[row], first[row + 1])
@@ -44,13 +44,13 @@ def share_cut(gold: Gold, corpus: Corpus, chunks: Chunks) -> np.ndarray:
     return np.array(
         [
             np.mean([not any(whole(*p) for p in c.places) for c in classes])
-            for classes in classes_of(gold, corpus)
+            for classes in classes_of(chunks.corpus, gold)
         ]
     )
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #f1d61199
 @typed
-def named_spans(gold: Gold, corpus: Corpus, counts: TokenCounts) -> list[np.ndarray]:
+def named_spans(corpus: Corpus, gold: Gold, counts: TokenCounts) -> list[np.ndarray]:
     "For each answerable query the spans that its gold names, each text once, merged, on the line `(m, 2)`."
     out = []
     for q in gold.answerable:
@@ -105,13 +105,14 @@ def _without(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
 
 
 @typed
-def reading_cost(gold: Gold, corpus: Corpus, chunks: Chunks, tokenizer: str = "cl100k_base") -> np.ndarray:
+def reading_cost(gold: Gold, chunks: Chunks, tokenizer: str = "cl100k_base") -> np.ndarray:
     """For each answerable query the tokens handed over with all of its evidence by a perfect retriever,
     `(n,)` int64."""
+    corpus = chunks.corpus
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
     return np.array(
-        [_cover(spans, line, counts) for spans in named_spans(gold, corpus, counts)], dtype=np.int64
+        [_cover(spans, line, counts) for spans in named_spans(corpus, gold, counts)], dtype=np.int64
     )
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #6b179259
@@ -166,13 +167,13 @@ def best_partition(
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #bcfa1540
 @typed
-def oracle(gold: Gold, corpus: Corpus, low: int, high: int, tokenizer: str = "cl100k_base") -> Chunks:
+def oracle(corpus: Corpus, gold: Gold, low: int, high: int, tokenizer: str = "cl100k_base") -> Chunks:
     """The partition into chunks of `low` to `high` tokens with the least reading cost over all queries
     together. It has seen the gold."""
     at_least("low", low, 1, "oracle")
     at_least("high", high, low, "oracle")
     counts = token_counts(corpus, tokenizer)
-    spans = named_spans(gold, corpus, counts)
+    spans = named_spans(corpus, gold, counts)
 
     def cut(doc: Document) -> np.ndarray:
         row = corpus.row(doc.id)
@@ -284,15 +285,15 @@ def compare_chunkers(
         )
     tables = {
         n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()
-    } | {f"oracle {sizes[0]}–{sizes[1]}": oracle(gold, corpus, *sizes, tokenizer)}
-    tops = [chunk_ceiling(gold, corpus, c, budgets, tokenizer) for c in tables.values()]
+    } | {f"oracle {sizes[0]}–{sizes[1]}": oracle(corpus, gold, *sizes, tokenizer)}
+    tops = [chunk_ceiling(gold, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(
         tuple(tables),
         tuple(tables.values()),
-        tuple(share_cut(gold, corpus, c) for c in tables.values()),
+        tuple(share_cut(gold, c) for c in tables.values()),
         tuple(t.recall for t in tops),
         tuple(t.exact for t in tops),
-        tuple(reading_cost(gold, corpus, c, tokenizer) for c in tables.values()),
+        tuple(reading_cost(gold, c, tokenizer) for c in tables.values()),
         tuple(budgets),
         tokenizer,
     )

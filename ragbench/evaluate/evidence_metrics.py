@@ -18,7 +18,7 @@ from ..base.errors import ConfigError, DataError, whole_number
 from ..base.memory import lru_bytes
 from ..core.evidence_classes import lost_pieces
 from ..core.gold import Gold
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..core.spans import first_cover, union
 from ..text.tokenizers import get_tokenizer
 from .judged_units import answer_places, answer_rows, classes_of
@@ -132,15 +132,15 @@ def query_evidence(
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #89969d5e
 @typed
 @functools.lru_cache(maxsize=16)
-def evidence_of(gold: Gold, corpus: Corpus) -> tuple[QueryEvidence, ...]:
+def evidence_of(corpus: Corpus, gold: Gold) -> tuple[QueryEvidence, ...]:
     "The evidence of each answerable query, in gold order."
     base, out = np.r_[0, np.cumsum([len(d) for d in corpus])], []
-    for q, classes in zip(gold.answerable, classes_of(gold, corpus)):
+    for q, classes in zip(gold.answerable, classes_of(corpus, gold)):
         named: dict[str, tuple[int, int]] = {}
         for e in gold.by_query[q.query_id]:
             at = int(base[corpus.row(e.doc_id)])
             named.setdefault(corpus[e.doc_id].text[e.start : e.end], (at + e.start, at + e.end))
-        lost = [0 if text.startswith("\0") else len(text) for text in lost_pieces(gold, corpus, q.query_id)]
+        lost = [0 if text.startswith("\0") else len(text) for text in lost_pieces(corpus, gold, q.query_id)]
         out.append(
             query_evidence(
                 list(named.values()),
@@ -244,18 +244,17 @@ def _whole_numbers(values: Sequence[int], what: str) -> np.ndarray:
 @typed
 def evidence_at_budgets(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     budgets: int | Sequence[int],  # tokens, in any order
     tokenizer: str = "cl100k_base",  # what counts them
     unit: str = "characters",  # or "tokens": what recall, precision and IoU count
 ) -> dict[str, np.ndarray]:
     """`recall`, `precision`, `iou`, `tokens` used and `characters` (or tokens) handed over, `(n_answerable,
     n_budgets)` each."""
-    limits, counts = _whole_numbers(budgets, "budget"), token_counts(corpus, tokenizer)
+    limits, chunks = _whole_numbers(budgets, "budget"), ranking.chunks
+    counts = token_counts(ranking.corpus, tokenizer)
     counted, tokens = [], []
-    for rows, e in zip(answer_rows(gold, corpus, chunks, run), evidence_of(gold, corpus)):
+    for rows, e in zip(answer_rows(gold, ranking), evidence_of(ranking.corpus, gold)):
         segments, _ = reading(counts.line(chunks.doc_row[rows], chunks.spans[rows]))
         full, cut, used = stops(segments, counts, limits)
         counted.append(_counted(e, segments, full, cut, unit, counts))
@@ -279,20 +278,20 @@ def _counted(
 @typed
 def evidence_at_chunks(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     depths: int | Sequence[int],  # numbers of chunks
     unit: str = "characters",  # or "tokens": what is counted
     tokenizer: str = "cl100k_base",  # what counts tokens
 ) -> dict[str, np.ndarray]:
     """`recall`, `precision`, `iou` and `characters` (or tokens) handed over by the first chunks,
     `(n_answerable, n_depths)` each."""
-    limits, base = _whole_numbers(depths, "number of chunks"), np.r_[0, np.cumsum([len(d) for d in corpus])]
+    limits, chunks = _whole_numbers(depths, "number of chunks"), ranking.chunks
+    corpus = ranking.corpus
+    base = np.r_[0, np.cumsum([len(d) for d in corpus])]
     counts = token_counts(corpus, tokenizer) if unit == "tokens" else None
     counted = []
     for rows, (places, _), e in zip(
-        answer_rows(gold, corpus, chunks, run), answer_places(gold, run), evidence_of(gold, corpus)
+        answer_rows(gold, ranking), answer_places(gold, ranking), evidence_of(corpus, gold)
     ):
         segments, chunk = reading(chunks.spans[rows] + base[chunks.doc_row[rows]][:, None])
         full = np.searchsorted(
@@ -319,20 +318,16 @@ def touching(
 @typed
 def precision_omega(
     gold: Gold,
-    corpus: Corpus,
     chunks: Chunks,
     tokenizer: str | None = None,  # what counts; None: characters
 ) -> np.ndarray:
     """The precision of all chunks that touch evidence, `(n_answerable,)`; it depends on the chunks and on no
     retriever (Smith and Troynikov, 2024)."""
-    if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
-        raise DataError(
-            "the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked"
-        )
+    corpus = chunks.corpus
     base = np.r_[0, np.cumsum([len(d) for d in corpus])]
     spans = chunks.spans + base[chunks.doc_row][:, None] if len(chunks) else np.empty((0, 2), np.int64)
     counts, out = None if tokenizer is None else token_counts(corpus, tokenizer), []
-    for e in evidence_of(gold, corpus):
+    for e in evidence_of(corpus, gold):
         handed = union(spans[touching(spans, e.anywhere)])
         inside = [_common(part, handed) for part in e.anywhere] or [handed[:0]]
         sizes = [

@@ -20,6 +20,7 @@ from ..store.fingerprint import hash64
 from ..core.gold import Gold
 from ..base.number_text import count
 from ..core.qrels import to_qrels
+from ..core.ranking import Ranking
 from ..core.runs import ABSENT, Run, pad, tie_keys
 from ..store.artifacts import versions
 from .judged_units import document_list
@@ -34,8 +35,7 @@ log = logging.getLogger("ragbench.evaluate.exchange")
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #3a00d38e
 @typed
 def run_to_dict(
-    run: Run,
-    chunks: Chunks,
+    ranking: Ranking,
     unit: str = "chunk",  # or "document": documents in the order of their best chunk
     scores: str = "rank",  # or "raw"
 ) -> dict[str, dict[str, float]]:
@@ -44,6 +44,7 @@ def run_to_dict(
         raise ConfigError(f"unit is {unit!r}", "run_to_dict", "'chunk' or 'document'")
     if scores not in ("rank", "raw"):
         raise ConfigError(f"scores is {scores!r}", "run_to_dict", "'rank' or 'raw'")
+    run, chunks = ranking.run, ranking.chunks
     out: dict[str, dict[str, float]] = {}
     for i, q in enumerate(run.query_ids):
         rows = run.of(i)
@@ -115,9 +116,8 @@ START, END = "# ir_metadata.start", "# ir_metadata.end"
 
 @typed
 def write_run(
-    run: Run | Mapping[str, Mapping[str, float]],
+    run: Ranking | Mapping[str, Mapping[str, float]],
     path: str | Path,
-    chunks: Chunks | None = None,  # what the rows of a `Run` mean
     *,
     unit: str = "chunk",
     scores: str = "rank",
@@ -126,12 +126,8 @@ def write_run(
 ) -> Path:
     "Write a run: `.json`, `.lz4`, `.parquet`, or TREC's six columns with the metadata in front."
     path, table = Path(path), run
-    if isinstance(run, Run):
-        if chunks is None:
-            raise ConfigError(
-                "a Run holds rows, and it is not said of what", "write_run", "Give the chunks that it ranks"
-            )
-        table = run_to_dict(run, chunks, unit, scores)
+    if isinstance(run, Ranking):
+        table = run_to_dict(run, unit, scores)
     if path.suffix == ".json":
         return write_atomic(path, json.dumps(table, ensure_ascii=False, indent=1))
     if path.suffix == ".lz4":
@@ -323,8 +319,8 @@ def whole_documents(corpus: Corpus) -> Chunks:
 def run_from_dict(
     table: Mapping[str, Mapping[str, float]],
     chunks: Chunks | Corpus,  # chunks if the ids are chunk ids; the corpus if they are document ids
-) -> tuple[Chunks, Run]:
-    "The chunk table and the run over it; raises `DataError` for ids that are not there, naming the first."
+) -> Ranking:
+    "What ids and scores stand for; raises `DataError` for ids that are not there, naming the first."
     whole = isinstance(chunks, Corpus)
     chunks = whole_documents(chunks) if whole else chunks
     row_of = {
@@ -344,15 +340,14 @@ def run_from_dict(
         for f in best_first
     ]
     scores, rows = pad(lists, max((len(f) for f in best_first), default=0))
-    return chunks, Run(tuple(table), scores, rows)
+    return Ranking(chunks, Run(tuple(table), scores, rows))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #fc8f4e4d
 class GivenRun(NamedTuple):
-    "A run that somebody else made, over every query of a gold in its order: `run` holds rows of `chunks`."
+    "A run that somebody else made, over every query of a gold in its order."
 
     name: str
-    chunks: Chunks
-    run: Run
+    ranking: Ranking
     missing: tuple[str, ...] = ()  # ids of answerable queries that it leaves out; each scores 0
     unknown_queries: tuple[str, ...] = ()  # ids that the gold does not have; left aside
     unknown_documents: tuple[
@@ -404,8 +399,7 @@ def run_table(source: Any, name: str = "") -> tuple[str, dict[str, dict[str, flo
 
 @typed
 def as_run(
-    # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Run` of our own over
-    # chunks
+    # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
     source: Any,
     corpus: (
         Corpus | Chunks
@@ -424,13 +418,14 @@ def as_run(
         )
     if not isinstance(gold, Gold):
         raise ConfigError(f"gold is a {type(gold).__name__}", "as_run", "Give a Gold")
-    chunks = whole_documents(corpus) if whole else corpus
     if isinstance(source, Run):
-        if whole:
-            raise ConfigError(
-                "a Run holds rows, and it is not said of what", "as_run", "Give the chunks that it ranks"
-            )
-        source, name = run_to_dict(source, chunks), name or "run"
+        raise ConfigError(
+            "a Run holds rows, and it is not said of what", "as_run", "Give Ranking(chunks, run)"
+        )
+    if isinstance(source, Ranking):
+        corpus, whole = _ranked_chunks(source, corpus), False
+        source, name = run_to_dict(source), name or "run"
+    chunks = whole_documents(corpus) if whole else corpus
     name, table = run_table(source, name)
     ids = {
         (chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))
@@ -455,8 +450,7 @@ def as_run(
     scores, rows = pad(lists, max(len(s) for s, _ in lists))
     given = GivenRun(
         name,
-        chunks,
-        Run(tuple(asked), scores, rows),
+        Ranking(chunks, Run(tuple(asked), scores, rows)),
         tuple(q.query_id for q in gold.answerable if not table.get(q.query_id)),
         tuple(q for q in table if q not in asked),
         absent,
@@ -465,6 +459,16 @@ def as_run(
     for note in given.notes:
         log.warning("%s", note)
     return given
+
+
+def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
+    "The chunks of a ranking; raises `DataError` where they are of another corpus."
+    corpus = source if isinstance(source, Corpus) else source.corpus
+    if ranking.corpus is not corpus and ranking.corpus.fingerprint != corpus.fingerprint:
+        raise DataError(
+            "the ranking is of another corpus", "as_run", "Give the corpus that its chunks were cut from"
+        )
+    return ranking.chunks
 
 
 def _fair(

@@ -17,6 +17,7 @@ from ..core.chunks import Chunks
 from ..base.errors import ConfigError, DataError, whole_number
 from ..core.gold import Gold
 from ..base.progress import note
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..store.artifacts import Store
 from ..embed.vector_cache import EmbeddingCache
@@ -55,35 +56,38 @@ def _called(config: str) -> tuple[str, list[str]]:
 
 
 def kind_of(value: Any) -> str:
-    "`dense`, `lexical`, `hybrid` or a retriever's own kind; empty for a bare run, and where nothing says it."
+    """`dense`, `lexical`, `hybrid` or a retriever's own kind; empty for a bare ranking, or where nothing
+    says it."""
     retriever = getattr(getattr(value, "system", None), "retrieve", value)
-    if not isinstance(value, Run) and isinstance(kind := getattr(retriever, "kind", None), str):
+    if isinstance(kind := getattr(retriever, "kind", None), str):
         return kind
     return _called(getattr(value, "config", ""))[0]
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #04ff4706
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One ranking that is to be fused: its name, kind, the run as a Hybrid would see it, how deep a benchmark
-    keeps it (0 for none), and its retriever where one is known."""
+    """One ranking that is to be fused: its name, kind, the ranking as a Hybrid would see it, how deep a
+    benchmark keeps it (0 for none), and its retriever where one is known."""
 
     name: str
     kind: str
-    run: Run
+    ranking: Ranking
     kept: int = 0
     retriever: Any = None
 
 
-def _whole(run: Run, depth: int, n_chunks: int) -> bool:
+def _whole(ranking: Ranking, depth: int) -> bool:
     "Whether nothing is missing from a ranking down to `depth`."
-    width = run.rows.shape[1]
-    return width >= min(depth, n_chunks) or bool(width and (run.rows[:, -1] == -1).all())
+    width = ranking.rows.shape[1]
+    return width >= min(depth, len(ranking.chunks)) or bool(width and (ranking.rows[:, -1] == -1).all())
 
 
-def _cut(run: Run, depth: int) -> Run:
-    return (
-        run if run.rows.shape[1] <= depth else Run(run.query_ids, run.scores[:, :depth], run.rows[:, :depth])
-    )
+def _cut(ranking: Ranking, depth: int) -> Ranking:
+    "The ranking down to `depth`."
+    if ranking.rows.shape[1] <= depth:
+        return ranking
+    run = Run(ranking.query_ids, ranking.scores[:, :depth], ranking.rows[:, :depth])
+    return Ranking(ranking.chunks, run)
 
 
 def _context(store: str | Path | Store | None) -> Context:
@@ -98,12 +102,12 @@ def _context(store: str | Path | Store | None) -> Context:
     return Context() if kept is None else Context(EmbeddingCache(kept.root / "embeddings"), store=kept)
 
 
-def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Run:
+def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Ranking:
     "What a retriever finds for every question, as the benchmark asks it."
     questions = questions_source([q.text for q in gold.query_list])
     sources = Sources(corpus_source(chunks.corpus), chunks_source(chunks), questions, allowed_source())
     scores, rows = Executor(context).value(retrieval(retriever, sources, depth).runs)[0]
-    return Run(tuple(q.query_id for q in gold.query_list), scores, rows)
+    return Ranking(chunks, Run(tuple(q.query_id for q in gold.query_list), scores, rows))
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ce2b442c
 def _named(runs: Any) -> dict[str, Any]:
@@ -112,11 +116,11 @@ def _named(runs: Any) -> dict[str, Any]:
         runs = list(runs.systems)
     if isinstance(runs, Mapping):
         return {str(k): v for k, v in runs.items()}
-    if isinstance(runs, (str, bytes, Run, type)) or not hasattr(runs, "__iter__"):
+    if isinstance(runs, (str, bytes, Ranking, Run, type)) or not hasattr(runs, "__iter__"):
         raise ConfigError(
             f"runs is a {type(runs).__name__}",
             "tune_fusion",
-            "Give a list of two or more results, retrievers or runs",
+            "Give a list of two or more results, retrievers or rankings",
         )
     out: dict[str, Any] = {}
     for i, r in enumerate(runs, 1):
@@ -125,8 +129,8 @@ def _named(runs: Any) -> dict[str, Any]:
     return out
 
 
-def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Run | None, Any]:
-    "The retriever (or `None`), the run (or `None`) and the chunks of one thing that is to be fused."
+def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Ranking | None, Any]:
+    "The retriever (or `None`), the ranking (or `None`) and the chunks of one thing that is to be fused."
     if isinstance(value, System):
         raise ConfigError(
             f"{name!r} is a System, which has no ranking yet",
@@ -134,8 +138,12 @@ def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Run | N
             "Give its result, bench(corpus, gold, systems)[name], or its retriever and chunks=",
         )
     if isinstance(value, Run):
-        return None, value, chunks
-    if isinstance(run := getattr(value, "run", None), Run):
+        raise ConfigError(
+            f"{name!r} is a Run, and it is not said of what", "tune_fusion", "Give Ranking(chunks, run)"
+        )
+    if isinstance(value, Ranking):
+        return None, value, value.chunks
+    if isinstance(ranking := getattr(value, "ranking", None), Ranking):
         system = getattr(value, "system", None)
         steps = (
             [s for s in STEPS if s != "header" and getattr(system, s) is not None]
@@ -149,26 +157,26 @@ def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Run | N
                 "tune_fusion",
                 "Give results of systems without these steps",
             )
-        return getattr(system, "retriever", None), run, getattr(value, "chunks", chunks)
+        return getattr(system, "retriever", None), ranking, ranking.chunks
     if callable(getattr(value, "build", None)) and hasattr(value, "kind"):
         return value, None, chunks
     raise ConfigError(
         f"{name!r} is a {type(value).__name__}",
         "tune_fusion",
-        "Give results of systems, retrievers such as Dense(e), or Runs",
+        "Give results of systems, retrievers such as Dense(e), or rankings",
     )
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #15cd9f3d
 @typed
 def fusion_parts(
-    runs: Any,
     gold: Gold,
+    runs: Any,
     chunks: Chunks | None = None,
     kinds: Sequence[str] | None = None,
     depth: int | None = None,  # chunks of each ranking; as many as a Hybrid fuses unless given
     store: str | Path | Store | None = None,
-) -> tuple[list[Part], Chunks]:
-    "The rankings as a Hybrid of this depth would be given them, and the chunks that they are over."
+) -> list[Part]:
+    "The rankings as a Hybrid of this depth would be given them, all over the same chunks."
     named = _named(runs)
     if len(named) < 2:
         raise ConfigError(f"{len(named)} runs to fuse", "tune_fusion", "Give two or more")
@@ -176,13 +184,13 @@ def fusion_parts(
     tables = [t for t in (chunks, *(t for *_, t in found.values())) if t is not None]
     if not tables:
         raise ConfigError(
-            "runs without their chunks cannot be judged",
+            "retrievers without chunks have nothing to search",
             "tune_fusion",
             "Give chunks=, or results of systems, such as results['name']",
         )
     if not all(isinstance(t, Chunks) for t in tables):
         raise ConfigError(
-            f"chunks is a {type(chunks).__name__}", "tune_fusion", "Give the Chunks that the runs rank"
+            f"chunks is a {type(chunks).__name__}", "tune_fusion", "Give the Chunks that are searched"
         )
     if len({t.fingerprint for t in tables}) > 1:
         raise DataError(
@@ -191,31 +199,26 @@ def fusion_parts(
     said = _kinds(named, kinds)
     wanted = HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
     context, out = None, []
-    for (name, (retriever, run, _)), kind in zip(found.items(), said):
-        if run is None or not _whole(run, wanted, len(tables[0])):
+    for (name, (retriever, ranking, _)), kind in zip(found.items(), said):
+        width = 0 if ranking is None else ranking.rows.shape[1]
+        if ranking is None or not _whole(ranking, wanted):
             if retriever is None:
                 raise ConfigError(
-                    _shallow(name, run, wanted),
+                    f"the ranking of {name!r} is {width} deep, a Hybrid fuses {wanted}, and its system is not"
+                    " here to search again",
                     "tune_fusion",
-                    f"Make it with bench(…, depth={wanted}), or give depth={run.rows.shape[1]} and use"
-                    f" Hybrid(…, depth={run.rows.shape[1]})",
+                    f"Make it with bench(…, depth={wanted}), or give depth={width} and use"
+                    f" Hybrid(…, depth={width})",
                 )
-            if run is not None:
-                note(f"{name} was kept {run.rows.shape[1]} deep and a Hybrid fuses {wanted}: searched again")
+            if ranking is not None:
+                note(f"{name} was kept {width} deep and a Hybrid fuses {wanted}: searched again")
             context = context or _context(store)
             deep = _ranking(retriever, tables[0], gold, wanted, context)
         else:
-            deep = run
-        kept = run.rows.shape[1] if run is not None and not isinstance(named[name], Run) else 0
+            deep = ranking
+        kept = 0 if isinstance(named[name], Ranking) else width
         out.append(Part(name, kind, _cut(deep, wanted), kept, retriever))
-    return out, tables[0]
-
-
-def _shallow(name: str, run: Run, depth: int) -> str:
-    return (
-        f"the ranking of {name!r} is {run.rows.shape[1]} deep, a Hybrid fuses {depth}, and its system is not"
-        " here to search again"
-    )
+    return out
 
 
 def _kinds(named: Mapping[str, Any], kinds: Sequence[str] | None) -> list[str]:

@@ -19,7 +19,7 @@ from ..base.errors import ConfigError, DataError
 from ..core.evidence_classes import EvidenceClass, check_gold, evidence_classes
 from ..core.gold import Gold
 from ..core.qrels import chunk_grades, lost_grades
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..core.spans import first_cover
 
 # %% auto #0
@@ -29,12 +29,9 @@ __all__ = ['UNITS', 'answer_rows', 'answer_places', 'class_positions', 'class_pl
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #6126ecf9
 @typed
-def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np.ndarray]:
-    "For each answerable query, in gold order, the rows of `chunks` that `run` retrieved, best first."
-    if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
-        raise DataError(
-            "the chunks were cut from another corpus", repr(chunks), "Give the corpus that was chunked"
-        )
+def answer_rows(gold: Gold, ranking: Ranking) -> list[np.ndarray]:
+    "For each answerable query, in gold order, the rows of the ranking's chunks that it was answered with."
+    run = ranking.run
     unknown = [q for q in run.query_ids if q not in gold.by_query]
     if unknown:
         raise DataError(
@@ -44,10 +41,6 @@ def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np
         )
     if len(set(run.query_ids)) < len(run):
         raise DataError("a query id occurs twice in the run", repr(run))
-    if run.rows.size and run.rows.max() >= len(chunks):
-        raise DataError(
-            f"row {run.rows.max()} of {len(chunks)} chunks", repr(run), "Use the run over these chunks"
-        )
     if not gold.answerable:
         raise DataError(
             "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
@@ -57,10 +50,11 @@ def answer_rows(gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> list[np
 
 
 @typed
-def answer_places(gold: Gold, run: Run) -> list[tuple[np.ndarray, int]]:
+def answer_places(gold: Gold, ranking: Ranking) -> list[tuple[np.ndarray, int]]:
     """For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many
     results it has: results that the table lacks have places too."""
-    at, nothing = {q: i for i, q in enumerate(run.query_ids)}, (np.empty(0, np.int64), 0)
+    run, nothing = ranking.run, (np.empty(0, np.int64), 0)
+    at = {q: i for i, q in enumerate(run.query_ids)}
     return [
         (run.places(at[q.query_id]), run.length(at[q.query_id])) if q.query_id in at else nothing
         for q in gold.answerable
@@ -149,11 +143,11 @@ def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
 
 
 @typed
-def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
+def document_grades(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a
     document's evidence counts. A document that the corpus lacks has a row of its own behind the last."""
-    check_gold(gold, corpus)
-    rows, out = _rows_beyond(gold, corpus), []
+    check_gold(corpus, gold)
+    rows, out = _rows_beyond(corpus, gold), []
     for q in gold.answerable:
         best: dict[int, int] = {}
         for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]):
@@ -162,7 +156,7 @@ def document_grades(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
     return out
 
 
-def _rows_beyond(gold: Gold, corpus: Corpus) -> dict[str, int]:
+def _rows_beyond(corpus: Corpus, gold: Gold) -> dict[str, int]:
     "The row of every document that the gold judges: those that the corpus lacks come after its last."
     lost = dict.fromkeys(
         [x.doc_id for rows in gold.lost_by_query.values() for x in rows] + [d for _, d in gold.nonrelevant]
@@ -175,9 +169,9 @@ UNITS = ("evidence", "document", "chunk")
 
 @typed
 @functools.lru_cache(maxsize=16)
-def classes_of(gold: Gold, corpus: Corpus) -> tuple[tuple[EvidenceClass, ...], ...]:
+def classes_of(corpus: Corpus, gold: Gold) -> tuple[tuple[EvidenceClass, ...], ...]:
     "The evidence classes of each answerable query, in gold order."
-    return tuple(evidence_classes(gold, corpus).values())
+    return tuple(evidence_classes(corpus, gold).values())
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #8de4d301
 @dataclass(frozen=True, eq=False)
@@ -210,10 +204,10 @@ class Judged:
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #c827d22f
 @typed
-def judged_wanting(gold: Gold, corpus: Corpus) -> list[np.ndarray]:
+def judged_wanting(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the rows of documents that were judged and are not relevant, int64; those
     that the corpus lacks come behind its last."""
-    rows, out = _rows_beyond(gold, corpus), {q.query_id: [] for q in gold.answerable}
+    rows, out = _rows_beyond(corpus, gold), {q.query_id: [] for q in gold.answerable}
     for q, d in gold.nonrelevant:
         if q in out:
             out[q].append(rows[d])
@@ -240,7 +234,7 @@ def check_judged(units: list[np.ndarray], lists: list[np.ndarray], owner: str) -
 @typed
 def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     "Chunks judged one by one, by the rule `overlap`; a lost piece is a chunk behind the last."
-    both = zip(chunk_grades(gold, chunks), lost_grades(gold, chunks.corpus))
+    both = zip(chunk_grades(gold, chunks), lost_grades(chunks.corpus, gold))
     units = [
         np.array([*grades.items(), *enumerate(lost, len(chunks))], dtype=np.int64).reshape(-1, 2)
         for grades, lost in both
@@ -251,30 +245,29 @@ def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
 @typed
 def judge(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     unit: str = "",  # "evidence", "document" or "chunk"; the gold's own unit unless given
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> Judged:
-    "A run as rankings of judged units, one for each answerable query in gold order."
+    "A ranking of passages as rankings of judged units, one for each answerable query in gold order."
     unit = unit or gold.unit
     if unit not in UNITS:
         raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
-    rows = answer_rows(gold, corpus, chunks, run)
-    places = answer_places(gold, run)
+    chunks, corpus = ranking.chunks, ranking.corpus
+    rows = answer_rows(gold, ranking)
+    places = answer_places(gold, ranking)
     depths = [n for _, n in places]
     if unit == "document":
         return Judged(
             unit,
-            document_grades(gold, corpus),
+            document_grades(corpus, gold),
             [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)],
             depths,
-            judged_wanting(gold, corpus),
+            judged_wanting(corpus, gold),
         )
     if unit == "chunk":
         return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])
-    classes = classes_of(gold, corpus)
+    classes = classes_of(corpus, gold)
     units = [np.array([(i, c.grade) for i, c in enumerate(cs)], dtype=np.int64) for cs in classes]
     found = [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)]
     return Judged(unit, units, [np.r_[0, p][f] for f, (p, _) in zip(found, places)], depths)

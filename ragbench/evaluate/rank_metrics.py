@@ -17,12 +17,10 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import typed
-from ..core.chunks import Chunks
-from ..core.documents import Corpus
 from ..base.errors import ConfigError, whole_number
 from ..core.gold import Gold
 from ..base.progress import note
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..store.artifacts import script_line
 from .judged_units import Judged, check_judged, judge
 
@@ -140,7 +138,7 @@ def parse_metric(
             f"a metric is {text!r}",
             "metrics",
             "Name one, such as 'recall@5', or give one of your own: something with a `name` that is called as"
-            " metric(gold, corpus, chunks, run)",
+            " metric(gold, ranking)",
         )
     m = PATTERN.match(TREC.sub(r"\1@", text.strip().lower().replace(" ", "_")))
     doc, typed, persistence, k, level = m.groups() if m else (None, text.lower(), None, None, None)
@@ -319,9 +317,7 @@ def parse_metrics(metrics: str | Iterable[str] | Mapping[str, Any]) -> list[Metr
 @typed
 def rank_metrics(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     metrics: str | Iterable[str] | Mapping[str, Any],
     cover: float = 0.5,  # share of a piece of evidence that counts as finding it
 ) -> dict[str, np.ndarray]:
@@ -333,7 +329,7 @@ def rank_metrics(
         groups.setdefault((m.unit or gold.unit, m.k), []).append(m)
     for (unit, k), members in groups.items():
         if unit not in judged:
-            judged[unit] = judge(gold, corpus, chunks, run, unit, cover)
+            judged[unit] = judge(gold, ranking, unit, cover)
         j: Judged = judged[unit]
         names = [m.ranx(j.cut(k)) for m in members if m.name not in HOLES]
         scores = ranx_scores(j.units, j.lists(k), names) if names else {}

@@ -14,12 +14,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from ..base.arguments import typed
-from ..core.chunks import Chunks
-from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError
 from ..core.gold import Gold
 from ..base.component_output import what_came
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..core.spans import union
 from ragbench.evaluate.evidence_metrics import (
     MEASURES,
@@ -59,11 +57,11 @@ class OwnMetric(Protocol):
 
     name: str
 
-    def __call__(self, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray: ...
+    def __call__(self, gold: Gold, ranking: Ranking) -> np.ndarray: ...
 
 
 OWN = (
-    "It has a `name` and is called as metric(gold, corpus, chunks, run), which returns one number for each"
+    "It has a `name` and is called as metric(gold, ranking), which returns one number for each"
     " query of gold.answerable; a function gets a name by f.name = 'mine'"
 )
 
@@ -146,15 +144,13 @@ def _budgets(values: Sequence[int]) -> list[int]:
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #00aea286
 @typed
-def tokens_handed(
-    gold: Gold, corpus: Corpus, chunks: Chunks, run: Run, depth: int, tokenizer: str = "cl100k_base"
-) -> np.ndarray:
+def tokens_handed(gold: Gold, ranking: Ranking, depth: int, tokenizer: str = "cl100k_base") -> np.ndarray:
     "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
-    counts = token_counts(corpus, tokenizer)
+    chunks, counts = ranking.chunks, token_counts(ranking.corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
     first = [
         rows[places <= depth]
-        for rows, (places, _) in zip(answer_rows(gold, corpus, chunks, run), answer_places(gold, run))
+        for rows, (places, _) in zip(answer_rows(gold, ranking), answer_places(gold, ranking))
     ]
     return np.array(
         [int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first], dtype=np.float64
@@ -163,9 +159,7 @@ def tokens_handed(
 # %% ../../nbs/15_evaluate/04_scores.ipynb #c2fbae70
 def _evidence_scores(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     wanted: list[EvidenceMetric],
     curve: Sequence[int],
     tokenizer: str,
@@ -174,23 +168,23 @@ def _evidence_scores(
     n, out = len(gold.answerable), {}
     tokens = [m for m in wanted if m.measure == "tokens"]
     for m in tokens:
-        out[str(m)] = tokens_handed(gold, corpus, chunks, run, m.limit, tokenizer)
+        out[str(m)] = tokens_handed(gold, ranking, m.limit, tokenizer)
     wanted = [m for m in wanted if m not in tokens]
     for m in (m for m in wanted if m.unit == "tokens"):
         got = (
-            evidence_at_budgets(gold, corpus, chunks, run, [m.limit], tokenizer, m.unit)
+            evidence_at_budgets(gold, ranking, [m.limit], tokenizer, m.unit)
             if m.tokens
-            else evidence_at_chunks(gold, corpus, chunks, run, [m.limit], m.unit, tokenizer)
+            else evidence_at_chunks(gold, ranking, [m.limit], m.unit, tokenizer)
         )
         out[str(m)] = np.ascontiguousarray(got[m.measure][:, 0])
     wanted = [m for m in wanted if m.unit == "characters"]
     budgets = sorted({m.limit for m in wanted if m.limit and m.tokens} | set(curve))
     depths = sorted({m.limit for m in wanted if m.limit and not m.tokens})
-    by_tokens = evidence_at_budgets(gold, corpus, chunks, run, budgets, tokenizer) if budgets else {}
-    by_chunks = evidence_at_chunks(gold, corpus, chunks, run, depths) if depths else {}
+    by_tokens = evidence_at_budgets(gold, ranking, budgets, tokenizer) if budgets else {}
+    by_chunks = evidence_at_chunks(gold, ranking, depths) if depths else {}
     for m in wanted:
         if not m.limit:
-            out[str(m)] = precision_omega(gold, corpus, chunks, tokenizer if m.tokens else None)
+            out[str(m)] = precision_omega(gold, ranking.chunks, tokenizer if m.tokens else None)
             continue
         scores, limits = (by_tokens, budgets) if m.tokens else (by_chunks, depths)
         out[str(m)] = np.ascontiguousarray(scores[m.measure][:, limits.index(m.limit)])
@@ -200,9 +194,7 @@ def _evidence_scores(
 @typed
 def score_run(
     gold: Gold,
-    corpus: Corpus,
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     metrics: str | Iterable[Any] | Mapping[str, Any] = (
         "recall@5",
         "mrr",
@@ -224,22 +216,18 @@ def score_run(
     ]
     parsed = list({name_of(m): m for m in asked}.values())
     evidence, recalls = _evidence_scores(
-        gold, corpus, chunks, run, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer
+        gold, ranking, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer
     )
     ranked = [str(m) for m in parsed if isinstance(m, Metric)]
-    own = {
-        m.name: _called(m, gold, corpus, chunks, run)
-        for m in parsed
-        if not isinstance(m, Metric | EvidenceMetric)
-    }
-    scores = {**evidence, **own, **(rank_metrics(gold, corpus, chunks, run, ranked) if ranked else {})}
+    own = {m.name: _called(m, gold, ranking) for m in parsed if not isinstance(m, Metric | EvidenceMetric)}
+    scores = {**evidence, **own, **(rank_metrics(gold, ranking, ranked) if ranked else {})}
     return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
 
 
-def _called(metric: OwnMetric, gold: Gold, corpus: Corpus, chunks: Chunks, run: Run) -> np.ndarray:
+def _called(metric: OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
     """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
     answerable query."""
-    n, given = len(gold.answerable), metric(gold, corpus, chunks, run)
+    n, given = len(gold.answerable), metric(gold, ranking)
     owner = f"the metric {metric.name!r}"
     fix = (
         f"Return one finite number for each of the {n} answerable queries, in gold order: an array of"

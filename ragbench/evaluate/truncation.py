@@ -11,7 +11,6 @@ import numpy as np
 
 from ..base.arguments import array_of, typed
 from ..core.chunks import Chunks
-from ..core.documents import Corpus
 from ..base.errors import DataError, whole_number
 from ..core.gold import Gold
 from ..base.number_text import percent, thousands
@@ -71,13 +70,12 @@ class Truncation:
 # %% ../../nbs/15_evaluate/03_truncation.ipynb #7bf929b0
 @typed
 def truncation(
-    chunks: Chunks,
     gold: Gold,
-    corpus: Corpus,
+    chunks: Chunks,
     window_ends: np.ndarray,  # (n_chunks,) offset in the document at which the encoder stopped reading
 ) -> Truncation:
     "What an encoder with these windows did not read of the chunks, and of the gold."
-    ends = array_of(window_ends, "the window ends", "truncation", np.int64)
+    corpus, ends = chunks.corpus, array_of(window_ends, "the window ends", "truncation", np.int64)
     if ends.shape != chunks.end.shape:
         raise DataError(
             f"{ends.shape} window ends for {len(chunks)} chunks", "truncation", "Give one offset a chunk"
@@ -97,6 +95,6 @@ def truncation(
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)[chunks.doc_row]
     whole = union(np.c_[base + chunks.start, base + chunks.end])
     read = union(np.c_[base + chunks.start, base + ends])
-    evidence = evidence_of(gold, corpus)
+    evidence = evidence_of(corpus, gold)
     unread = sum(_ceiling(e, whole) - _ceiling(e, read) for e in evidence)
     return Truncation(len(chunks), len(cut), sum(e.size - e.lost for e in evidence), unread)

@@ -22,13 +22,14 @@ from ..core.estimates import estimate
 from ..base.number_text import number, p_words, percent
 from ..store.fingerprint import hash64
 from ..core.gold import Gold
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..store.artifacts import Store
 from .metric_arrays import KERNELS, array_metrics
 from ..stats.clusters import grouping
 from ..stats.corrections import compare_family
 from .rank_metrics import Metric
-from .fusion_parts import HYBRID_DEPTH, Part, fusion_parts
+from .fusion_parts import HYBRID_DEPTH, Part, _cut, fusion_parts
 from .scores import parse_name, score_run
 from ..stats.selection import Optimism, held_out_scores
 from ..stats.paired_tests import Comparison, all_ties, bootstrap_interval
@@ -91,40 +92,41 @@ def candidates(
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #ec5b0c43
 @typed
 def lined_up(
-    runs: Sequence[Run],
     gold: Gold,
+    rankings: Sequence[Ranking],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Scores and rows of each run for the answerable queries in gold order, each `(n, depth)`; a query that a
-    run lacks is empty."""
+    """Scores and rows of each ranking for the answerable queries in gold order, each `(n, depth)`; a query
+    that a ranking lacks is empty."""
     scores, rows = [], []
-    for run in runs:
+    for run in (ranking.run for ranking in rankings):
         at = {q: i for i, q in enumerate(run.query_ids)}
         where = np.array([at.get(q.query_id, len(run)) for q in gold.answerable])
         if (where == len(run)).all():
-            raise DataError("a run answers none of the questions", repr(run), "Use runs of these questions")
+            raise DataError(
+                "a ranking answers none of the questions", repr(run), "Use rankings of these questions"
+            )
         rows.append(np.vstack([run.rows, np.full((1, run.rows.shape[1]), -1)])[where])
         scores.append(np.vstack([run.scores, np.full((1, run.rows.shape[1]), -np.inf)])[where])
     return scores, rows
 
 
 @typed
-def scored_by(run: Run, gold: Gold, chunks: Chunks, metric: str) -> np.ndarray:
+def scored_by(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
     "The metric of each answerable query, `(n,)`, by arrays where there is a kernel."
     m = parse_name(metric)
     if isinstance(m, Metric) and m.name in KERNELS:
-        return array_metrics(judge(gold, chunks.corpus, chunks, run, m.unit), [metric])[str(m)]
-    return score_run(gold, chunks.corpus, chunks, run, [metric])["metrics"][str(m)]
+        return array_metrics(judge(gold, ranking, m.unit), [metric])[str(m)]
+    return score_run(gold, ranking, [metric])["metrics"][str(m)]
 
 
 @typed
 def fusion_scores(
-    fusions: Sequence[Any],
-    runs: Sequence[Run],
     gold: Gold,
-    chunks: Chunks,
+    rankings: Sequence[Ranking],  # over the same chunks
+    fusions: Sequence[Any],
     metric: str,
-    kinds: Sequence[str],  # dense or lexical, of each run
-    cut: int = 0,  # chunks of the fused list that are judged; as many as the deepest run has unless given
+    kinds: Sequence[str],  # dense or lexical, of each ranking
+    cut: int = 0,  # chunks of the fused list that are judged; as many as the deepest has unless given
 ) -> np.ndarray:
     "The metric of each answerable query under each fusion, `(n, len(fusions))`."
     if not len(fusions) or not all(hasattr(f, "fuse_batch") for f in fusions):
@@ -134,7 +136,8 @@ def fusion_scores(
             "Give some, such as [RRF(60)]",
         )
     whole_number("cut", cut, 0, "fusion_scores")
-    scores, rows = lined_up(runs, gold)
+    scores, rows = lined_up(gold, rankings)
+    chunks = _same_chunks(rankings)
     ids = tuple(q.query_id for q in gold.answerable)
     hashes = hash64([q.text for q in gold.answerable])
     out = []
@@ -145,8 +148,23 @@ def fusion_scores(
             chunks.text_hashes,
             cut or max(r.shape[1] for r in rows),
         )
-        out.append(scored_by(Run(ids, fused, best), gold, chunks, metric))
+        out.append(scored_by(gold, Ranking(chunks, Run(ids, fused, best)), metric))
     return np.stack(out, axis=1)
+
+
+def _same_chunks(rankings: Sequence[Ranking]) -> Chunks:
+    "The chunks that all of them rank; raises `DataError`."
+    if not len(rankings):
+        raise DataError("there are no rankings", "fusion_scores", "Give two or more")
+    first = rankings[0].chunks
+    for ranking in rankings:
+        if ranking.chunks is not first and ranking.chunks.fingerprint != first.fingerprint:
+            raise DataError(
+                "the rankings are over different chunks",
+                "fusion_scores",
+                "A fusion joins rankings of the same chunks",
+            )
+    return first
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #b17e3384
 @dataclass(frozen=True, eq=False)
@@ -318,23 +336,23 @@ def _check_kinds(fusions: Sequence[Any], parts: Sequence[Part]) -> None:
 
 def _judged(parts: Sequence[Part], metric: Any) -> int:
     """How many chunks of the fused list a benchmark would judge: as many as it kept, or as the metric asks
-    for; of bare runs, as many as the deepest has."""
-    kept = max(p.kept for p in parts) or max(p.run.rows.shape[1] for p in parts)
+    for; of bare rankings, as many as the deepest has."""
+    kept = max(p.kept for p in parts) or max(p.ranking.rows.shape[1] for p in parts)
     return max(kept, getattr(parse_name(metric), "k", 0) or 0)
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #6faf7e1a
 @typed
 def tune_fusion(
-    # two or more over the same chunks: results of systems, or all of them as Results; retrievers; Runs
-    runs: Any,
     gold: Gold,
+    # two or more over the same chunks: results of systems, or all of them as Results; retrievers; rankings
+    runs: Any,
     # rrf, weighted_rrf, minmax, zscore, mixed; a fusion with lists of choices; a list of fusions
     method: Any = "rrf",
     metric: str = "recall@5",
     folds: int = 5,
     *,
-    chunks: Chunks | None = None,  # needed where retrievers or bare runs are given
-    kinds: Sequence[str] | None = None,  # dense or lexical, of bare runs; systems know theirs
+    chunks: Chunks | None = None,  # needed where only retrievers are given
+    kinds: Sequence[str] | None = None,  # dense or lexical, of bare rankings; systems know theirs
     depth: (
         int | None
     ) = None,  # chunks of each run that are fused; as many as a Hybrid does (200) unless given
@@ -354,19 +372,14 @@ def tune_fusion(
             f"gold is a {type(gold).__name__}", "tune_fusion", "Give the Gold of these questions"
         )
     parameter, values, fusions = candidates(method)
-    parts, table = fusion_parts(runs, gold, chunks, kinds, depth, store)
+    parts = fusion_parts(gold, runs, chunks, kinds, depth, store)
     said = [p.kind for p in parts]
     _check_kinds(fusions, parts)
     judged = _judged(parts, metric) if cut is None else whole_number("cut", cut, 1, "tune_fusion")
-    drawn, bare = grouping(gold), [p.run for p in parts]
-    scores = fusion_scores([*fusions, RRF(60)], bare, gold, table, metric, said, judged)
+    drawn, rankings = grouping(gold), [p.ranking for p in parts]
+    scores = fusion_scores(gold, rankings, [*fusions, RRF(60)], metric, said, judged)
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
-    alone = {
-        f"{p.name} alone": scored_by(
-            Run(p.run.query_ids, p.run.scores[:, :judged], p.run.rows[:, :judged]), gold, table, metric
-        )
-        for p in parts
-    }
+    alone = {f"{p.name} alone": scored_by(gold, _cut(p.ranking, judged), metric) for p in parts}
     return FusionTuning(
         str(parse_name(metric)),
         parameter.replace("the first", parts[0].name),

@@ -15,11 +15,10 @@ import numpy as np
 from ..base.arguments import typed
 from ..plot.chart import INK, PALETTE, Chart
 from ..core.chunks import Chunks
-from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError, whole_number
 from ..core.gold import Gold
 from ..base.number_text import number, percent, thousands
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..core.spans import overlap
 from ragbench.evaluate.evidence_metrics import (
     QueryEvidence,
@@ -129,13 +128,14 @@ class Ceiling:
 
 @typed
 def chunk_ceiling(
-    gold: Gold, corpus: Corpus, chunks: Chunks, budgets: Sequence[int], tokenizer: str = "cl100k_base"
+    gold: Gold, chunks: Chunks, budgets: Sequence[int], tokenizer: str = "cl100k_base"
 ) -> Ceiling:
     "For each answerable query and budget the best choice of chunks."
     budgets = tuple(whole_number("budget", b, 1, "chunk_ceiling") for b in budgets)
+    corpus = chunks.corpus
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
-    pools = [pool_of(e, line, counts) for e in evidence_of(gold, corpus)]
+    pools = [pool_of(e, line, counts) for e in evidence_of(corpus, gold)]
     best = np.array([[best_choice(p, counts, b) for b in budgets] for p in pools], dtype=np.int64).reshape(
         len(pools), len(budgets), 2
     )
@@ -148,8 +148,10 @@ class Stage(NamedTuple):
     "A ranking somewhere on the way through a system."
 
     name: str
-    chunks: Chunks
-    run: Run
+    ranking: Ranking
+
+    def __repr__(self) -> str:
+        return f"Stage({self.name!r}, {getattr(self.ranking, 'run', self.ranking)!r})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +228,6 @@ class Waterfall:
 @typed
 def waterfall(
     gold: Gold,
-    corpus: Corpus,
     stages: Sequence[Stage],  # in the order of the system; the first one's chunks make the ceiling
     budget: int,  # tokens
     tokenizer: str = "cl100k_base",
@@ -235,16 +236,13 @@ def waterfall(
     whole_number("budget", budget, 1, "waterfall")
     if not len(stages):
         raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
-    odd = next((s for s in stages if not isinstance(s, Stage)), None)
-    if odd is not None:
-        raise ConfigError(
-            f"a stage is {odd!r:.60}", "waterfall", "Give stages, such as Stage('search', chunks, run)"
-        )
-    counts, evidence = token_counts(corpus, tokenizer), evidence_of(gold, corpus)
-    top = chunk_ceiling(gold, corpus, stages[0].chunks, [budget], tokenizer)
+    first = _first_ranking(stages)
+    counts, evidence = token_counts(first.corpus, tokenizer), evidence_of(first.corpus, gold)
+    top = chunk_ceiling(gold, first.chunks, [budget], tokenizer)
     columns = [top.gold, top.found[:, 0]]
-    for s in stages:
-        rows, line = answer_rows(gold, corpus, s.chunks, s.run), counts.line(s.chunks.doc_row, s.chunks.spans)
+    for stage in stages:
+        chunks, rows = stage.ranking.chunks, answer_rows(gold, stage.ranking)
+        line = counts.line(chunks.doc_row, chunks.spans)
         columns.append(
             np.array([handed(e, line[r], counts, budget)[0] if len(r) else 0 for e, r in zip(evidence, rows)])
         )
@@ -255,6 +253,25 @@ def waterfall(
         budget,
         top.exact[:, 0],
     )
+
+
+def _first_ranking(stages: Sequence[Stage]) -> Ranking:
+    "The ranking of the first stage; raises unless all are stages over one corpus."
+    for stage in stages:
+        if not isinstance(stage, Stage) or not isinstance(stage.ranking, Ranking):
+            raise ConfigError(
+                f"a stage is {stage!r:.60}", "waterfall", "Give stages, such as Stage('search', ranking)"
+            )
+    first = stages[0].ranking
+    for stage in stages:
+        same = stage.ranking.corpus is first.corpus
+        if not same and stage.ranking.corpus.fingerprint != first.corpus.fingerprint:
+            raise DataError(
+                "its chunks were cut from another corpus",
+                f"waterfall, stage {stage.name!r}",
+                "Give rankings of one corpus",
+            )
+    return first
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #ee3ae936
 @typed

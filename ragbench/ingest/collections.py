@@ -178,7 +178,7 @@ def _rows(path: Path, errors: list[Refusal]) -> Iterable[tuple[str, dict]]:
 
 def _checked(corpus: Corpus, gold: Gold, errors: Iterable[Refusal]) -> tuple[Corpus, Gold]:
     "The pair, with its reports, once every piece of evidence was found to lie in its document."
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     return Corpus(corpus.documents, errors), gold
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #95046050

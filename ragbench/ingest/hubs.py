@@ -89,7 +89,7 @@ def _judged(
     "Corpus and gold of whole documents, with all reports."
     corpus = Corpus(documents, errors)
     gold, reports = gold_from_qrels(queries, judgements, corpus)
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     return Corpus(corpus.documents, (*errors, *reports)), gold
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #fb28321a

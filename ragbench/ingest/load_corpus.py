@@ -673,5 +673,5 @@ def load_dataset(path: str | Path, **options: Any) -> tuple[Corpus, Gold]:
     info = dataset_info(folder)
     corpus = load_corpus(folder, **options)
     gold = Gold.load(folder / info.get("questions", "questions.jsonl"))
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     return corpus, gold

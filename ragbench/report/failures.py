@@ -17,7 +17,7 @@ from ..core.chunks import Chunks
 from ..base.errors import DataError, one_of
 from ..core.evidence_classes import EvidenceClass, evidence_classes
 from ..base.number_text import count, number, percent, several, thousands
-from ..core.runs import Run
+from ..core.ranking import Ranking
 from ..core.spans import overlap
 from ..evaluate.evidence_metrics import token_counts
 from ..evaluate.judged_units import class_positions
@@ -28,14 +28,13 @@ __all__ = ['rank_of', 'holder', 'passages_counted', 'Trace', 'trace', 'Failures'
 
 # %% ../../nbs/17_report/05_failures.ipynb #dc731507
 def rank_of(
-    chunks: Chunks,
-    run: Run,
+    ranking: Ranking,
     i: int,  # the query's row in the run
     piece: EvidenceClass,
     unit: str = "evidence",
 ) -> int:
     "The rank from 1 at which a piece of evidence is found, 0 for never."
-    rows, places = run.of(i), run.places(i)
+    chunks, rows, places = ranking.chunks, ranking.run.of(i), ranking.run.places(i)
     if not len(rows):
         return 0
     if unit == "document":
@@ -78,13 +77,13 @@ def _line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
 
 def _steps(s: SystemResult) -> list[Stage]:
     "The rankings on the way through a system, the last of which is what it hands over."
-    steps = list(s.stages) or [Stage("search", s.chunks, s.run)]
-    last = steps[-1]
+    steps = list(s.stages) or [Stage("search", s.ranking)]
+    last = steps[-1].ranking
     return (
         steps
         if last.chunks is s.chunks
-        and np.array_equal(last.run.rows[:, : s.run.rows.shape[1]], s.run.rows[:, : last.run.rows.shape[1]])
-        else [*steps, Stage("handed over", s.chunks, s.run)]
+        and np.array_equal(last.rows[:, : s.run.rows.shape[1]], s.run.rows[:, : last.rows.shape[1]])
+        else [*steps, Stage("handed over", s.ranking)]
     )
 
 # %% ../../nbs/17_report/05_failures.ipynb #75f1a30a
@@ -103,20 +102,21 @@ def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: in
     """A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages
     counting."""
     unit, steps = results.gold.unit, _steps(s)
-    chunk, share = holder(steps[0].chunks, piece)
+    first = steps[0].ranking.chunks
+    chunk, share = holder(first, piece)
     held = next(
         (
             p
             for p in piece.places
             if chunk >= 0
-            and p[0] == steps[0].chunks.doc_row[chunk]
-            and p[1] < steps[0].chunks.end[chunk]
-            and steps[0].chunks.start[chunk] < p[2]
+            and p[0] == first.doc_row[chunk]
+            and p[1] < first.end[chunk]
+            and first.start[chunk] < p[2]
         ),
         piece.places[0] if piece.places else (-1, 0, 0),
     )
-    ranks = [(g.name, rank_of(g.chunks, g.run, i, piece, unit)) for g in steps]
-    single = [(g.name, rank_of(g.chunks, g.run, i, piece, unit)) for g in s.parts]
+    ranks = [(g.name, rank_of(g.ranking, i, piece, unit)) for g in steps]
+    single = [(g.name, rank_of(g.ranking, i, piece, unit)) for g in s.parts]
     within = [0 < r <= k for _, r in ranks]
     if within[-1]:
         lost = ""
@@ -217,7 +217,7 @@ def failures(
     )
     s, at = results[name], {q.query_id: i for i, q in enumerate(results.gold.query_list)}
     own, column = x[:, results.names.index(name)], results.names.index(name)
-    classes, rows = evidence_classes(results.gold, _with_texts(results, "failures")), []
+    classes, rows = evidence_classes(_with_texts(results, "failures"), results.gold), []
     for n in np.argsort(own, kind="stable"):
         if own[n] >= 1 - 1e-9:
             break
@@ -276,7 +276,7 @@ class Why:
 
     @property
     def chunks(self) -> Chunks:
-        return _steps(self.results[self.system])[0].chunks
+        return _steps(self.results[self.system])[0].ranking.chunks
 
     def passage(self, t: Trace) -> str:
         "The text of the chunk that holds a piece of evidence best; empty where none does."
@@ -395,12 +395,12 @@ def why(results: Results, query_id: str, system: str | None = None, metric: str 
     )
     s, i = results[name], next(n for n, q in enumerate(results.gold.query_list) if q.query_id == query_id)
     at = {q.query_id: n for n, q in enumerate(results.gold.answerable)}.get(query_id)
-    pieces, unit = evidence_classes(results.gold, corpus).get(query_id, ()), results.gold.unit
+    pieces, unit = evidence_classes(corpus, results.gold).get(query_id, ()), results.gold.unit
     k = passages_counted(results, s, metric, i)
     traces = tuple(trace(results, s, i, c, k) for c in pieces)
 
     def best(r):
-        return min((x for c in pieces if (x := rank_of(r.chunks, r.run, i, c, unit))), default=0)
+        return min((x for c in pieces if (x := rank_of(r.ranking, i, c, unit))), default=0)
 
     others = tuple((r.name, best(r)) for r in results.systems) if pieces else ()
     return Why(

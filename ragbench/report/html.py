@@ -161,7 +161,7 @@ def page_data(
             chunk_of[s, i] = table[span]
     for e in results.gold.evidence_list:
         used[corpus.row(e.doc_id)].append((e.start, e.end))
-    gold = evidence_classes(results.gold, corpus) if results.texts else {}
+    gold = evidence_classes(corpus, results.gold) if results.texts else {}
     return {
         "systems": [results.names[s] for s in systems],
         "top": top,

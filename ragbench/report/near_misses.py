@@ -141,7 +141,7 @@ def near_misses(
         else list(query_id)
     )
     at = {q.query_id: i for i, q in enumerate(results.gold.query_list)}
-    classes, rows = evidence_classes(results.gold, results.corpus), []
+    classes, rows = evidence_classes(results.corpus, results.gold), []
     for i in (at[one_of("question", q, at, "near_misses")] for q in ids):
         q = results.gold.query_list[i]
         passages = _retrieved(results, i, depth)

@@ -27,8 +27,8 @@ from .where import allowed_rows
 
 # %% auto #0
 __all__ = ['MOST', 'Line', 'place', 'fusion_shares', 'Walk', 'walk', 'lexical_lines', 'dense_lines', 'retrieval_lines',
-           'fusion_lines', 'stage_lines', 'boost_lines', 'query_lines', 'passage_of', 'verdict', 'chunk_row', 'explain',
-           'Explanation', 'explanation_html']
+           'fusion_lines', 'stage_lines', 'boost_lines', 'Explanation', 'explanation_html', 'query_lines', 'passage_of',
+           'verdict', 'chunk_row', 'explain']
 
 # %% ../../nbs/13_system/09_explain.ipynb #c9d44bc9
 class Line(NamedTuple):
@@ -263,6 +263,112 @@ def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers
         ),
     ]
 
+# %% ../../nbs/13_system/09_explain.ipynb #0ef06685
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """Why a chunk stands where it stands: `lines`, a one-sentence `verdict`, and `frame`, the lines as a
+    DataFrame."""
+
+    built: BuiltSystem
+    query: str
+    row: int
+    lines: tuple[Line, ...]
+    verdict: str
+
+    @property
+    def rank(self) -> int:
+        return self.lines[-1].rank if self.lines else 0
+
+    @property
+    def frame(self):
+        import pandas as pd
+
+        return pd.DataFrame([line._asdict() for line in self.lines], columns=Line._fields)
+
+    @property
+    def where(self) -> str:
+        "Document and characters of the chunk."
+        c = self.built.chunks
+        return (
+            f"{c.corpus[int(c.doc_row[self.row])].id}, characters {thousands(c.start[self.row])} to"
+            f" {thousands(c.end[self.row])}"
+        )
+
+    def __repr__(self) -> str:
+        wide = max((len(line.what) for line in self.lines), default=0)
+        body = [
+            f"{line.step:12} {line.what:{wide}} {number(line.value, '.4f'):>9} {line.rank or '':>6} "
+            f" {line.note}".rstrip()
+            for line in self.lines
+        ]
+        return "\n".join([f"{self.query!r} and {self.where}: {self.verdict}", *body])
+
+    def _repr_html_(self) -> str:
+        return explanation_html(self)
+
+# %% ../../nbs/13_system/09_explain.ipynb #31d1a777
+def explanation_html(e: Explanation) -> str:
+    "An explanation as HTML that inherits its colours."
+    tops: dict[str, float] = {}
+    for line in e.lines:
+        if line.what != "score" and line.value == line.value:
+            tops[line.step] = max(tops.get(line.step, 0.0), abs(line.value))
+
+    def row(line: Line, first: bool) -> str:
+        share = (
+            0
+            if line.what in ("score", "rank") or line.value != line.value or not tops.get(line.step)
+            else abs(line.value) / tops[line.step]
+        )
+        bar = (
+            f"<div style='height:.35em;width:{5 * share:.2f}em;background:currentColor;opacity:.4'></div>"
+            if share
+            else ""
+        )
+        value = (
+            ""
+            if line.value != line.value or line.what == "rank"
+            else number(line.value, ".4f").replace("-", "−")
+        )
+        cells = [
+            (line.step if first else "", "left"),
+            (line.what, "left"),
+            (value, "right"),
+            (bar, "left"),
+            (thousands(line.rank) if line.rank else "", "right"),
+            (line.note, "left"),
+        ]
+        bold = "font-weight:bold;" if line.what in ("score", "rank") else ""
+        edge = "border-top:1px solid color-mix(in srgb, currentColor 30%, transparent);" if first else ""
+        return (
+            "<tr>"
+            + "".join(
+                "<td style='padding:.1em"
+                f" .5em;text-align:{side};{bold}{edge}'>{v if i == 3 else escape(v)}</td>"
+                for i, (v, side) in enumerate(cells)
+            )
+            + "</tr>"
+        )
+
+    body = "".join(row(line, i == 0 or e.lines[i - 1].step != line.step) for i, line in enumerate(e.lines))
+    head = "".join(
+        f"<th style='padding:.1em .5em;text-align:{side}'>{h}</th>"
+        for h, side in (
+            ("step", "left"),
+            ("what", "left"),
+            ("value", "right"),
+            ("", "left"),
+            ("rank", "right"),
+            ("", "left"),
+        )
+    )
+    text = e.built.chunks.text(e.row)
+    return (
+        f"<p><b>{escape(e.verdict)}</b></p><p>{escape(e.query)}<br><small>{escape(e.where)}:"
+        f" {escape(text[:200] + ('…' if len(text) > 200 else ''))}</small></p><table"
+        f" style='border-collapse:collapse'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
 # %% ../../nbs/13_system/09_explain.ipynb #5b63e978
 def query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: int) -> list[Line]:
     "What each wording gives to the fused ranking, by RRF."
@@ -376,109 +482,3 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     lines += [*more, Line("final", "rank", math.nan, final, said)]
     candidate, depth = place(w.trail.values[w.steps.candidates], row)[1], w.steps.candidates.config["depth"]
     return Explanation(built, query, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said))
-
-# %% ../../nbs/13_system/09_explain.ipynb #0ef06685
-@dataclass(frozen=True, eq=False)
-class Explanation:
-    """Why a chunk stands where it stands: `lines`, a one-sentence `verdict`, and `frame`, the lines as a
-    DataFrame."""
-
-    built: BuiltSystem
-    query: str
-    row: int
-    lines: tuple[Line, ...]
-    verdict: str
-
-    @property
-    def rank(self) -> int:
-        return self.lines[-1].rank if self.lines else 0
-
-    @property
-    def frame(self):
-        import pandas as pd
-
-        return pd.DataFrame([line._asdict() for line in self.lines], columns=Line._fields)
-
-    @property
-    def where(self) -> str:
-        "Document and characters of the chunk."
-        c = self.built.chunks
-        return (
-            f"{c.corpus[int(c.doc_row[self.row])].id}, characters {thousands(c.start[self.row])} to"
-            f" {thousands(c.end[self.row])}"
-        )
-
-    def __repr__(self) -> str:
-        wide = max((len(line.what) for line in self.lines), default=0)
-        body = [
-            f"{line.step:12} {line.what:{wide}} {number(line.value, '.4f'):>9} {line.rank or '':>6} "
-            f" {line.note}".rstrip()
-            for line in self.lines
-        ]
-        return "\n".join([f"{self.query!r} and {self.where}: {self.verdict}", *body])
-
-    def _repr_html_(self) -> str:
-        return explanation_html(self)
-
-# %% ../../nbs/13_system/09_explain.ipynb #31d1a777
-def explanation_html(e: Explanation) -> str:
-    "An explanation as HTML that inherits its colours."
-    tops: dict[str, float] = {}
-    for line in e.lines:
-        if line.what != "score" and line.value == line.value:
-            tops[line.step] = max(tops.get(line.step, 0.0), abs(line.value))
-
-    def row(line: Line, first: bool) -> str:
-        share = (
-            0
-            if line.what in ("score", "rank") or line.value != line.value or not tops.get(line.step)
-            else abs(line.value) / tops[line.step]
-        )
-        bar = (
-            f"<div style='height:.35em;width:{5 * share:.2f}em;background:currentColor;opacity:.4'></div>"
-            if share
-            else ""
-        )
-        value = (
-            ""
-            if line.value != line.value or line.what == "rank"
-            else number(line.value, ".4f").replace("-", "−")
-        )
-        cells = [
-            (line.step if first else "", "left"),
-            (line.what, "left"),
-            (value, "right"),
-            (bar, "left"),
-            (thousands(line.rank) if line.rank else "", "right"),
-            (line.note, "left"),
-        ]
-        bold = "font-weight:bold;" if line.what in ("score", "rank") else ""
-        edge = "border-top:1px solid color-mix(in srgb, currentColor 30%, transparent);" if first else ""
-        return (
-            "<tr>"
-            + "".join(
-                "<td style='padding:.1em"
-                f" .5em;text-align:{side};{bold}{edge}'>{v if i == 3 else escape(v)}</td>"
-                for i, (v, side) in enumerate(cells)
-            )
-            + "</tr>"
-        )
-
-    body = "".join(row(line, i == 0 or e.lines[i - 1].step != line.step) for i, line in enumerate(e.lines))
-    head = "".join(
-        f"<th style='padding:.1em .5em;text-align:{side}'>{h}</th>"
-        for h, side in (
-            ("step", "left"),
-            ("what", "left"),
-            ("value", "right"),
-            ("", "left"),
-            ("rank", "right"),
-            ("", "left"),
-        )
-    )
-    text = e.built.chunks.text(e.row)
-    return (
-        f"<p><b>{escape(e.verdict)}</b></p><p>{escape(e.query)}<br><small>{escape(e.where)}:"
-        f" {escape(text[:200] + ('…' if len(text) > 200 else ''))}</small></p><table"
-        f" style='border-collapse:collapse'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-    )

@@ -218,8 +218,8 @@ class Ranker:
 # %% ../../nbs/13_system/03_retrievers.ipynb #d6de6d2f
 @dataclass(frozen=True)
 class Dense(_Retriever):
-    """Nearest neighbours of the embedded question: an embedder (or the [name](00c_named.ipynb) of one) and a
-    vector index."""
+    """Nearest neighbours of the embedded question: an embedder, or its
+    [name](../13_system/01_named_encoders.ipynb), and a vector index."""
 
     embedder: Any
     index: Any = field(default_factory=FaissFlat)

@@ -145,7 +145,7 @@ def fuses_batches_alike(fusion: Any, case: FusionCase) -> Found:
     if not callable(getattr(fusion, "fuse_batch", None)):
         return Left("it has none, and needs none")
     runs = [(np.stack([s, s]), np.stack([r, r])) for s, r in case.runs]
-    scores, rows = fusion.fuse_batch([r for _, r in runs], [s for s, _ in runs], case.kinds)
+    scores, rows = fusion.fuse_batch([s for s, _ in runs], [r for _, r in runs], case.kinds)
     for s, r in zip(np.asarray(scores), np.asarray(rows)):
         if not alike(fused(fusion, case.runs, case.kinds), dict(zip(r[r >= 0].tolist(), s[r >= 0].tolist()))):
             return "fuse_batch gives other scores than fuse", "Let one call the other"

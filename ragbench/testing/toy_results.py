@@ -11,6 +11,7 @@ from ..bench.results import Results, SystemResult, parts
 from ..core.chunks import chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page
 from ..core.gold import Gold
+from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..core.spans import overlap
 
@@ -121,8 +122,7 @@ def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed
             "evidence_recall@200tok": curve[:, list(budgets).index(200)],
         },
         curve,
-        run,
-        chunks,
+        Ranking(chunks, run),
         facts,
     )
 
