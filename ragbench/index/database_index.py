@@ -235,11 +235,18 @@ class DatabaseIndex:
 # %% ../../nbs/09_index/08_database_index.ipynb #c9138fb2
 def about(index: Any, space: Space) -> dict[str, Any]:
     "What a stored index says about itself: space and metric, as plain values."
-    return {"space": {**vars(space), "prompts": list(space.prompts)}, "metric": index.metric}
+    return {
+        "space": {**vars(space), "prompts": list(space.prompts)},
+        "metric": index.metric,
+        "dates": "as numbers",
+    }
 
 
 def known(index: Any, stored: Mapping[str, Any], where: str) -> Space:
-    "The space of a stored index; raises `ConfigError` where it was built with another metric."
+    "The space of a stored index; raises `ConfigError` for another metric, or an earlier version."
+    if stored.get("dates") != "as numbers":
+        what = "it was built by an earlier version, which kept no numbers for dates"
+        raise ConfigError(what, where, "Build it again")
     if stored["metric"] != index.metric:
         raise ConfigError(
             f"it was built with metric={stored['metric']!r}, not {index.metric!r}",
