@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_section, chunk_sections
+from ..core.row_filter import row_filter
 from ..core.documents import Corpus, Document, pages_of
 from ..base.errors import ConfigError, DataError
 from ..base.memory import lru_bytes
@@ -383,24 +384,4 @@ def read_where(
         return (), None
     if isinstance(where, Mapping):
         return clauses(where), None
-    try:
-        a = np.asarray(where)
-    except ValueError as e:
-        raise DataError(
-            f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask"
-        ) from e
-    if a.dtype == bool:
-        if a.shape != (n,):
-            raise DataError(
-                f"the mask has shape {a.shape} for {n} rows",
-                "where",
-                "Give one truth value a row, deleted ones included",
-            )
-        return (), np.flatnonzero(a)
-    if a.ndim != 1:
-        raise DataError(f"where is {where!r:.60}", "search", "Give a condition, row numbers, or a mask")
-    if a.size and (a.dtype.kind not in "iu" or a.min() < 0 or a.max() >= n):
-        raise DataError(
-            f"where names rows outside 0 to {n - 1}", "search", "Give a condition, row numbers, or a mask"
-        )
-    return (), np.unique(a.astype(np.int64))
+    return (), row_filter(where, n, fix="Give a condition, row numbers, or a mask")

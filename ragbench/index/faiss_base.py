@@ -13,6 +13,7 @@ import numpy as np
 from ..base.errors import ConfigError, DataError, whole_number
 from ..base.number_text import number, thousands
 from ..text.token_table import threads
+from ..core.row_filter import row_filter
 from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
 from .faiss_files import file_path, layers, read_index, write_index
 from ragbench.index.faiss_settings import (
@@ -253,19 +254,11 @@ def row_numbers(rows: Any, n: int, where: str) -> np.ndarray:
 def allowed_mask(built: Built, where: Any) -> np.ndarray:
     """Which FAISS ids or positions may be returned: a boolean array; raises `DataError` for a mask of another
     length or rows that never were."""
-    if isinstance(where, np.ndarray) and where.dtype == bool:
+    if isinstance(where, np.ndarray) and where.dtype == bool and where.shape == (built.next_row,):
         mask = where
     else:
-        given = numbers(where, "where") if np.size(where) else np.empty(0, np.int64)
-        mask = given if given.dtype == bool else np.zeros(built.next_row, bool)
-        if given.dtype != bool:
-            mask[row_numbers(given, built.next_row, "where")] = True
-    if mask.shape != (built.next_row,):
-        raise DataError(
-            f"the mask has shape {mask.shape} for {built.next_row} rows",
-            "where",
-            "Give one truth value a row, or row numbers",
-        )
+        mask = np.zeros(built.next_row, bool)
+        mask[row_filter(where, built.next_row)] = True
     return mask if built.rows is None else mask[built.rows]
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #cea395d8

@@ -14,8 +14,9 @@ import numpy as np
 from ..base.arguments import one_choice
 from ..core.chunks import Chunks
 from ..base.errors import ConfigError, DataError, MissingExtra, choice_of, text_of, whole_number
+from ..core.row_filter import row_filter
 from ..core.runs import pad
-from .fts5 import rows_of, texts_of
+from .passages import texts_of
 from .bm25 import BM25, best
 
 # %% auto #0
@@ -104,7 +105,7 @@ class BM25SSearcher:
         hidden = (
             np.zeros(self.n, dtype=bool)
             if where is None
-            else ~np.isin(np.arange(self.n), rows_of(where, self.n))
+            else ~np.isin(np.arange(self.n), row_filter(where, self.n, foreign=True))
         )
         return pad([self._one(words, k, hidden) for words in self.cut(queries)], k)
 

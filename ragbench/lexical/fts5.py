@@ -17,45 +17,16 @@ import numpy as np
 from ..base.arguments import one_choice
 from ..core.chunks import Chunks, chunk_sections
 from ..base.errors import ConfigError, DataError, at_least, choice_of, whole_number
+from ..core.row_filter import row_filter
 from ..core.runs import pad
 from .bm25 import BM25, Postings, kept_postings, read_postings, search_postings
+from .passages import texts_of
 from .query_work import SHORT, WORTH, check_work, steps
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'rows_of', 'native_search', 'fill_table', 'FTS5', 'texts_of', 'FTS5Searcher', 'terms_of',
-           'use_postings', 'expressions', 'stamp', 'check_table']
-
-# %% ../../nbs/10_lexical/03_fts5.ipynb #a3af9ed8
-def rows_of(
-    where: Sequence[int] | np.ndarray,  # row numbers, or a mask over all rows
-    n: int,
-) -> np.ndarray:
-    """The rows that a filter allows, int64; raises `DataError` for a mask of another length, and for what is
-    neither."""
-    try:
-        a = np.asarray(where)
-    except ValueError as e:
-        raise DataError(
-            f"the filter is {where!r:.60}",
-            "where",
-            "Give one truth value a row, or the numbers of the allowed rows",
-        ) from e
-    if a.ndim != 1 or a.size and a.dtype != bool and not np.issubdtype(a.dtype, np.integer):
-        raise DataError(
-            f"the filter is {where!r:.60}",
-            "where",
-            "Give one truth value a row, or the numbers of the allowed rows",
-        )
-    if a.dtype != bool:
-        return a.astype(np.int64)
-    if a.shape != (n,):
-        raise DataError(
-            f"the mask has shape {a.shape} for {n} rows",
-            "where",
-            "Give one truth value a row, or the numbers of the allowed rows",
-        )
-    return np.flatnonzero(a)
+__all__ = ['BATCH', 'LONG', 'native_search', 'fill_table', 'FTS5', 'FTS5Searcher', 'terms_of', 'use_postings', 'expressions',
+           'stamp', 'check_table']
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #ffd0851a
 def native_search(
@@ -185,18 +156,6 @@ class FTS5:
             )
         return FTS5Searcher(con, self, table, store, weights, tuple(n for n, w in zip(names, weights) if w))
 
-# %% ../../nbs/10_lexical/03_fts5.ipynb #f29248da
-def texts_of(chunks: Chunks | Sequence[str], owner: str) -> list[str]:
-    "The texts to index; raises `DataError` where there are none, or where one string was given for many."
-    if isinstance(chunks, str):
-        raise DataError("the passages are one string", owner, "Give a list of strings, or chunks")
-    texts = chunks.texts if isinstance(chunks, Chunks) else list(chunks)
-    if not texts:
-        raise DataError("there are no passages to index", owner)
-    if bad := [type(x).__name__ for x in texts if not isinstance(x, str)]:
-        raise DataError(f"a text is a {bad[0]}", owner, "Give strings")
-    return texts
-
 # %% ../../nbs/10_lexical/03_fts5.ipynb #99ea7d4d
 @dataclass(frozen=True, eq=False)
 class FTS5Searcher:
@@ -237,7 +196,7 @@ class FTS5Searcher:
         whole_number("k", k, 1, "search")
         if isinstance(queries, str):
             raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
-        allowed = None if where is None else rows_of(where, len(self))
+        allowed = None if where is None else row_filter(where, len(self), foreign=True)
         if use_postings(self, queries):
             return search_postings(
                 self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"

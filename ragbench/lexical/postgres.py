@@ -14,9 +14,10 @@ import numpy as np
 from ..core.chunks import Chunks
 from ..base.errors import ConfigError, DataError, at_least, choice_of, text_of, whole_number
 from ..base.number_text import thousands
+from ..core.row_filter import row_filter
 from ..core.runs import pad
 from ..index.pgserver import connect, hide_password, need, private_database
-from .fts5 import rows_of, texts_of
+from .passages import texts_of
 
 # %% auto #0
 __all__ = ['LONGEST', 'PgFullText', 'PgFullTextSearcher', 'storable']
@@ -135,7 +136,7 @@ class PgFullTextSearcher:
             "config": self.engine.config,
             "normalization": self.engine.normalization,
             "k": k,
-            "ids": None if where is None else rows_of(where, len(self)).tolist(),
+            "ids": None if where is None else row_filter(where, len(self), foreign=True).tolist(),
         }
         with connect(self.url) as con:
             found = [con.execute(sql, given | {"text": storable(t)}).fetchall() for t in queries]
