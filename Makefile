@@ -38,13 +38,15 @@ demo: $(OFFLINE) ## set up, run the benchmark on datasets/procedures, print the 
 	$(call step,demo)
 	@$(BIN)/ragbench demo
 
-test: $(DEV) ## set up, then checks, ruff, notebooks and pytest
+test: $(DEV) ## set up, then checks, ruff, types, notebooks and pytest
 	$(call step,checks: exported modules; notebooks; README; rooms)
 	@$(BIN)/python tools/check.py
 	$(call step,checks: pages of the site)
 	@$(BIN)/python tools/check.py docs
 	$(call step,ruff)
 	@$(BIN)/ruff check
+	$(call step,types)
+	@$(BIN)/mypy
 	$(call step,notebooks ($(WORKERS) at a time))
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers $(WORKERS) --timing
 	$(call step,pytest)
@@ -96,7 +98,7 @@ docs: $(DEV) ## the documentation site in _docs (needs Quarto)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tools nbdev_docs
 
 clean: ## remove what was made, .venv included; results in .ragbench/ stay
-	rm -rf $(VENV) _docs _proc build dist report.html .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) _docs _proc build dist report.html .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -139,3 +139,6 @@ from .system.system import System as System
 from .system.system import grid as grid
 from .text.tiktoken_encoder import load_encoding as load_encoding
 from .text.tokenizers import get_tokenizer as get_tokenizer
+
+__version__: str
+__all__: list[str]

@@ -343,7 +343,7 @@ def assert_complete(names: list[str], out: Path) -> None:
         str(p.relative_to(ROOT)) for p in (ROOT / "ragbench").rglob("*.py*") if p.suffix in {".py", ".pyi"}
     }
     assert modules <= set(names)
-    assert "ragbench/__init__.pyi" in names
+    assert {"ragbench/__init__.pyi", "ragbench/py.typed"} <= set(names)
     shipped = {n.split("/")[2] for n in names if n.startswith("ragbench/_datasets/")}
     assert shipped == {p.parent.name for p in (ROOT / "datasets").glob("*/dataset.toml")} != set()
     for dataset in shipped:

@@ -84,10 +84,10 @@ def datasets_list() -> None:
     "Name, documents, words, questions and licence of each data set that ships."
     from ragbench.apps.dataset_check import check_shipped
 
-    rows = [("name", "documents", "words", "questions", "licence")]
+    rows = [["name", "documents", "words", "questions", "licence"]]
     with told():
         rows += [
-            (c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license)
+            [c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license]
             for c in check_shipped()
         ]
     for name, documents, words, questions, license in rows:

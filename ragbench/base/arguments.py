@@ -11,7 +11,7 @@ import numbers
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from .errors import ConfigError, DataError
 __all__ = ['fits', 'in_words', 'typed', 'one_choice', 'array_of']
 
 # %% ../../nbs/00_base/02_arguments.ipynb #ec3d0b0d
-_ITERABLES = (Sequence, Iterable, typing.Collection.__origin__, list, tuple, set, frozenset)
+_ITERABLES = (Sequence, Iterable, Collection, list, tuple, set, frozenset)
 
 
 def _fits_plain(value: Any, hint: type) -> bool:
@@ -192,7 +192,8 @@ def typed(thing: Any) -> Any:
     hint, and a call with too many or too few."""
     if not isinstance(thing, type):
         return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."), False)
-    thing.__init__ = _checked(thing.__init__, thing.__name__, is_dataclass(thing))
+    component: Any = thing
+    component.__init__ = _checked(component.__init__, thing.__name__, is_dataclass(thing))
     return thing
 
 # %% ../../nbs/00_base/02_arguments.ipynb #c2fa31f9

@@ -108,7 +108,7 @@ def at_least(
     value: Any,  # what they gave
     low: int,  # smallest allowed value
     owner: str = "",  # the component it belongs to
-) -> int:
+) -> Any:
     """`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each
     one."""
     if type(value) is int and low <= value <= 2**62:
@@ -165,7 +165,7 @@ def whole_number(name: str, value: Any, low: int, owner: str = "") -> int:
     "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; a list is none."
     if type(value) is int and low <= value <= 2**62:
         return value
-    if isinstance(value, Integral) and not isinstance(value, bool) and low <= value <= 2**62:
+    if isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) <= 2**62:
         return int(value)
     raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
 

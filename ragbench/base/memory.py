@@ -79,7 +79,9 @@ def lru_bytes(
                 kept.clear()
                 total[0] = 0
 
-        remembered.held, remembered.cache_clear = lambda: total[0], forget
-        return remembered
+        cached: Any = remembered
+        cached.held = lambda: total[0]
+        cached.cache_clear = forget
+        return cached
 
     return wrap

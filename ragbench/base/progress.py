@@ -45,7 +45,8 @@ class Lines:
         every: float = EVERY,
     ):
         self.what, self.total, self.unit, self.over, self.every = what, total, unit, over, every
-        self.n, self.detail, self.began, self.base = 0, "", time.monotonic(), None
+        self.n, self.detail, self.began = 0, "", time.monotonic()
+        self.base: int | None = None  # how much was there before the first update
         self.due, self.said = self.began + first, False
 
     def __enter__(self) -> Lines:
@@ -67,9 +68,8 @@ class Lines:
     def update(self, n: int = 1) -> None:
         self.n += n
         if self.base is None:
-            self.base = (
-                self.n if self.n < self.total and time.monotonic() - self.began < 1 else 0
-            )  # what was there already took no time
+            # what was there already took no time
+            self.base = self.n if self.n < self.total and time.monotonic() - self.began < 1 else 0
         self._now()
 
     def _now(self) -> None:
@@ -122,7 +122,9 @@ class Jobs:
     "A bar for each job that is told of; called with what is done, how many more, and of how many."
 
     def __init__(self, unit: str = "text", enabled: bool | None = None):
-        self.unit, self.enabled, self.what, self.bar, self.n = unit, enabled, None, None, 0
+        self.unit, self.enabled, self.n = unit, enabled, 0
+        self.what = ""
+        self.bar: Any = None
 
     def __call__(self, what: str, n: int, total: int) -> None:
         if what != self.what:
@@ -175,6 +177,7 @@ def stoppable(line: str = STOPPED) -> Iterator[None]:
         if not hasattr(
             e, "_render_traceback_"
         ):  # what IPython asks an exception for; an inner block was first
-            e._render_traceback_ = lambda: [line]
+            shown: Any = e
+            shown._render_traceback_ = lambda: [line]
             e.add_note(line)
         raise

@@ -26,7 +26,7 @@ class Tables:
         "The name of a metric of these results, the first unless one is named; raises `ConfigError`."
         return self.metrics[0] if metric is None else one_of("metric", metric, self.metrics, "Results")
 
-    def quality(self):
+    def quality(self) -> Any:
         "Mean of each metric over the answerable questions, rounded to 1e-6, as a DataFrame; no timings."
         from ragbench.bench.results import quality_frame
 
@@ -38,7 +38,7 @@ class Tables:
 
         return quality_text(self)
 
-    def latency(self):
+    def latency(self) -> Any:
         """p50, p95 and p99 in milliseconds with 95 % intervals and the number of calls; blank where calls
         were too few."""
         return self._latency.copy()
@@ -47,12 +47,12 @@ class Tables:
     def _latency(self):
         return latency_frame(self)
 
-    def steps(self):
+    def steps(self) -> Any:
         """Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame;
         NaN where a system has no such step."""
         return step_frame(self)
 
-    def efficiency(self, depth: int = 5):
+    def efficiency(self, depth: int = 5) -> Any:
         """What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index
         bytes, latency (ms), money spent on embedding: a DataFrame."""
         return efficiency_frame(self, whole_number("depth", depth, 1, "efficiency"))
@@ -86,7 +86,7 @@ class Views:
 
     def leaderboard(
         self, metric: str | None = None, baseline: str | None = None, correction: str | None = None
-    ):
+    ) -> Any:
         "Systems from best to worst, with intervals and corrected tests: a `Leaderboard`."
         from ragbench.report.leaderboard import leaderboard
 
@@ -97,40 +97,44 @@ class Views:
         metrics: str | Sequence[str] | None = None,
         baseline: str | None = None,
         correction: str | None = None,
-    ):
+    ) -> Any:
         """Several metrics (all unless named), a row a system: means with intervals, and differences from a
         baseline with corrected p, or letters for groups that cannot be told apart: a `MetricTable`."""
         from ragbench.report.metric_table import metric_table
 
         return metric_table(self, metrics, baseline, correction)
 
-    def pairs(self, metric: str | None = None, correction: str | None = None):
+    def pairs(self, metric: str | None = None, correction: str | None = None) -> Any:
         "Every pair of systems by one metric, p corrected for all pairs: `Pairs`."
         from ragbench.report.pairs import pairs
 
         return pairs(self, metric, correction)
 
-    def to_latex(self, metric: str | None = None, columns: Sequence[str] | None = None, **options) -> str:
+    def to_latex(
+        self, metric: str | None = None, columns: Sequence[str] | None = None, **options: Any
+    ) -> str:
         "The leaderboard as a LaTeX table; columns and options as in `Leaderboard.to_latex`."
         return self.leaderboard(metric).to_latex(columns, **options)
 
-    def to_markdown(self, metric: str | None = None, columns: Sequence[str] | None = None, **options) -> str:
+    def to_markdown(
+        self, metric: str | None = None, columns: Sequence[str] | None = None, **options: Any
+    ) -> str:
         "The leaderboard as a Markdown table; columns and options as in `Leaderboard.to_markdown`."
         return self.leaderboard(metric).to_markdown(columns, **options)
 
-    def best(self, metric: str | None = None):
+    def best(self, metric: str | None = None) -> Any:
         "The `System` with the best mean; how much choosing it flatters it is said as a note."
         from ragbench.report.leaderboard import best
 
         return best(self, metric)
 
-    def slices(self, metric: str | None = None, a: str | None = None, b: str | None = None):
+    def slices(self, metric: str | None = None, a: str | None = None, b: str | None = None) -> Any:
         "Two systems by tag of the questions, and whether their difference depends on the tag."
         from ragbench.report.leaderboard import slices
 
         return slices(self, metric, a, b)
 
-    def waterfall(self, system: str | None = None, budget: int = 1000):
+    def waterfall(self, system: str | None = None, budget: int = 1000) -> Any:
         """Where one system (the best unless named) loses the evidence, step by step, within a budget of
         tokens: a `Waterfall`."""
         from ragbench.bench.results import waterfall_of
@@ -143,27 +147,27 @@ class Views:
 
         return compare(self, metric, a, b)
 
-    def pareto(self, quality: str | None = None, cost: str | None = None):
+    def pareto(self, quality: str | None = None, cost: str | None = None) -> Any:
         """Quality against cost, with the systems that nothing beats in both: a `Chart`. The cost is the p95
         latency where it was measured."""
         from ragbench.report.plots import pareto
 
         return pareto(self, quality, cost)
 
-    def means_chart(self, metric: str | None = None, published: Mapping[str, float] | None = None):
+    def means_chart(self, metric: str | None = None, published: Mapping[str, float] | None = None) -> Any:
         "Means with their intervals, a row a system: a `Chart`; figures from elsewhere as lines through it."
         from ragbench.report.means_chart import means_chart
 
         return means_chart(self, metric, published)
 
-    def budget_curve(self, systems: Any = None, top: int = 8):
+    def budget_curve(self, systems: Any = None, top: int = 8) -> Any:
         """Evidence found within so many tokens: a `Chart` of the `top` systems, or of those that `select`
         finds by `systems`, the others in grey."""
         from ragbench.report.plots import budget_curve
 
         return budget_curve(self, systems, top)
 
-    def report(self, path: str | Path = "report.html", **options) -> Path:
+    def report(self, path: str | Path = "report.html", **options: Any) -> Path:
         """Write everything as one HTML file that needs nothing else; returns its path. Options as in
         `ragbench.report.html.report`."""
         from ragbench.report.html import report
@@ -174,21 +178,21 @@ class Views:
 class Looks:
     "What can be asked about single questions."
 
-    def failures(self, system: str | None = None, metric: str | None = None):
+    def failures(self, system: str | None = None, metric: str | None = None) -> Any:
         """The questions that a system (the best unless named) does not answer in full, worst first, with the
         step that lost each: `Failures`."""
         from ragbench.report.failures import failures
 
         return failures(self, system, metric)
 
-    def why(self, query_id: str, system: str | None = None):
+    def why(self, query_id: str, system: str | None = None) -> Any:
         """What happened to one question: the chunk that holds the evidence, its rank after each step and
         under each retriever, and the step that lost it: a `Why`."""
         from ragbench.report.failures import why
 
         return why(self, query_id, system)
 
-    def near_misses(self, query_id: str | Sequence[str] | None = None, **options):
+    def near_misses(self, query_id: str | Sequence[str] | None = None, **options: Any) -> Any:
         """Passages that may answer in other words, a list to judge: a DataFrame. Options as in
         `ragbench.report.near_misses.near_misses`."""
         from ragbench.report.near_misses import near_misses
@@ -275,7 +279,9 @@ def _by_component(results: Any, component: Any) -> set[int]:
 class Choices:
     "What makes other results of these."
 
-    def select(self, *which: Any, component: Any = None, top: int | None = None, metric: str | None = None):
+    def select(
+        self, *which: Any, component: Any = None, top: int | None = None, metric: str | None = None
+    ) -> Any:
         """Results of some systems: by name (`*` for anything), by a predicate of a `SystemResult`, by a
         component that they use, or the `top` of them by a metric."""
         from ragbench.bench.results import kept
@@ -285,7 +291,7 @@ class Choices:
         self.metric(metric)
         return kept(self, selected(self, which, component, top, metric))
 
-    def add_run(self, name: Any, run: Any = None, chunks: Any = None):
+    def add_run(self, name: Any, run: Any = None, chunks: Any = None) -> Any:
         """These results and somebody else's run beside them: a TREC file, ranx's `Run`, a dict;
         `add_run("theirs.trec")` names it after its file."""
         from ragbench.bench.given_runs import add_run
@@ -300,14 +306,14 @@ class Choices:
         return save(self, path, corpus)
 
     @staticmethod
-    def load(path: str | Path, corpus: Any = None):
+    def load(path: str | Path, corpus: Any = None) -> Any:
         "Results from a file that `save` wrote; `corpus` where it was written without."
         from ragbench.bench.results_file import load
 
         return load(path, corpus)
 
     @staticmethod
-    def from_runs(corpus: Any, gold: Any, runs: Any, **settings: Any):
+    def from_runs(corpus: Any, gold: Any, runs: Any, **settings: Any) -> Any:
         """Results of runs that were made elsewhere, `{"bm25": "x.run", …}`, beside systems of ours: see
         `ragbench.bench.given_runs.from_runs`."""
         from ragbench.bench.given_runs import from_runs

@@ -209,7 +209,7 @@ class Results(Tables, Views, Looks, Choices):
         metric = self.metric(metric)
         return np.stack([s.scores[metric] for s in self.systems], axis=1)
 
-    def per_query(self, metric: str | None = None):
+    def per_query(self, metric: str | None = None) -> Any:
         "One row an answerable question, one column a system, as a DataFrame."
         import pandas as pd
 

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -476,7 +477,7 @@ def _opened(path: str | Path) -> _Reader:
         EOFError,
         NotImplementedError,
         RuntimeError,
-        zipfile.zlib.error,
+        zlib.error,
     ) as e:
         raise DataError(
             f"it is damaged, or no file of results ({e})",

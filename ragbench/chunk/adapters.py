@@ -161,7 +161,8 @@ def align(
     best = max(readings, key=length)
     out, floor = np.c_[at[best[:, 0]], at[best[:, 1] - 1] + 1], 0
     for row, key in zip(out, keys):
-        piece, grown = pieces[key.number], _grown(text, *row.tolist(), key)
+        start, end = row.tolist()
+        piece, grown = pieces[key.number], _grown(text, start, end, key)
         if grown is None:
             raise AlignmentError(
                 f"chunk {key.number} has U+FFFD where no character of the text can have been cut in half:"

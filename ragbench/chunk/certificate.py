@@ -123,7 +123,9 @@ class Promise(NamedTuple):
     @classmethod
     def of(cls, chunker: Any, **said: Any) -> Promise:
         "From the chunker's `promise` or its fields, overruled by what is said."
-        read = {n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int}
+        read: dict[str, Any] = {
+            n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int
+        }
         read["tokenizer"] = (
             own
             if isinstance(own := getattr(chunker, "tokenizer", None), str)
@@ -456,7 +458,8 @@ def certify(
     Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate.html
     """
     if isinstance(types := getattr(chunker, "chunkers", None), Mapping):
-        own = {t: [d for d in corpus or () if chunker.kind(d) == t] for t in types}
+        by_type: Any = chunker
+        own = {t: [d for d in corpus or () if by_type.kind(d) == t] for t in types}
         asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}
         return _together(
             name or repr(chunker),

@@ -128,7 +128,7 @@ class KamradtChunker:
         return chunk_corpus(documents, decided(self).spans, repr(self))
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #940e85e6
-def _joined(pieces: np.ndarray, cuts: Sequence[int]) -> np.ndarray:
+def _joined(pieces: np.ndarray, cuts: Sequence[int] | np.ndarray) -> np.ndarray:
     "Runs of pieces as spans, cut after each piece in `cuts`."
     first = np.r_[0, np.asarray(cuts, dtype=np.int64) + 1]
     return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]

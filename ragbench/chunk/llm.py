@@ -174,13 +174,14 @@ class LLMChunker:
         def ask():
             return ask_cuts(self.chat, self.prompt, pieces, self.tries, where)
 
-        if (key := fingerprint(recipe)) not in self._known:
-            self._known[key] = (
-                Store(self.store).make("llm_cuts", recipe, lambda: {"cuts": ask()}).value("cuts")
-                if self.store
-                else ask()
-            )
-        return self._known[key]
+        answers: dict[str, list[int]] = vars(self)["_known"]
+        key = fingerprint(recipe)
+        if key not in answers and self.store:
+            artifact = Store(self.store).make("llm_cuts", recipe, lambda: {"cuts": ask()})
+            answers[key] = artifact.value("cuts")
+        elif key not in answers:
+            answers[key] = ask()
+        return answers[key]
 
     def spans(self, doc: Document) -> np.ndarray:
         "The chunks of one document, `(n, 2)` int64."

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 import numpy as np
 from ..base.errors import ConfigError, at_least
 from ..text.sentences import gaps, sentence_gaps
@@ -157,7 +158,7 @@ class Packer:
     high: int
     overlap: int
     levels: Sequence[Level]
-    whole: Sequence[tuple[int, int]] = ()
+    whole: Any = ()  # pairs of offsets
 
     def __post_init__(self):
         blocks = ((int(s), int(e)) for s, e in self.whole)

@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from ..core.documents import Document
 
 # %% auto #0
@@ -67,7 +67,8 @@ def _alone(text: str, start: int, end: int) -> bool:
 
 def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
     "Lines of `text` that open a numbered section: (offset of the line, number, title)."
-    out, before = [], ()
+    out: list[tuple[int, tuple[int, ...], str]] = []
+    before: tuple[int, ...] = ()
     for m in at_lines(NUMBERED, text):
         number, title = tuple(map(int, m[1].split("."))), m[2].strip()
         if title[0].islower() or title[-1] in ".;,。；，" or LEADERS.search(title):
@@ -99,7 +100,7 @@ def marks(doc: Document) -> list[Mark]:
         if not STEP.match(h.title)
     ]
     taken = {s for s, _, _ in heads}
-    rest = [(s, n, t) for s, n, t in numbered_lines(doc.text) if s not in taken]
+    rest: list[tuple[int, Any, str]] = [row for row in numbered_lines(doc.text) if row[0] not in taken]
     rest += [(m.end(), None, "") for pattern in BREAKS for m in pattern.finditer(doc.text)]
     out, anchor, above = [], None, 0
     for start, key, title in sorted([*heads, *rest], key=lambda x: x[0]):

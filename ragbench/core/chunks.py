@@ -122,16 +122,18 @@ class Chunks:
     def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
         return chunk_tokens(self, tokenizer)
 
-    def to_frame(self, tokenizer: str | Tokenizer | None = None):
+    def to_frame(self, tokenizer: str | Tokenizer | None = None) -> Any:
         return chunks_frame(self, tokenizer)
 
-    def show(self, doc: Document | str | int = 0, mark=(), tokenizer: str | Tokenizer = "cl100k_base"):
+    def show(
+        self, doc: Document | str | int = 0, mark: Any = (), tokenizer: str | Tokenizer = "cl100k_base"
+    ) -> Any:
         return chunks_show(self, doc, mark, tokenizer)
 
-    def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en"):
+    def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en") -> Any:
         return chunks_describe(self, tokenizer, language)
 
-    def sizes(self, min_size: int, max_size: int, tokenizer: str | Tokenizer = "cl100k_base"):
+    def sizes(self, min_size: int, max_size: int, tokenizer: str | Tokenizer = "cl100k_base") -> Any:
         return chunks_sizes(self, min_size, max_size, tokenizer)
 
 # %% ../../nbs/03_core/02_chunks.ipynb #a3aab6bb

@@ -84,7 +84,7 @@ class Turn(NamedTuple):
     end: int
 
 # %% ../../nbs/03_core/01_documents.ipynb #b02532f7
-def _spans_of(kind: type, rows: Any, name: str, doc_id: str, length: int) -> tuple:
+def _spans_of(kind: Any, rows: Any, name: str, doc_id: str, length: int) -> tuple:
     """Pages, headings, fields or turns as a tuple of their kind; raises `DataError` that names the document
     and the one that is wrong."""
     out = []
@@ -162,6 +162,9 @@ class Document:
     def __hash__(self) -> int:
         return hash((self.id, self.text))
 
+    def _repr_html_(self) -> str:
+        return document_html(self)
+
     @functools.cached_property
     def text_hash(self) -> str:
         return text_hash(self.text)
@@ -199,9 +202,6 @@ def document_html(doc: Document, most: int = 400) -> str:
         f"<p><b>{escape(doc.id)}</b></p><table>{cells}</table><p"
         f" style='white-space:pre-wrap;max-width:900px'>{start}</p>"
     )
-
-
-Document._repr_html_ = document_html
 
 # %% ../../nbs/03_core/01_documents.ipynb #1320c5c7
 def pages_of(

@@ -106,11 +106,11 @@ def bounded_interval(
         raise DataError("there are no scores: n = 0", "bounded_interval", "Give at least one")
     size = np.ones(len(x)) if sizes is None else np.asarray(sizes, np.float64)
     table, many = x.reshape(len(x), -1), draws or min(50_000, max(5_000, 5_000_000 // (len(x) + 1)))
-    ends = [
+    blocks = [
         _quantiles(_average_draws(table[:, i : i + 50], size, bounds, many, seed), level)
         for i in range(0, table.shape[1], 50)
     ]  # in blocks, to bound the memory
-    ends = np.concatenate(ends) if ends else np.empty((0, 2))
+    ends = np.concatenate(blocks) if blocks else np.empty((0, 2))
     return ends[0] if x.ndim == 1 else ends
 
 # %% ../../nbs/03_core/11_estimates.ipynb #9b28bac1

@@ -106,7 +106,7 @@ def _extra_fields(gold: GoldRecords, query_id: str) -> dict[str, list]:
         for m in gold.inexact
         if m.query_id == query_id
     ]
-    fields = {"lost": lost, "nonrelevant": nonrelevant, "inexact": inexact}
+    fields: dict[str, list] = {"lost": lost, "nonrelevant": nonrelevant, "inexact": inexact}
     return {name: rows for name, rows in fields.items() if rows}
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #170d8c9e
@@ -152,7 +152,11 @@ def _read_extras(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> _Extras:
     extras = _Extras([], [], [], [])
     for n, row in lines:
         query_id = str(row["query_id"])
-        for field, kind, records in (("lost", Lost, extras.lost), ("inexact", QuoteMatch, extras.inexact)):
+        kinds: tuple[tuple[str, Any, list], ...] = (
+            ("lost", Lost, extras.lost),
+            ("inexact", QuoteMatch, extras.inexact),
+        )
+        for field, kind, records in kinds:
             mappings = row.get(field) or []
             try:
                 records += [kind(query_id=query_id, **mapping) for mapping in mappings]

@@ -105,7 +105,11 @@ class Qrels:
             out.setdefault(q, {})[d] = g
         return out
 
-    def to_frame(self):
+    def save(self, path: str | Path) -> Path:
+        "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
+        return write_qrels(self, path)
+
+    def to_frame(self) -> Any:
         "A row a judgement: a pandas DataFrame."
         import pandas as pd
 
@@ -236,9 +240,6 @@ def write_qrels(qrels: Qrels, path: str | Path) -> Path:
         )
     return write_atomic(path, "".join(f"{q} 0 {d} {g}\n" for q, d, g in rows))
 
-
-Qrels.save = write_qrels
-
 # %% ../../nbs/03_core/06_qrels.ipynb #2dc4058c
 def _best_grades(
     texts: Mapping[str, str], judgements: Iterable[Judgement], corpus: Corpus
@@ -366,7 +367,8 @@ def to_qrels(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> Qrels:
     "Judgements of chunk ids, by a named rule; of document ids where the gold judges documents."
     if gold.unit == "document":
         best: dict[tuple[str, str], int] = {}
-        for e in (*gold.evidence_list, *gold.lost):
+        records: list[Evidence | Lost] = [*gold.evidence_list, *gold.lost]
+        for e in records:
             best[e.query_id, e.doc_id] = max(e.grade, best.get((e.query_id, e.doc_id), 0))
         return Qrels(
             tuple(Judgement(q, d, g) for (q, d), g in best.items())

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,7 +170,7 @@ class Ranking:
     def __getitem__(self, which: int | slice | str) -> Hit | list[Hit] | Ranking:
         return _picked(self, which)
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         "A row a hit, under the names of `Hit`: a pandas DataFrame."
         return ranking_frame(self)
 

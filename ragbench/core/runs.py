@@ -18,7 +18,7 @@ __all__ = ['ABSENT', 'tie_keys', 'rank', 'Run', 'pad']
 
 # %% ../../nbs/03_core/04_runs.ipynb #c723b0e0
 def tie_keys(
-    query_hash: np.ndarray,  # uint64, broadcast against text_hash
+    query_hash: np.ndarray | np.uint64,  # broadcast against text_hash
     text_hash: np.ndarray,  # uint64
     seed: int = 0,
 ) -> np.ndarray:

@@ -120,6 +120,9 @@ def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[A
 class FastEncoding(LocalEmbedder):
     "Files, fingerprint and encoding, from the fields of `FastEmbedEmbedder`."
 
+    path: str | Path | None
+    pooling: str | None
+
     @property
     def encoder(self) -> Any:
         return load_fastembed(self.model, self.path, self.pooling)[0]

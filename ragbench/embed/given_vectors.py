@@ -74,6 +74,11 @@ def _table(texts: Sequence[str], a: np.ndarray, what: str) -> dict[str, int]:
 class _LookUp:
     "Vectors by text, for a class with `model`, `dim`, `space`, `_rows` and `_arrays` by role."
 
+    model: str
+    dim: int
+    space: Space
+    _rows: dict[str, dict[str, int]]
+    _arrays: dict[str, np.ndarray]
     max_tokens = None
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
@@ -207,7 +212,8 @@ class GivenVectors(_LookUp):
             ("query", query_ids, queries, {q.query_id: q.text for q in gold.query_list}),
         ):
             tables.append(_by_text(what, ids, given, texts))
-        return cls(*tables, model=model, normalize=normalize)
+        by_passage, by_query = tables
+        return cls(by_passage, by_query, model=model, normalize=normalize)
 
 # %% ../../nbs/08_embed/03_given_vectors.ipynb #55afd780
 def _by_text(what: str, ids: Sequence[str], given: Any, texts: Mapping[str, str]) -> dict[str, np.ndarray]:

@@ -102,7 +102,8 @@ class LiteLLMEmbedder(RemoteEmbedder):
     @property
     def _sides(self) -> tuple[str, str]:
         said = [", ".join(f"{k}={v}" for k, v in sorted(side.items())) for side in self._roles]
-        return tuple(": ".join(x for x in pair if x) for pair in zip(said, self.prompts))
+        query, passage = (": ".join(x for x in pair if x) for pair in zip(said, self.prompts))
+        return query, passage
 
     @property
     def _roles(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

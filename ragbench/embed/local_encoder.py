@@ -85,6 +85,20 @@ class LocalEmbedder:
     """Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to`
     and `normalize`."""
 
+    model: str
+    prompts: tuple[str, str]
+    dim: int | None
+    pad_to: int | None
+    normalize: bool
+    folder: str  # of the model's files
+    revision: str
+    native_dim: int  # what the model gives, before `dim` and `pad_to`
+    max_tokens: int | None  # the window
+
+    def encode(self, texts: Sequence[str], role: str) -> np.ndarray:
+        "Embeddings `(n, native_dim)` of texts in this role: what a subclass does."
+        raise NotImplementedError
+
     def check_fields(self) -> None:
         "Refuse values that cannot work; called by `__post_init__`."
         check_width(type(self).__name__, dim=self.dim, pad_to=self.pad_to)

@@ -111,6 +111,12 @@ class _Settings(Remote):
         super().__post_init__()
         self._live.made["tally"] = Counter()
 
+# %% ../../nbs/08_embed/10_remote_embedder.ipynb #68bba241
+class _Described(_Settings):
+    "What an embedder says of itself."
+
+    model: str
+
     def __repr__(self) -> str:
         def default(f):
             return f.default_factory() if f.default_factory is not MISSING else f.default
@@ -121,12 +127,6 @@ class _Settings(Remote):
             if f.name != "model" and getattr(self, f.name) != default(f)
         ]
         return f"{type(self).__name__}({', '.join([repr(self.model), *shown])})"
-
-# %% ../../nbs/08_embed/10_remote_embedder.ipynb #68bba241
-class _Described(_Settings):
-    "What an embedder says of itself."
-
-    model: str
 
     @property
     def name(self) -> str:
@@ -156,7 +156,8 @@ class _Described(_Settings):
         if self._stated_dim:
             return self._stated_dim
         if "dim" not in self._live.made:
-            _call(self, ["dimension"], "passage", 1)
+            embedder: Any = self  # whole, as a subclass
+            _call(embedder, ["dimension"], "passage", 1)
         return self._live.made["dim"]
 
     @property
@@ -287,9 +288,7 @@ def _prepare(e: RemoteEmbedder, texts: list[str], role: str) -> tuple[list[str],
     return ready, counts
 
 # %% ../../nbs/08_embed/10_remote_embedder.ipynb #6eec76bb
-def _attempt(
-    e: RemoteEmbedder, texts: list[str], role: str, tokens: int
-) -> tuple[np.ndarray, Embedded] | Failure:
+def _attempt(e: Any, texts: list[str], role: str, tokens: int) -> tuple[np.ndarray, Embedded] | Failure:
     "One request, and what came back, checked."
     got = e._ask(texts, role)
     if isinstance(got, Failure):
@@ -323,6 +322,10 @@ def _call(e: RemoteEmbedder, texts: list[str], role: str, tokens: int) -> np.nda
 class RemoteEmbedder(_Counted):
     """A base for embedders of remote models: a subclass has `model` and `_ask(texts, role)`, one request that
     gives `Embedded` or `Failure`."""
+
+    def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
+        "One request: what a subclass does."
+        raise NotImplementedError
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors of passages."

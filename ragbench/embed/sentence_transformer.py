@@ -58,6 +58,11 @@ def loaded_facts(folder: str, device: str) -> tuple[int, int | None]:
 class SentenceEncoding(LocalEmbedder):
     "Files, device, fingerprint and encoding, from the fields of `SentenceTransformerEmbedder`."
 
+    backend: str
+    batch_size: int
+    device: str | None
+    workers: int | None
+
     @functools.cached_property
     def folder(self) -> str:
         return str(resolve_model(self.model))
@@ -116,7 +121,7 @@ class SentenceEncoding(LocalEmbedder):
             return
         if self.backend == "onnx":
             onnx_encoder(Path(self.folder))  # exported once, before all want it
-        how = {
+        how: dict[str, Any] = {
             "folder": self.folder,
             "backend": self.backend,
             "device": self.on,

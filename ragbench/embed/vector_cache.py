@@ -9,7 +9,7 @@ import os
 import sqlite3
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -299,7 +299,7 @@ def embedded(embedder: Any, given: Any, n: int) -> Vectors:
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #3ff2e45f
 def parts_of(
     embedder: Any, texts: Sequence[str], role: str, batch_size: int
-) -> Iterator[tuple[Sequence[int], np.ndarray]]:
+) -> Generator[tuple[Sequence[int], np.ndarray], None, None]:
     """Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of
     `batch_size` texts."""
     if hasattr(embedder, "embed_parts"):

@@ -233,7 +233,7 @@ def _ratios(counted: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     }
 
 
-def _whole_numbers(values: Sequence[int], what: str) -> np.ndarray:
+def _whole_numbers(values: int | Sequence[int], what: str) -> np.ndarray:
     given = [
         int(v) if isinstance(v, np.integer) else v
         for v in np.atleast_1d(np.asarray(values, dtype=object)).tolist()

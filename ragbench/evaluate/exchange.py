@@ -125,16 +125,15 @@ def write_run(
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
     "Write a run: `.json`, `.lz4`, `.parquet`, or TREC's six columns with the metadata in front."
-    path, table = Path(path), run
-    if isinstance(run, Ranking):
-        table = run_to_dict(run, unit, scores)
+    path = Path(path)
+    table = run_to_dict(run, unit, scores) if isinstance(run, Ranking) else dict(run)
     if path.suffix == ".json":
         return write_atomic(path, json.dumps(table, ensure_ascii=False, indent=1))
     if path.suffix == ".lz4":
         from ranx.io import save_lz4
 
         with whole_file(path) as new:
-            save_lz4(dict(table), str(new))
+            save_lz4(table, str(new))
         return path
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
@@ -312,7 +311,16 @@ def _read_trec(text: str, where: str) -> tuple[dict[str, dict[str, float]], dict
 def whole_documents(corpus: Corpus) -> Chunks:
     "One chunk a document, documents of white space left out."
     rows = [i for i, d in enumerate(corpus) if d.text.strip()]
-    return Chunks(corpus, rows, [0] * len(rows), [len(corpus[i]) for i in rows], "whole documents")
+    doc_row = np.array(rows, np.int64)
+    end = np.array([len(corpus[i]) for i in rows], np.int64)
+    return Chunks(corpus, doc_row, np.zeros(len(rows), np.int64), end, "whole documents")
+
+
+def _rows_by_id(chunks: Chunks, whole: bool) -> dict[str, int]:
+    "The row of each chunk by its id, or by that of its document where chunks are `whole` documents."
+    if whole:
+        return {chunks.corpus[int(row)].id: i for i, row in enumerate(chunks.doc_row)}
+    return {chunks.id(i): i for i in range(len(chunks))}
 
 
 @typed
@@ -322,10 +330,8 @@ def run_from_dict(
 ) -> Ranking:
     "What ids and scores stand for; raises `DataError` for ids that are not there, naming the first."
     whole = isinstance(chunks, Corpus)
-    chunks = whole_documents(chunks) if whole else chunks
-    row_of = {
-        (chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))
-    }
+    table_of_chunks = whole_documents(chunks) if isinstance(chunks, Corpus) else chunks
+    row_of = _rows_by_id(table_of_chunks, whole)
     lost = [(q, d) for q, found in table.items() for d in found if d not in row_of]
     if lost:
         what = "documents of this corpus" if whole else "chunks of this table"
@@ -340,7 +346,7 @@ def run_from_dict(
         for f in best_first
     ]
     scores, rows = pad(lists, max((len(f) for f in best_first), default=0))
-    return Ranking(chunks, Run(tuple(table), scores, rows))
+    return Ranking(table_of_chunks, Run(tuple(table), scores, rows))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #fc8f4e4d
 class GivenRun(NamedTuple):
@@ -425,11 +431,9 @@ def as_run(
     if isinstance(source, Ranking):
         corpus, whole = _ranked_chunks(source, corpus), False
         source, name = run_to_dict(source), name or "run"
-    chunks = whole_documents(corpus) if whole else corpus
+    chunks = whole_documents(corpus) if isinstance(corpus, Corpus) else corpus
     name, table = run_table(source, name)
-    ids = {
-        (chunks.corpus[int(chunks.doc_row[i])].id if whole else chunks.id(i)): i for i in range(len(chunks))
-    }
+    ids = _rows_by_id(chunks, whole)
     asked = {q.query_id: q.text for q in gold.query_list}
     absent = tuple((q, d) for q, found in table.items() if q in asked for d in found if d not in ids)
     if not any(q in asked for q in table):
@@ -447,7 +451,7 @@ def as_run(
             "Give the corpus, or the chunks, that the run was made on",
         )
     lists, ties = zip(*(_fair(text, table.get(q, {}), ids, chunks) for q, text in asked.items()))
-    scores, rows = pad(lists, max(len(s) for s, _ in lists))
+    scores, rows = pad(list(lists), max(len(s) for s, _ in lists))
     given = GivenRun(
         name,
         Ranking(chunks, Run(tuple(asked), scores, rows)),

@@ -46,13 +46,8 @@ def _called(config: str) -> tuple[str, list[str]]:
     given = {k.arg: k.value for k in call.keywords} if isinstance(call, ast.Call) else {}
     inner = given.get("retrieve")
     name = getattr(getattr(inner, "func", None), "id", "")
-    return KINDS.get(name, ""), [
-        s
-        for s in STEPS
-        if s != "header"
-        and s in given
-        and not (isinstance(given[s], ast.Constant) and given[s].value is None)
-    ]
+    nothing = {s for s, value in given.items() if isinstance(value, ast.Constant) and value.value is None}
+    return KINDS.get(name, ""), [s for s in STEPS if s != "header" and s in given and s not in nothing]
 
 
 def kind_of(value: Any) -> str:

@@ -18,6 +18,7 @@ from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError
 from ..core.evidence_classes import EvidenceClass, check_gold, evidence_classes
 from ..core.gold import Gold
+from ..core.gold_records import Evidence, Lost
 from ..core.qrels import chunk_grades, lost_grades
 from ..core.ranking import Ranking
 from ..core.spans import first_cover
@@ -150,7 +151,8 @@ def document_grades(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     rows, out = _rows_beyond(corpus, gold), []
     for q in gold.answerable:
         best: dict[int, int] = {}
-        for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]):
+        pieces: list[Evidence | Lost] = [*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]]
+        for e in pieces:
             best[rows[e.doc_id]] = max(e.grade, best.get(rows[e.doc_id], 0))
         out.append(np.array(sorted(best.items()), dtype=np.int64).reshape(-1, 2))
     return out

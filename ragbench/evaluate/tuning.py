@@ -44,7 +44,7 @@ __all__ = ['METHODS', 'candidates', 'lined_up', 'scored_by', 'fusion_scores', 'F
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #b82e3420
 _SHARES = tuple((i / 20, (20 - i) / 20) for i in range(21))
-METHODS = {  # name: (what is varied, {value: fusion})
+METHODS: dict[str, tuple[str, dict]] = {  # name: (what is varied, {value: fusion})
     "rrf": ("k", {k: RRF(k) for k in (0, 1, 2, 5, 10, 20, 30, 40, 60, 80, 100, 150, 200, 300, 500)}),
     "weighted_rrf": ("weight of the first", {w: RRF(60, (w, v)) for w, v in _SHARES}),
     "minmax": ("weight of the dense run", {w: MinMax(w) for w, _ in _SHARES}),
@@ -142,8 +142,10 @@ def fusion_scores(
     hashes = hash64([q.text for q in gold.answerable])
     out = []
     for f in fusions:
+        fused_scores, fused_rows = f.fuse_batch(scores, rows, kinds)
         fused, best = rank_batch(
-            *f.fuse_batch(scores, rows, kinds),
+            fused_scores,
+            fused_rows,
             hashes,
             chunks.text_hashes,
             cut or max(r.shape[1] for r in rows),
@@ -208,7 +210,8 @@ class FusionTuning:
     @functools.cached_property
     def held_out(self) -> tuple[float, float, float]:
         "Mean of the held-out scores and its 95 % interval."
-        return (float(self.held.mean()), *map(float, bootstrap_interval(self.held, clusters=self.clusters)))
+        low, high = bootstrap_interval(self.held, clusters=self.clusters)
+        return float(self.held.mean()), float(low), float(high)
 
     @property
     def optimism(self) -> Optimism:

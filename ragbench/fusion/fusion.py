@@ -43,8 +43,8 @@ def align(
     q, depths = len(rows[0]), [r.shape[1] for r in rows]
     wide = sum(depths)
     bits, line = max(1, wide.bit_length()), np.arange(q)[:, None]
-    packed = np.concatenate(rows, axis=1).astype(np.int64)
-    packed = np.where(packed < 0, np.int64(2**62), packed << bits) | np.arange(wide)
+    all_rows = np.concatenate(rows, axis=1).astype(np.int64)
+    packed = np.where(all_rows < 0, np.int64(2**62), all_rows << bits) | np.arange(wide, dtype=np.int64)
     packed.sort(axis=1)
     ids, place, there = packed >> bits, packed & ((1 << bits) - 1), packed < 2**62
     new = there.copy()

@@ -64,7 +64,7 @@ NORMS: dict[str | None, Callable[[Aligned], np.ndarray]] = {
 
 # %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #9e032f7a
 def _total(s: np.ndarray) -> np.ndarray:
-    return sum(np.where(np.isnan(run), 0.0, run) for run in s)
+    return np.asarray(sum(np.where(np.isnan(run), 0.0, run) for run in s))
 
 
 def _count(s: np.ndarray) -> np.ndarray:
@@ -96,7 +96,7 @@ ON_SCORES: dict[str, Callable] = {  # (scores with NaN, the fusion) -> (q, m)
 }
 
 # %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #f662fdaa
-def _points(t: Aligned, f: RanxFusion) -> np.ndarray:
+def _points(t: Aligned, f: RanxFusion | Borda) -> np.ndarray:
     m, n = (t.rows >= 0).sum(axis=-1)[None, :, None], t.has.sum(axis=-1, keepdims=True)
     return weighted(np.where(t.has, m - (t.ranks - 1.0), (m - n + 1) / 2), f.weights, f.method).sum(axis=0)
 

@@ -19,7 +19,7 @@ from ..base.errors import ConfigError, DataError, whole_number
 from ..base.number_text import ms_text, number, percent, thousands
 from ..base.progress import progress_bar
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, FaissSearcher, one_of_few
+from .faiss_base import METRICS, FaissSearcher, FlatSearcher, one_of_few
 from .faiss_settings import pinned, query_defaults
 from .faiss_variants import FaissFactory
 from .faiss_flat import FaissFlat, border, found_share
@@ -60,9 +60,9 @@ def ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[d
         yield [{}]
         return
     inner = names[-1]
-    outer = [{}] if len(names) == 1 else [{names[0]: v} for v in LADDERS[names[0]]]
+    outer: list[dict[str, int]] = [{}] if len(names) == 1 else [{names[0]: v} for v in LADDERS[names[0]]]
     for fixed in outer:
-        yield [{**fixed, inner: v} for v in LADDERS[inner]]
+        yield [fixed | {inner: v} for v in LADDERS[inner]]
 
 # %% ../../nbs/09_index/06_advise.ipynb #255159b2
 def time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
@@ -95,7 +95,7 @@ def time_batch(searcher: FaissSearcher, queries: Vectors, k: int, rounds: int = 
 class Judge:
     "Exact answers to some queries, and the recall of a searcher against them."
 
-    exact: FaissSearcher
+    exact: FlatSearcher
     queries: Vectors
     k: int
     answer: list[tuple[np.ndarray, int, float]] = field(
@@ -399,7 +399,7 @@ def _measured(
     exact = FaissFlat(metric).build(base)
     judge = Judge(exact, asked[0], k)
     fair = Judge(exact, asked[1], k)
-    rows = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
+    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
     for config in configs:
         began = time.perf_counter()
         built = config.build(base)

@@ -47,9 +47,11 @@ class AnnRecall:
         if n < FEWEST_SCORES:
             return float("nan"), float("nan")
         if at_edge(self.per_query[:, None], np.ones(n), scale)[0]:
-            return tuple(float(v) for v in bounded_interval(self.per_query))
+            low, high = bounded_interval(self.per_query)
+            return float(low), float(high)
         means = self.per_query[np.random.default_rng(0).integers(n, size=(2000, n))].mean(axis=1)
-        return tuple(float(v) for v in np.percentile(means, [2.5, 97.5]))
+        low, high = np.percentile(means, [2.5, 97.5])
+        return float(low), float(high)
 
     def __float__(self) -> float:
         return self.mean

@@ -122,7 +122,7 @@ def _asked(value: Any, at: str) -> Any:
 
 def _choices(value: Any, at: str) -> tuple:
     "The values of which one is asked for."
-    several = isinstance(value, (list, tuple, set, frozenset, np.ndarray)) and np.ndim(value) > 0
+    several = isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0
     return tuple(_asked(v, at) for v in (value if several else [value]))
 
 

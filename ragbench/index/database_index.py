@@ -181,6 +181,8 @@ def in_order(
 class DatabaseIndex:
     "What the configurations of databases have in common: checks of fields that all of them have."
 
+    metric: str
+    min_score: float | None
     query_args: tuple[str, ...] = ()  # fields that a search may set anew, without building
     libraries: tuple[str, ...] = ()  # distributions whose versions decide what is found
 
@@ -199,8 +201,10 @@ class DatabaseIndex:
                     name,
                     "Give a lower one",
                 )
+        configuration: Any = self  # a dataclass, in all subclasses
+        defaults = {f.name: f.default for f in fields(configuration)}
         for f, (low, high) in limits.items():
-            if getattr(self, f) is None and next(x.default for x in fields(self) if x.name == f) is None:
+            if getattr(self, f) is None and defaults[f] is None:
                 continue
             values = at_least(f, getattr(self, f), low, name)
             if (most := max(values if isinstance(values, list) else [values], default=low)) > high:
@@ -223,7 +227,8 @@ class DatabaseIndex:
     ) -> tuple[Vectors, np.ndarray, list[dict[str, Any]]]:
         """What `build` was given, checked: vectors, the array to store, metadata. Raises `DataError` for no
         vectors."""
-        if choices := [f.name for f in fields(self) if isinstance(getattr(self, f.name), list)]:
+        configuration: Any = self  # a dataclass, in all subclasses
+        if choices := [f.name for f in fields(configuration) if isinstance(getattr(self, f.name), list)]:
             raise ConfigError(
                 f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value"
             )

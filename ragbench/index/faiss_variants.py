@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 import numpy as np
 from ..base.errors import ConfigError, DataError, at_least
 from ..base.number_text import thousands
@@ -171,7 +171,7 @@ class VariantConfig(ABC):
     train_size: int | None = None
     seed: int = FAISS_SEED
     exact = False
-    query_args = ()  # fields that need no new build
+    query_args: ClassVar[tuple[str, ...]] = ()  # fields that need no new build
 
     def __post_init__(self):
         name = type(self).__name__
@@ -203,9 +203,10 @@ class VariantConfig(ABC):
     def build_part(self) -> VariantConfig:
         """This configuration with query arguments at their defaults: what two configurations share that need
         one build; its `fingerprint` names the build."""
-        return replace(self, **{f.name: f.default for f in fields(self) if f.name in self.query_args})
+        defaults: dict[str, Any] = {f.name: f.default for f in fields(self) if f.name in self.query_args}
+        return replace(self, **defaults)
 
-    def with_query(self, **settings: float) -> VariantConfig:
+    def with_query(self, **settings: Any) -> VariantConfig:
         return replace(self, **settings)
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #7d1ed7cc

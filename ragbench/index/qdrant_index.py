@@ -123,7 +123,7 @@ class QdrantIndex(DatabaseIndex):
         v, array, records = self.checked(vectors, metadata)
         head = about(self, v.space)
         if self.by_client:
-            backend = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
+            backend: Any = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
         else:
             own = self.collection is None
             if self.path is not None:

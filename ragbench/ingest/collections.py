@@ -87,7 +87,9 @@ def load_beir(
 ) -> tuple[Corpus, Gold]:
     """A collection in BEIR's layout; what was refused, and judged ids that are not there, are in
     `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none."""
-    folder, errors = folder_of(path, "load_beir"), []
+    folder = folder_of(path, "load_beir")
+    errors: list[Refusal] = []
+    reports: list[Refusal] | tuple[Refusal, ...]
     for name, value in (("split", split), ("spans", spans)):
         if not isinstance(value, str) and not (name == "spans" and value is None):
             raise ConfigError(f"{name} is {value!r:.60}", "load_beir", "Give a name, such as 'test'")

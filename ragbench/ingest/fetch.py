@@ -125,8 +125,9 @@ def _transport(clock: Clock, allow_private: bool) -> Any:
 # %% ../../nbs/06_ingest/17_fetch.ipynb #20eddea7
 def _through(pool: Any) -> Any:
     "An httpx transport on a pool of connections of httpcore."
-    httpx = httpx_module()
+    httpx_module()  # or the extra that brings it
     import httpcore
+    import httpx
 
     class Body(httpx.SyncByteStream):
         def __init__(self, stream):

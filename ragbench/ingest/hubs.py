@@ -120,7 +120,9 @@ def load_hf_beir(
         queries,
         (
             _judgement(
-                *(needed(r, k, object, f"{name}-qrels, row {n}") for k in ("query-id", "corpus-id", "score")),
+                needed(r, "query-id", object, f"{name}-qrels, row {n}"),
+                needed(r, "corpus-id", object, f"{name}-qrels, row {n}"),
+                needed(r, "score", object, f"{name}-qrels, row {n}"),
                 name,
             )
             for n, r in enumerate(judged)

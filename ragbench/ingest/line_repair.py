@@ -22,7 +22,8 @@ class Hyphens:
     it."""
 
     def __init__(self, texts: Callable[[], Iterable[str]]):
-        self.texts, self._words = texts, None
+        self.texts = texts
+        self._words: set[str] | None = None
 
     @property
     def words(self) -> set[str]:

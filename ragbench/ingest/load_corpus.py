@@ -374,7 +374,9 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
         def doc_id(own: str, alone: bool = alone, name: str = name) -> str:
             return own if not named else name if alone else f"{name}/{own}"
 
-        files = [_File(f, doc_id(id_of(f, listing.base)), settings) for f in listing.files]
+        files: list[_File | Refusal] = [
+            _File(f, doc_id(id_of(f, listing.base)), settings) for f in listing.files
+        ]
         refused = [Refusal(doc_id(e.source), e.reason) for e in listing.errors]
         out.append(
             list(heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source))

@@ -355,10 +355,12 @@ def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
 def interrupted(e: KeyboardInterrupt, found: Iterable[Document | Refusal], done: str) -> None:
     """Give an interrupt what was read before it, as `.corpus`, and one line that says so, which stands in a
     notebook in place of the traceback."""
-    e.corpus = corpus_of(found)
+    corpus = corpus_of(found)
     line = (
-        f"stopped: {done}; {count(len(e.corpus), 'document')} and {count(len(e.corpus.errors), 'refusal')}"
+        f"stopped: {done}; {count(len(corpus), 'document')} and {count(len(corpus.errors), 'refusal')}"
         " are in sys.last_value.corpus, or in `.corpus` of the KeyboardInterrupt where you catch it"
     )
-    e._render_traceback_ = lambda: [line]  # what IPython asks an exception for
+    shown: Any = e
+    shown.corpus = corpus
+    shown._render_traceback_ = lambda: [line]  # what IPython asks an exception for
     e.__notes__ = [line]

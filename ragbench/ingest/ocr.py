@@ -27,7 +27,7 @@ __all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', '
 def lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
     """Lines from boxes (x0, y0, x1, y1, text) in points, block by block from top to bottom, each with a type
     size."""
-    found = [(*box, " ".join(text.split())) for *box, text in found if text.strip()]
+    found = [(*box[:4], " ".join(box[4].split())) for box in found if box[4].strip()]
     if not found:
         return []
     usual = median(y1 - y0 for _, y0, _, y1, _ in found)

@@ -177,7 +177,7 @@ def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str
     heads = []
     fenced = []
     opened = None
-    title = None
+    title: tuple[int, ...] | None = None
     at = 0
     for line in text.split("\n"):
         end, bare = at + len(line), line.strip(" \t>")

@@ -227,7 +227,8 @@ def load_trec(
             "Give a folder, or documents=, topics= and qrels=",
         )
     files = {role: f if f is not None else _find(folder, role) for role, f in given.items()}
-    several = files["documents"] if isinstance(files["documents"], list | tuple) else [files["documents"]]
+    sources: Any = files["documents"]
+    several = sources if isinstance(sources, list | tuple) else [sources]
     if not isinstance(files["qrels"], str | Path):
         raise ConfigError(f"qrels is {files['qrels']!r:.60}", "load_trec", "Name a file")
     corpus = _corpus(doc for f in several for doc in _documents(_text(f), f))

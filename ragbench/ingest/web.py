@@ -231,11 +231,9 @@ def _refused(href: str, base: str) -> Refusal | None:
     try:
         normal_url(href, base)
     except Refused as e:
-        return (
-            Refusal(e.where, e.what)
-            if e.where.startswith(("http://", "https://")) and "/" in e.where[8:]
-            else None
-        )
+        if e.where.startswith(("http://", "https://")) and "/" in e.where[8:]:
+            return Refusal(e.where, e.what)
+    return None
 
 
 def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple[Page, str | None, list[str]]:
@@ -276,7 +274,8 @@ class Visit:
         files: FileReader | None = None,
         worker: Worker | None = None,
     ):
-        self.worker, self.folder = worker, None  # folder: for what is no page
+        self.worker = worker
+        self.folder: Path | None = None  # for what is no page
         self.web, self.robots, self.same_host, self.delay, self.max_depth, self.files = (
             web,
             robots,

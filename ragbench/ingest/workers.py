@@ -110,12 +110,10 @@ class Worker:
     lost."""
 
     def __init__(self, modules: Sequence[str] = ()):  # modules: imported before the first job
-        self.modules, self.process, self.imported, self.most = (
-            tuple(modules),
-            None,
-            set(),
-            0,
-        )  # most: bytes that a job of this process was allowed
+        self.modules = tuple(modules)
+        self.process: subprocess.Popen | None = None
+        self.imported: set[str] = set()
+        self.most = 0  # bytes that a job of this process was allowed
 
     def _start(self) -> subprocess.Popen:
         line = lifeline()
@@ -311,7 +309,8 @@ def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., 
         for job in bar(jobs, total=len(jobs)):
             results.append(function(*job))
     except KeyboardInterrupt as e:
-        e.results = dict(enumerate(results))
+        interrupt: Any = e
+        interrupt.results = dict(enumerate(results))
         raise
     return results
 
@@ -360,7 +359,8 @@ def in_workers(
                 results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
             except BaseException as e:  # an error or Ctrl-C: whoever still works is stopped
                 if isinstance(e, KeyboardInterrupt):
-                    e.results = {
+                    interrupt: Any = e
+                    interrupt.results = {
                         i: f.result()
                         for i, f in futures.items()
                         if f.done() and not f.cancelled() and not f.exception()

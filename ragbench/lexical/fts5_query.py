@@ -104,7 +104,7 @@ class QueryCompiler:
     def __call__(self, text: str) -> str:
         words = self.words([text])[0]
         if self.match not in ("or", "phrase"):
-            words = dict.fromkeys(words)
+            words = list(dict.fromkeys(words))
         quoted = [identifier(w.decode("utf-8", "replace")) for w in words]
         if not quoted:
             return ""

@@ -112,7 +112,7 @@ class Chart:
     def _repr_html_(self) -> str:
         return chart_html(self)
 
-    def figure(self):
+    def figure(self) -> Any:
         "A matplotlib Figure in dark ink on white, to change and save."
         from matplotlib import rc_context
         from matplotlib.figure import Figure

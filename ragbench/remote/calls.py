@@ -211,12 +211,13 @@ def _status(e: Exception) -> int | None:
     "The HTTP status behind an exception; LiteLLM gives some of them others than the server did."
     import openai
 
-    found = [c.status_code for c in causes(e) if isinstance(getattr(c, "status_code", None), int)]
-    if not found:
+    codes = [getattr(c, "status_code", None) for c in causes(e)]
+    statuses = [code for code in codes if isinstance(code, int)]
+    if not statuses:
         return None
-    return (
-        400 if isinstance(e, openai.BadRequestError) and found[-1] >= 500 else found[-1]
-    )  # a parameter that LiteLLM does not know is no 500
+    if isinstance(e, openai.BadRequestError) and statuses[-1] >= 500:
+        return 400  # a parameter that LiteLLM does not know is no 500
+    return statuses[-1]
 
 # %% ../../nbs/05_remote/01_calls.ipynb #a07b412e
 def pause(seconds: float) -> None:
@@ -265,6 +266,12 @@ class Remote:
     """A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait`
     (seconds)."""
 
+    retries: int
+    in_flight: int
+    base_wait: float
+    longest_wait: float
+    _live: Live
+
     def __post_init__(self):
         owner = type(self).__name__
         at_least("retries", self.retries, 0, owner)
@@ -282,7 +289,8 @@ class Remote:
         object.__setattr__(self, "_live", Live(threading.BoundedSemaphore(self.in_flight)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        configuration: Any = self  # a dataclass, in all subclasses
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(configuration)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -9,7 +9,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any
 
 from ..base.errors import RagbenchError
@@ -37,7 +37,7 @@ def _given_up(frame: Any) -> bool:
     while frame is not None:
         if runner is not None and frame.f_code is runner.close.__code__:
             return bool(getattr(frame.f_locals.get("self"), "_interrupt_count", 0))
-        if frame.f_code is threading._shutdown.__code__:
+        if frame.f_code is vars(threading)["_shutdown"].__code__:
             return getattr(sys, "last_type", None) is KeyboardInterrupt
         frame = frame.f_back
     return False
@@ -117,7 +117,7 @@ def side_by_side(
     work: Callable[[Any], Any],
     jobs: Iterable[Any],
     threads: int,
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """Number and result of each job, as they end; raises the first error after all that was under way has
     ended."""
     stop, done, lock, failed = threading.Event(), queue.Queue(), threading.Lock(), None

@@ -115,7 +115,7 @@ class MetricTable:
     def notes(self) -> list[str]:
         return _notes(self)
 
-    def to_frame(self):
+    def to_frame(self) -> Any:
         """Every number, a row a system: a DataFrame whose columns are (metric, quantity). Differences are
         from the baseline, or from the best of that metric where there is none."""
         return _wide_frame(self)

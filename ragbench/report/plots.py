@@ -235,7 +235,7 @@ def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]
         rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
     chosen = [results.names[i] for i in rows]
     return dataclasses.replace(
-        results, systems=[results.systems[i] for i in rows], latency_ms={}, step_ms={}
+        results, systems=tuple(results.systems[i] for i in rows), latency_ms={}, step_ms={}
     ), [n for n in results.names if n not in chosen]
 
 

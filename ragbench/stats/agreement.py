@@ -122,16 +122,19 @@ def order_agreement(
     taus = kendall_tau(first, second)
     enough = min(len(first_groups), len(second_groups)) >= FEWEST_SCORES and np.isfinite(taus).any()
     low, high = np.nanquantile(taus, [(1 - level) / 2, (1 + level) / 2]) if enough else (np.nan, np.nan)
-    itself = tuple(
-        float(np.nanmedian(t)) if np.isfinite(t := kendall_tau(m, draw(v, c, seed + 2 + i))).any() else np.nan
-        for i, (m, v, c) in enumerate(((first, x, clusters[0]), (second, y, clusters[1])))
-    )
+    own_first = kendall_tau(first, draw(x, clusters[0], seed + 2))
+    own_second = kendall_tau(second, draw(y, clusters[1], seed + 3))
     return Agreement(
         float(kendall_tau(x.mean(axis=0), y.mean(axis=0))),
         float(low),
         float(high),
-        itself,
+        (_median(own_first), _median(own_second)),
         float(np.mean(first.argmax(axis=1) == second.argmax(axis=1))),
         x.shape[1],
         (len(x), len(y)),
     )
+
+
+def _median(taus: np.ndarray) -> float:
+    "The median of what is finite, NaN where nothing is."
+    return float(np.nanmedian(taus)) if np.isfinite(taus).any() else float("nan")

@@ -34,7 +34,8 @@ def document_clusters(
 
     first = []
     for q in gold.answerable:
-        docs = [e.doc_id for e in (*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id])]
+        docs = [e.doc_id for e in gold.by_query[q.query_id]]
+        docs += [e.doc_id for e in gold.lost_by_query[q.query_id]]
         for d in docs[1:] if linked else ():
             parent[root(d)] = root(docs[0])
         first.append(docs[0])
@@ -67,7 +68,7 @@ def grouping(gold: Gold) -> Grouping:
             "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
         )
     sizes, own = np.bincount(labels), np.bincount(first)
-    documents = len({e.doc_id for e in (*gold.evidence_list, *gold.lost)})
+    documents = len({e.doc_id for e in gold.evidence_list} | {e.doc_id for e in gold.lost})
     linked = (
         ""
         if len(sizes) == documents

@@ -16,7 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,8 @@ def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
         if isinstance(value, np.ndarray):
             np.save(path, value, allow_pickle=False)
         elif isinstance(value, Packed):
-            np.savez_compressed(path, **pack(value.array))
+            arrays: dict[str, Any] = pack(value.array)
+            np.savez_compressed(path, **arrays)
         else:
             path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
         files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
@@ -231,11 +232,27 @@ class Store:
 
     root: Path
 
-    def __init__(self, root: str | Path = ".ragbench"):
+    def __init__(self, root: str | os.PathLike = ".ragbench"):
         object.__setattr__(self, "root", Path(root))
 
     def path(self, kind: str, key: str) -> Path:
         return self.root / kind / key
+
+    def usage(self) -> Usage:
+        "Artifacts and bytes by kind; raises `StoreError` for a folder that is no store."
+        return usage(self)
+
+    def clear(self, *kinds: str) -> int:
+        "Delete the artifacts of these kinds, or of all but the paid ones; returns the bytes that are freed."
+        return clear(self, *kinds)
+
+    def verify(self) -> list[str]:
+        "Recompute every checksum; returns what does not match, empty when all is well."
+        return verify(self)
+
+    def in_use(self) -> AbstractContextManager[None]:
+        "Inside, `clear` of another process leaves the store alone."
+        return in_use(self)
 
     def get(self, kind: str, key: str, warn: bool = True) -> Artifact | None:
         "The artifact, or `None` if it was never finished or is damaged, which is said."
@@ -539,6 +556,3 @@ def clear(store: Store, *kinds: str) -> int:
             for lock in (store.root / "locks").glob("*.lock"):
                 remove(lock)
     return sum(there[k][1] for k in going)
-
-
-Store.usage, Store.clear, Store.verify, Store.in_use = usage, clear, verify, in_use

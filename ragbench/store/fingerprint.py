@@ -20,7 +20,7 @@ import sys
 import types
 import typing
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
 from typing import Any
 
@@ -370,7 +370,7 @@ def _callable(w: _Walk, f: Any) -> Any:
     ]
 
 
-def code_hash(code: type | types.FunctionType) -> str:
+def code_hash(code: type | Callable[..., Any]) -> str:
     """A hash of the code of a class or function: a library's module and its version; for one of your own,
     what it does and what it reaches."""
     if not is_own(code.__module__):
@@ -480,7 +480,7 @@ def _held(w: _Walk, x: Any) -> Any:
         cached = {
             n for c in cls.__mro__ for n, v in vars(c).items() if isinstance(v, functools.cached_property)
         }
-        slots = {n: getattr(x, n) for n in copyreg._slotnames(cls) if hasattr(x, n)}
+        slots = {n: getattr(x, n) for n in vars(copyreg)["_slotnames"](cls) if hasattr(x, n)}
         return {
             n: v for n, v in vars(x).items() if n not in cached and n != "callback_manager"
         } | slots  # LlamaIndex's fills with use, and decides nothing

@@ -268,4 +268,5 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     )
     own = (names, of("STORE_GLOBAL"), attributes, levels, hidden | (names | attributes) & _HIDING)
     joined = [frozenset(s).union(*(f[n + 1] for f in inner)) for n, s in enumerate(own)]
-    return CodeFacts(_digest(f"{shape}\n{text}".encode("utf-8", "surrogatepass")), *joined)
+    digest = _digest(f"{shape}\n{text}".encode("utf-8", "surrogatepass"))
+    return CodeFacts._make([digest, *joined])

@@ -99,7 +99,7 @@ def answers(engine: Any, case: EngineCase) -> Found:
 
 def orders(engine: Any, case: EngineCase) -> Found:
     "rows are in range and come once, best first"
-    return ill_ordered(*map(np.asarray, case.search()), case.n)
+    return ill_ordered(case.search(), case.n)
 
 
 def finds_words(engine: Any, case: EngineCase) -> Found:
@@ -118,7 +118,7 @@ def finds_words(engine: Any, case: EngineCase) -> Found:
 def fills(engine: Any, case: EngineCase) -> Found:
     "where k is larger than what is found, the rest is −1 and −inf"
     k, answer = case.n + 5, case.search(case.n + 5)
-    return ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(*map(np.asarray, answer), case.n)
+    return ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(answer, case.n)
 
 
 def scores_equals_equally(engine: Any, case: EngineCase) -> Found:
@@ -156,7 +156,7 @@ def takes_raw_questions(engine: Any, case: EngineCase) -> Found:
             return f"the question {text[:40]!r} raises {type(e).__name__}: {str(e)[:80]}", (
                 "Take a question as words: quote them, or take out what the engine reads as an operator"
             )
-        if wrong := ill_shaped(answer, 1, 3) or ill_ordered(*map(np.asarray, answer), case.n):
+        if wrong := ill_shaped(answer, 1, 3) or ill_ordered(answer, case.n):
             return f"for the question {text[:40]!r}, {wrong[0]}", wrong[1]
     return None
 

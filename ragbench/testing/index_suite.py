@@ -50,8 +50,9 @@ def ill_shaped(answer: Any, q: int, k: int) -> Found:
     return None
 
 
-def ill_ordered(scores: np.ndarray, rows: np.ndarray, n: int) -> Found:
+def ill_ordered(answer: Any, n: int) -> Found:
     "Whether rows are out of range or repeated, scores rise, or what is missing is not −1 and −inf."
+    scores, rows = map(np.asarray, answer)
     filled = rows >= 0
     if (bad := (rows < -1) | (rows >= n)).any():
         return (
@@ -138,7 +139,7 @@ def answers(index: Any, case: IndexCase) -> Found:
 
 def orders(index: Any, case: IndexCase) -> Found:
     "rows are in range and come once, best first"
-    return ill_ordered(*map(np.asarray, case.search()), case.n)
+    return ill_ordered(case.search(), case.n)
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #77dc5bee
 def higher_is_better(index: Any, case: IndexCase) -> Found:
@@ -186,7 +187,7 @@ def scores_equals_equally(index: Any, case: IndexCase) -> Found:
 def fills(index: Any, case: IndexCase) -> Found:
     "where k is larger than the index, the rest is −1 and −inf"
     answer, k = case.search(case.n + 5), case.n + 5
-    return ill_shaped(answer, len(case.queries), k) or ill_ordered(*map(np.asarray, answer), case.n)
+    return ill_shaped(answer, len(case.queries), k) or ill_ordered(answer, case.n)
 
 
 def takes_one(index: Any, case: IndexCase) -> Found:

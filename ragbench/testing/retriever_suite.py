@@ -61,7 +61,7 @@ def works_in_a_system(retriever: Any, case: RetrieverCase) -> Found:
     case.built = case.build(retriever)
     answer = case.built.search(list(QUESTIONS), 6)
     scores, rows = np.asarray(answer.scores), np.asarray(answer.rows)
-    if wrong := ill_ordered(scores, rows, len(case.corpus())):
+    if wrong := ill_ordered((scores, rows), len(case.corpus())):
         return wrong
     if not (rows >= 0).any():
         return "it finds nothing for any question", "Return rows of the chunks that it was built over"
@@ -76,7 +76,7 @@ def ranks(retriever: Any, case: RetrieverCase) -> Found:
     n = len(case.corpus())
     for k in (3, n + 5):
         answer = ranker.rank(list(QUESTIONS), k)
-        if wrong := ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(*map(np.asarray, answer), n):
+        if wrong := ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(answer, n):
             return wrong[0].replace("search gave", "rank gave"), wrong[1]
     return None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..bench.results import Results, SystemResult, parts
 from ..core.chunks import chunk_corpus
-from ..core.documents import Corpus, Document, Heading, Page
+from ..core.documents import Corpus, Document, Heading, Page, Refusal
 from ..core.gold import Gold
 from ..core.ranking import Ranking
 from ..core.runs import Run
@@ -72,7 +72,7 @@ def toy_corpus(
         for i, q in enumerate(("Who painted the crane?", "What does the helium cost?"), 1)
     ]
     return Corpus(
-        docs, errors=[("scan.pdf", "no text on any of its 3 pages; run OCR first")]
+        docs, errors=[Refusal("scan.pdf", "no text on any of its 3 pages; run OCR first")]
     ), Gold.from_spans(rows)
 
 # %% ../../nbs/22_testing/03_toy_results.ipynb #723d70ff
@@ -105,7 +105,7 @@ def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed
     curve = np.stack(
         [found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1.0, b / tokens) for b in budgets], axis=1
     )
-    run = Run([q.query_id for q in gold.query_list], np.take_along_axis(scores, order, 1), order)
+    run = Run(tuple(q.query_id for q in gold.query_list), np.take_along_axis(scores, order, 1), order)
     facts = {
         "chunks": len(chunks),
         "mean_tokens": tokens,
@@ -167,5 +167,11 @@ def toy_results(
         "settings": {"metrics": ["recall@5", "mrr"], "budgets": [200], "curve": budgets, "seed": seed},
     }
     return Results(
-        corpus, gold, systems, ("recall@5", "mrr", "evidence_recall@200tok"), budgets, latency, manifest
+        corpus,
+        gold,
+        tuple(systems),
+        ("recall@5", "mrr", "evidence_recall@200tok"),
+        tuple(budgets),
+        latency,
+        manifest,
     )

@@ -159,7 +159,7 @@ def _table(parts: list[tuple[np.ndarray, np.ndarray]], text: str, name: str) -> 
         for p, _ in parts:  # one by one: a cumulative sum of another type copies its input
             here = bounds[n + 1 : n + 1 + len(p)]
             np.cumsum(p, dtype=kind, out=here)
-            here += bounds[n]
+            np.add(here, bounds[n], out=here)
             n += len(p)
         if bounds[-1] != len(text):
             raise DataError(

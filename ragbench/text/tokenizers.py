@@ -23,7 +23,8 @@ __all__ = ['Tokenizer', 'TiktokenTokenizer', 'ModelTokenizer', 'get_tokenizer']
 class Tokenizer(Protocol):
     "Anything that can say where the tokens of a text lie."
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def spans(self, text: str) -> np.ndarray: ...
     def count(self, text: str) -> int: ...
