@@ -14,7 +14,8 @@ from ragbench.core.estimates import FEWEST_SCORES, bounded_interval, estimate, i
 from ragbench.index.ann_recall import AnnRecall
 from ragbench.stats.agreement import order_agreement
 from ragbench.stats.corrections import compare_to, holm
-from ragbench.stats.paired_tests import bootstrap_interval, compare_pair
+from ragbench.stats.intervals import bootstrap_interval
+from ragbench.stats.paired_tests import compare_pair
 from ragbench.stats.selection import selection_optimism
 from ragbench.stats.slices import slice_by_tag
 from ragbench.testing.calibration import SHARES, WORLDS, coverage, world_of

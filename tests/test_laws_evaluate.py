@@ -32,7 +32,8 @@ from ragbench.evaluate.rank_metrics import rank_metrics
 from ragbench.evaluate.scores import score_run
 from ragbench.evaluate.truncation import truncation
 from ragbench.stats.corrections import compare_to, holm
-from ragbench.stats.paired_tests import bootstrap_interval, compare_pair
+from ragbench.stats.intervals import bootstrap_interval
+from ragbench.stats.paired_tests import compare_pair
 from ragbench.stats.selection import selection_optimism
 
 BUDGETS = [1, 2, 3, 5, 8, 13, 21, 200]

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ragbench.base.errors import StoreError
 from ragbench.stats.clusters import grouping
 from ragbench.stats.corrections import all_pairs_p, compare_to, max_t_p
-from ragbench.stats.paired_tests import EXACT, bootstrap_interval, compare_pair, mean_interval, sign_flip_p
+from ragbench.stats.intervals import bootstrap_interval, mean_interval
+from ragbench.stats.paired_tests import EXACT, compare_pair, sign_flip_p
 from ragbench.stats.slices import slice_by_tag
 from ragbench.store.artifacts import Store
 

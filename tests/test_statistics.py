@@ -21,14 +21,8 @@ from ragbench.stats.corrections import (
     holm,
     max_t_p,
 )
-from ragbench.stats.paired_tests import (
-    EXACT,
-    bootstrap_interval,
-    compare_pair,
-    freedom,
-    sign_flip_p,
-    untailed,
-)
+from ragbench.stats.intervals import bootstrap_interval, freedom
+from ragbench.stats.paired_tests import EXACT, compare_pair, sign_flip_p, untailed
 from ragbench.stats.power import minimal_detectable_difference, queries_needed
 from ragbench.stats.selection import held_out_scores, selection_optimism
 from ragbench.stats.slices import interaction_p

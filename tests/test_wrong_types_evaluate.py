@@ -22,7 +22,8 @@ from ragbench.evaluate import rank_metrics as metrics
 from ragbench.evaluate import waterfall
 from ragbench.fusion.fusion import RRF
 from ragbench.stats.corrections import max_t_p
-from ragbench.stats.paired_tests import bootstrap_interval, mean_interval, sign_flip_p
+from ragbench.stats.intervals import bootstrap_interval, mean_interval
+from ragbench.stats.paired_tests import sign_flip_p
 from ragbench.stats.slices import interaction_p
 from ragbench.testing import calibration
 from ragbench.text.tokenizers import get_tokenizer

@@ -22,7 +22,7 @@ from ..core.gold import Gold
 from ..base.number_text import number, percent, thousands
 from ..core.spans import length, union
 from .evidence_metrics import TokenCounts, token_counts, token_starts
-from ..stats.paired_tests import bootstrap_interval
+from ..stats.intervals import bootstrap_interval
 from .judged_units import classes_of
 from .waterfall import chunk_ceiling
 from ..core.labels import distinct, label

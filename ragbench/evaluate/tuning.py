@@ -32,7 +32,8 @@ from .rank_metrics import Metric
 from .fusion_parts import HYBRID_DEPTH, Part, _cut, fusion_parts
 from .scores import parse_name, score_run
 from ..stats.selection import Optimism, held_out_scores
-from ..stats.paired_tests import Comparison, all_ties, bootstrap_interval
+from ..stats.intervals import bootstrap_interval
+from ..stats.paired_tests import Comparison, all_ties
 from .judged_units import judge
 from ..fusion.fusion import RRF, MinMax, ZScore, rank_batch
 from ..fusion.ranx_fusion import RanxFusion

@@ -31,7 +31,7 @@ from ..core.gold_records import lost_note
 from ..base.number_text import count, interval, ms_text, number, thousands
 from ..core.spans import union
 from ..base.files import write_atomic
-from ..stats.paired_tests import bootstrap_interval
+from ..stats.intervals import bootstrap_interval
 
 # %% auto #0
 __all__ = ['ROOM', 'json_in_html', 'explain', 'page_data', 'manifest_of', 'snippet', 'report']

@@ -33,7 +33,8 @@ from ragbench.stats.power import (
 )
 from ..stats.selection import Optimism, selection_optimism
 from ..stats.slices import Slices, slice_by_tag
-from ..stats.paired_tests import all_ties, bootstrap_interval, compare_pair, interval_kinds
+from ..stats.intervals import bootstrap_interval, interval_kinds
+from ..stats.paired_tests import all_ties, compare_pair
 
 # %% auto #0
 __all__ = ['ALPHA', 'MIXED_INTERVALS', 'best_first', 'tokens_read', 'interval_note', 'all_pairs', 'compared_means',

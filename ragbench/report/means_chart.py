@@ -17,7 +17,7 @@ from ..plot.chart import DASHES, PALETTE, Chart
 from .plots import looks
 from .short_names import short_names
 from ..stats.clusters import grouping
-from ..stats.paired_tests import bootstrap_interval
+from ..stats.intervals import bootstrap_interval
 
 # %% auto #0
 __all__ = ['means_frame', 'means_chart']

@@ -21,7 +21,7 @@ from ..plot.chart import DASHES, MARKERS, PALETTE, Chart
 from ..base.errors import ConfigError, RagbenchError, one_of, whole_number
 from ..core.estimates import interval_words
 from ..base.number_text import ms_text, number, percent, thousands
-from ..stats.paired_tests import bootstrap_interval
+from ..stats.intervals import bootstrap_interval
 from ..core.labels import label as label_of
 from ..system.retrievers import dense_parts
 

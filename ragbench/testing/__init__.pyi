@@ -1,3 +1,7 @@
+from .calibration import INTERVALS as INTERVALS
+from .calibration import SHARES as SHARES
+from .calibration import TESTS as TESTS
+from .calibration import WORLDS as WORLDS
 from .calibration import World as World
 from .calibration import coverage as coverage
 from .calibration import false_claims as false_claims

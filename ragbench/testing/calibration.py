@@ -11,13 +11,24 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base.arguments import typed
-from ..base.errors import ConfigError, DataError, whole_number
+from ..base.errors import ConfigError, DataError, one_of, whole_number
 from ..base.number_text import number, percent
+from ..core.estimates import bounded_interval
 from ..stats.corrections import correct, doubted, max_t_p
-from ..stats.paired_tests import _table, mean_interval, sign_flip_p
+from ragbench.stats.intervals import (
+    bca_ends,
+    grouped,
+    mean_interval,
+    resampled_means,
+    score_table,
+    spread_interval,
+    standard_error,
+    widened_deviate,
+)
+from ..stats.paired_tests import FLIPS, sign_flip_p
 
 # %% auto #0
-__all__ = ['Draw', 'WORLDS', 'SHARES', 'Interval', 'TESTS', 'World', 'world_of', 'coverage', 'false_claims']
+__all__ = ['Draw', 'WORLDS', 'SHARES', 'Interval', 'INTERVALS', 'TESTS', 'World', 'world_of', 'coverage', 'false_claims']
 
 # %% ../../nbs/22_testing/02_calibration.ipynb #e2d248da
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
@@ -96,7 +107,7 @@ def world_of(
     scale: tuple[float, float] | None = (0.0, 1.0),  # None: they are differences
 ) -> World:
     "The world in which these questions are all there are."
-    x = _table(scores, "world_of")
+    x = score_table(scores, "world_of")
     if x.shape[1] != 1:
         raise DataError(f"scores of shape {np.shape(scores)}", "world_of", "Give those of one system, (n,)")
     if scale is not None and not scale[0] <= x.min() <= x.max() <= scale[1]:
@@ -130,28 +141,78 @@ def _ours(world: World) -> Interval:
 
     return ends
 
+# %% ../../nbs/22_testing/02_calibration.ipynb #f3d65a7d
+def _percentile(d: np.ndarray, seed: int) -> np.ndarray:
+    "The plain percentile bootstrap (Efron, 1979)."
+    sample = grouped(d)
+    return np.quantile(resampled_means(sample, 2000, seed) * sample.quantum, [0.025, 0.975], axis=0).T
 
+
+def _widened(d: np.ndarray, seed: int) -> np.ndarray:
+    "The percentile bootstrap, widened for the number of questions (Hesterberg, 2015)."
+    from scipy.stats import norm
+
+    sample, z = grouped(d), widened_deviate(len(d), 0.95)
+    return np.quantile(resampled_means(sample, 2000, seed) * sample.quantum, norm.cdf([-z, z]), axis=0).T
+
+
+def _bca(d: np.ndarray, seed: int) -> np.ndarray:
+    "BCa (Efron, 1987), widened."
+    sample = grouped(d)
+    mean, _, lean = standard_error(sample)
+    ends = bca_ends(resampled_means(sample, 2000, seed), mean, lean, widened_deviate(len(d), 0.95))
+    return ends * sample.quantum[:, None]
+
+
+def _student(d: np.ndarray, seed: int) -> np.ndarray:
+    "Student's t with n − 1 degrees of freedom."
+    from scipy.stats import t
+
+    half = t.ppf(0.975, len(d) - 1) * d.std(axis=0, ddof=1) / np.sqrt(len(d))
+    return np.stack([d.mean(axis=0) - half, d.mean(axis=0) + half], axis=1)
+
+
+def _spread(d: np.ndarray, seed: int) -> np.ndarray:
+    "The outer ends of BCa and of Student's with degrees of freedom from the kurtosis."
+    sample = grouped(d)
+    return spread_interval(sample, 0.95, 2000, seed) * sample.quantum[:, None]
+
+
+INTERVALS: dict[str, Interval] = {
+    "percentile": _percentile,
+    "widened": _widened,
+    "BCa": _bca,
+    "Student": _student,
+    "spread": _spread,
+    "Gaffke": lambda d, seed: bounded_interval(d, draws=2000, seed=seed),  # of scores from 0 to 1
+}  # others than ours, to compare with
+
+# %% ../../nbs/22_testing/02_calibration.ipynb #7ca166c0
 @typed
 def coverage(
     world: World,
     n: int,  # queries
     studies: int = 1000,
-    interval: Interval | None = None,  # ours unless given
+    interval: str | Interval | None = None,  # a name of INTERVALS, or a function; ours unless given
     seed: int = 0,
 ) -> tuple[float, float, float]:
     """Share of studies whose 95 % interval holds the truth, and that miss it from below and from above; of
     those that have an interval."""
-    below = above = told = 0
+    if isinstance(interval, str):
+        interval = INTERVALS[one_of("interval", interval, INTERVALS, "coverage")]
+    below = above = measured = 0
     whole_number("n", n, 1, "coverage")
     whole_number("studies", studies, 1, "coverage")
     whole_number("seed", seed, 0, "coverage")
     for block in range(0, studies, 100):  # other resamples for every hundred studies
         d = world.draw(np.random.default_rng([seed, block, n]), (n, min(100, studies - block)))
         ends = (interval or _ours(world))(d, seed + block)
-        told += int(np.isfinite(ends).all(axis=1).sum())
+        measured += int(np.isfinite(ends).all(axis=1).sum())
         below += int((ends[:, 1] < world.mean - 1e-12).sum())
         above += int((ends[:, 0] > world.mean + 1e-12).sum())
-    return (1 - (below + above) / told, below / told, above / told) if told else (np.nan, np.nan, np.nan)
+    if not measured:
+        return np.nan, np.nan, np.nan
+    return 1 - (below + above) / measured, below / measured, above / measured
 
 # %% ../../nbs/22_testing/02_calibration.ipynb #7933a076
 def _holm(d: np.ndarray, seed: int) -> np.ndarray:
@@ -161,16 +222,37 @@ def _holm(d: np.ndarray, seed: int) -> np.ndarray:
     )
 
 
-TESTS: dict[
-    str, Callable[[np.ndarray, int], np.ndarray]
-] = {  # ((n, studies, m) differences, seed) -> (studies, m) corrected p
+def _plain_flips(d: np.ndarray, seed: int) -> np.ndarray:
+    "Random sign flips of every study's differences, corrected by Holm."
+    n, studies, systems = d.shape
+    flat, rng, beyond = d.reshape(n, -1), np.random.default_rng(seed), 0
+    observed = np.abs(flat.sum(axis=0)) - 1e-9
+    for _ in range(10):
+        signs = 2.0 * rng.integers(2, size=(FLIPS // 10, n)) - 1
+        beyond = beyond + (np.abs(signs @ flat) >= observed).sum(axis=0)
+    p = ((1 + beyond) / (1 + FLIPS)).reshape(studies, systems)
+    return np.stack([correct(row, "holm") for row in p])
+
+
+def _discounted(d: np.ndarray, seed: int) -> np.ndarray:
+    "Sign flips that discount a mean which points away from its tail, corrected by Holm."
+    p = sign_flip_p(d.reshape(len(d), -1), seed).reshape(d.shape[1:])
+    return np.stack([correct(row, "holm") for row in p])
+
+
+def _max_t(d: np.ndarray, seed: int) -> np.ndarray:
+    return np.stack([max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])])
+
+
+# ((n, studies, m) differences, seed) -> (studies, m) corrected p
+TESTS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
     "holm": _holm,
-    "max-T": lambda d, seed: np.stack(
-        [max_t_p(np.ascontiguousarray(d[:, i]), seed + i) for i in range(d.shape[1])]
-    ),
+    "max-T": _max_t,
+    "plain flips": _plain_flips,
+    "discounted flips": _discounted,
 }
 
-
+# %% ../../nbs/22_testing/02_calibration.ipynb #38c1ad8f
 @typed
 def false_claims(
     world: World,
