@@ -27,8 +27,9 @@ class WholeDocument:
     """
 
     def spans(self, doc: Document) -> np.ndarray:
-        "The span of the text, `(1, 2)` int64."
-        return np.array([[0, len(doc.text)]], dtype=np.int64)
+        "The span of the text, `(1, 2)` int64; none of an empty one."
+        ends = [[0, len(doc.text)]] if doc.text else []
+        return np.array(ends, dtype=np.int64).reshape(-1, 2)
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
         return chunk_corpus(documents, self.spans, repr(self))
