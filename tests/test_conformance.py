@@ -28,6 +28,7 @@ from ragbench.testing import (
     check_fusion,
     check_index,
     check_loader,
+    check_metric,
     check_reranker,
     check_retriever,
 )
@@ -871,6 +872,94 @@ def test_an_intact_reranker_passes():
 def test_a_broken_reranker_is_caught(broken):
     make, words = RERANKERS[broken]
     caught(check_reranker(make(), elsewhere=False), words)
+
+
+# --- metrics ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FirstRight:
+    "An intact metric: one over the place of the first passage of a document that holds evidence."
+
+    name: str = "first right"
+
+    def right(self, gold):
+        return {(e.query_id, e.doc_id) for e in gold.evidence_list}
+
+    def of(self, gold, ranking, query):
+        places = [h.rank for h in ranking[query.query_id] if (h.query, h.doc_id) in self.right(gold)]
+        return 1 / min(places) if places else 0.0
+
+    def __call__(self, gold, ranking):
+        return np.array([self.of(gold, ranking, q) for q in gold.answerable])
+
+
+def metric(class_name, /, **members):
+    return dataclass(frozen=True)(
+        type(
+            class_name,
+            (FirstRight,),
+            {"__module__": __name__, "__annotations__": {"name": str}, "name": "mine", **members},
+        )
+    )
+
+
+def changed(f):
+    return {
+        "__call__": lambda self, gold, ranking: f(FirstRight.__call__(self, gold, ranking), gold, ranking)
+    }
+
+
+def in_the_order_of_the_run(self, gold, ranking):
+    by_id = {q.query_id: q for q in gold.answerable}
+    return np.array([self.of(gold, ranking, by_id[q]) for q in ranking.query_ids if q in by_id])
+
+
+def of_rows(self, gold, ranking, query):
+    rows = [h.rank for h in ranking[query.query_id]]
+    return float(len(rows) > 0 and ranking[query.query_id].rows[0, 0] in (2, 0, 7, 3))
+
+
+def of_ids(self, gold, ranking, query):
+    return float(any(h.doc_id == "d2" for h in list(ranking[query.query_id])[:3]))
+
+
+def of_all_questions(self_scores, gold, ranking):
+    return self_scores / max(1e-9, self_scores.sum())
+
+
+METRICS = {
+    "nothing to call": (lambda: 5, "cannot be called"),
+    "no name": (metric("A", name=None), "has no name"),
+    "a name that is taken": (metric("B", name="mrr"), "the name 'mrr' is taken"),
+    "one number": (metric("C", **changed(lambda s, g, r: s.mean())), "it gave the number"),
+    "all questions": (
+        metric("D", **changed(lambda s, g, r: np.r_[s, 0.0])),
+        "it gave an array of shape (5,)",
+    ),
+    "not finite": (metric("E", **changed(lambda s, g, r: np.where(s == 0, np.nan, s))), "not finite"),
+    "percent": (metric("F", **changed(lambda s, g, r: 100 * s)), "and its range is 0 to 1"),
+    "lower is better": (metric("G", **changed(lambda s, g, r: 1 - s)), "the best ranking scores 0"),
+    "a constant": (metric("H", **changed(lambda s, g, r: s * 0 + 0.5)), "every ranking scores 0.5"),
+    "ids": (metric("I", of=of_ids), "when documents are renamed"),
+    "rows": (metric("J", of=of_rows), "when the corpus is put in another order"),
+    "the run's order": (metric("K", __call__=in_the_order_of_the_run), "follow the order of the run"),
+    "other questions": (metric("L", **changed(of_all_questions)), "alone, question"),
+    "chance": (
+        metric("M", **changed(lambda s, g, r: s / (1 + next(COUNTER) % 7))),
+        "a second call gives other numbers",
+    ),
+}
+
+
+def test_an_intact_metric_passes():
+    assert check_metric(FirstRight(), strict=True).ok
+
+
+@pytest.mark.parametrize("broken", METRICS)
+def test_a_broken_metric_is_caught(broken):
+    make, words = METRICS[broken]
+    caught(check_metric(make(), elsewhere=False), words)
 
 
 # --- loaders ------------------------------------------------------------------------------------------------

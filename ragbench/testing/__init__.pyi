@@ -21,6 +21,7 @@ from .index_suite import check_index as check_index
 from .loader_suite import check_loader as check_loader
 from .loopback import Answer as Answer
 from .loopback import Loopback as Loopback
+from .metric_suite import check_metric as check_metric
 from .qdrant_loopback import QdrantLoopback as QdrantLoopback
 from .reranker_suite import check_reranker as check_reranker
 from .retriever_suite import check_retriever as check_retriever

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -191,10 +192,11 @@ def fills(index: Any, case: IndexCase) -> Found:
 
 
 def takes_one(index: Any, case: IndexCase) -> Found:
-    "one vector, one query and no query at all have their answers"
-    alone = index.build(case.of(np.eye(1, case.dim)))
-    if wrong := ill_shaped(alone.search(case.queries[:1], 3), 1, 3):
-        return f"over one vector, {wrong[0]}", wrong[1]
+    "one vector, one query and no query at all have their answers, or are refused by name"
+    with suppress(RagbenchError):  # an index that has to be trained may refuse so few
+        alone = index.build(case.of(np.eye(1, case.dim)))
+        if wrong := ill_shaped(alone.search(case.queries[:1], 3), 1, 3):
+            return f"over one vector, {wrong[0]}", wrong[1]
     if wrong := ill_shaped(case.searcher.search(case.queries[:0], 3), 0, 3):
         return f"asked nothing, {wrong[0]}", wrong[1]
     return None
@@ -214,7 +216,7 @@ def searches_alike(index: Any, case: IndexCase) -> Found:
 def builds_apart(index: Any, case: IndexCase) -> Found:
     "a second build leaves the first one as it was"
     first = case.search()
-    index.build(case.of(case.vectors.array[:7] * -1))
+    index.build(case.of(case.vectors.array[: case.n // 2] * -1))
     if not same_answers(first, case.search()):
         return "building a second index changed the answers of the first", (
             "Let build return something new, and keep nothing in the index itself"
