@@ -170,7 +170,7 @@ def test_document_metrics_survive_the_way_through_a_trec_run(case, tmp_path):
 
 def test_a_beir_folder_comes_back_with_the_same_spans(case, tmp_path):
     corpus, _, gold, _ = case
-    again, spans = load_beir(write_beir(tmp_path / "beir", corpus, gold), spans="evidence_spans.jsonl")
+    again, spans = load_beir(write_beir(corpus, gold, tmp_path / "beir"), spans="evidence_spans.jsonl")
     assert [d.text for d in again] == [d.text for d in corpus]
     assert sorted(e[:4] for e in spans.evidence_list) == sorted({e[:4] for e in gold.evidence_list})
     _, by_document = load_beir(tmp_path / "beir")

@@ -355,7 +355,7 @@ def test_one_label_everywhere(tmp_path):
         [{"query_id": "q", "query": "drain", "evidence": [{"doc_id": "d", "start": 18, "end": 33}]}]
     )
     chunkers = [rb.TokenChunker(16, 4), rb.SectionChunker(20)]
-    compared = rb.compare_chunkers(corpus, gold, chunkers, budgets=(50,), sizes=(5, 40))
+    compared = rb.compare_chunkers(corpus, gold, chunkers, budgets=(50,), min_size=5, max_size=40)
     names = names_of([System(c, rb.Lexical()) for c in chunkers])
     assert [n.split(" · ")[0] for n in names] == list(compared.names[:2]) == labels(chunkers)
     results = rb.bench(
@@ -377,7 +377,8 @@ def test_one_label_everywhere(tmp_path):
         gold,
         [rb.from_function(str.splitlines), rb.from_function(lambda t: t.splitlines())],
         budgets=(50,),
-        sizes=(5, 40),
+        min_size=5,
+        max_size=40,
     )
     assert len(set(twice.names)) == 3
 

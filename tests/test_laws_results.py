@@ -94,7 +94,7 @@ def test_saved_and_loaded_results_say_the_same(which, request, tmp_path):
 
 
 def test_a_file_without_texts_holds_none_and_says_the_same_numbers(measured, tmp_path):
-    path = measured.save(tmp_path / "bare.zip", corpus=False)
+    path = measured.save(tmp_path / "bare.zip", with_texts=False)
     with zipfile.ZipFile(path) as z:
         everything = b"".join(z.read(n) for n in z.namelist())
     assert measured.corpus[0].text[40:80].encode() not in everything and b".pkl" not in everything

@@ -217,10 +217,10 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
     "load_squad": (rb.load_squad, {"path": "/proc/nowhere.json"}, None),
     "load_chunking_eval": (rb.load_chunking_eval, {"path": "/proc/nowhere"}, None),
     "read_run": (rb.read_run, {"path": "/proc/nowhere.run"}, None),
-    "run_from_dict": (rb.run_from_dict, {"table": {"q0": {"d0": 1.0}}, "chunks": CORPUS}, None),
+    "run_from_dict": (rb.run_from_dict, {"run": {"q0": {"d0": 1.0}}, "chunks": CORPUS}, None),
     "write_run": (rb.write_run, {"run": {"q0": {"d0": 1.0}}, "path": "/proc/nowhere/x.run"}, None),
-    "write_beir": (rb.write_beir, {"folder": "/proc/nowhere", "corpus": CORPUS, "gold": GOLD}, None),
-    "as_run": (rb.as_run, {"source": {"q0": {"d0": 1.0}}, "corpus": CORPUS, "gold": GOLD}, None),
+    "write_beir": (rb.write_beir, {"path": "/proc/nowhere", "corpus": CORPUS, "gold": GOLD}, None),
+    "as_run": (rb.as_run, {"run": {"q0": {"d0": 1.0}}, "corpus": CORPUS, "gold": GOLD}, None),
     "order_agreement": (
         rb.order_agreement,
         {
@@ -237,7 +237,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
     "MultiQuery": (rb.MultiQuery, {"chat": lambda m: '["x"]'}, lambda q: stage(query=q)),
     "generate_questions": (
         rb.generate_questions,
-        {"corpus": CORPUS, "n": 1, "model": lambda m: "{}", "store": None, "progress": False},
+        {"corpus": CORPUS, "n": 1, "chat": lambda m: "{}", "store": None, "progress": False},
         None,
     ),
     "SentenceTransformerEmbedder": (rb.SentenceTransformerEmbedder, {}, repr),

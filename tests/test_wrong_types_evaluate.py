@@ -104,7 +104,7 @@ COUNTS = evidence.token_counts(CORPUS)
 
 @functools.cache
 def comparison():
-    return chunkers.compare_chunkers(CORPUS, GOLD, [rb.TokenChunker(8)], [50], (5, 20))
+    return chunkers.compare_chunkers(CORPUS, GOLD, [rb.TokenChunker(8)], [50], 5, 20)
 
 
 @functools.cache
@@ -198,8 +198,13 @@ def good(tmp_path):
         "window_ends": {"tokenizer": get_tokenizer("cl100k_base"), "max_tokens": 6},
         "truncation": {"window_ends": CHUNKS.end},
         "named_spans": {},
-        "oracle": {"low": 5, "high": 20},
-        "compare_chunkers": {"chunkers": [rb.TokenChunker(8)], "sizes": (5, 20), "budgets": [50]},
+        "oracle": {"min_size": 5, "max_size": 20},
+        "compare_chunkers": {
+            "chunkers": [rb.TokenChunker(8)],
+            "min_size": 5,
+            "max_size": 20,
+            "budgets": [50],
+        },
         "chunkers_chart": {"c": comparison()},
         "evidence_at_budgets": {"unit": "characters"},
         "evidence_at_chunks": {"unit": "characters"},
@@ -207,9 +212,9 @@ def good(tmp_path):
         "run_to_dict": {"unit": "chunk", "scores": "rank"},
         "ir_metadata": {"tag": "x"},
         "write_run": {"unit": "chunk", "scores": "rank", "metadata": None},
-        "run_from_dict": {"table": {"q0": {"d0": 1.0}}, "chunks": CORPUS},
-        "run_table": {"source": {"q0": {"d0": 1.0}}},
-        "as_run": {"source": {"q0": {"d0": 1.0}}},
+        "run_from_dict": {"run": {"q0": {"d0": 1.0}}, "chunks": CORPUS},
+        "run_table": {"run": {"q0": {"d0": 1.0}}},
+        "as_run": {"run": {"q0": {"d0": 1.0}}},
         "write_beir": {"split": "test"},
         "writing": {"instruction": "Ask.", "passage": "Text.", "asked": ["What?"]},
         "read_candidate": {"reply": Reply.text, "passage": CORPUS["d0"].text},
@@ -219,7 +224,7 @@ def good(tmp_path):
             "found": generate.read_candidate(Reply.text, CORPUS["d0"].text),
             "others": [],
         },
-        "generate_questions": {"n": 1, "model": writer, "rounds": 1, "in_flight": 1, "progress": False},
+        "generate_questions": {"n": 1, "chat": writer, "rounds": 1, "in_flight": 1, "progress": False},
         "ranx_scores": {"names": ["recall@5"]},
         "bpref_scores": {"j": BY_DOCUMENT, "level": 1},
         "judged_share": {"j": BY_DOCUMENT},

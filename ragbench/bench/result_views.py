@@ -298,12 +298,12 @@ class Choices:
 
         return add_run(self, name, run, chunks)
 
-    def save(self, path: str | Path, corpus: bool = True) -> Path:
+    def save(self, path: str | Path, with_texts: bool = True) -> Path:
         """Write everything to one file, which `Results.load` reads again, with the texts of the corpus or
         without; returns its path."""
         from ragbench.bench.results_file import save
 
-        return save(self, path, corpus)
+        return save(self, path, with_texts)
 
     @staticmethod
     def load(path: str | Path, corpus: Any = None) -> Any:

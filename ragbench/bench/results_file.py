@@ -179,7 +179,7 @@ def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> di
 def save(
     results: Results,
     path: str | Path,  # such as "results.zip"
-    corpus: bool = True,  # False: without the texts of the documents
+    with_texts: bool = True,  # False: without the texts of the documents
 ) -> Path:
     """Write results as one file, whole or not at all; raises `DataError` for a path that is none and for a
     manifest that is not JSON."""
@@ -187,12 +187,12 @@ def save(
         raise DataError(
             f"the path is {path!r:.60}", "Results.save", "Give the name of a file, such as results.zip"
         )
-    yes_or_no("corpus", corpus, "Results.save")
-    if corpus and not results.texts:
+    yes_or_no("with_texts", with_texts, "Results.save")
+    if with_texts and not results.texts:
         raise DataError(
             "the texts are not there: these results were loaded without them",
             "Results.save",
-            "Write save(path, corpus=False), or load them with their corpus",
+            "Write save(path, with_texts=False), or load them with their corpus",
         )
     parts, tables, table = _Parts(), [], {}
     for c in {
@@ -235,8 +235,8 @@ def save(
             "Results.save",
             "Put only text, finite numbers, lists and mappings into it",
         ) from e
-    parts.json("gold.json", _gold_part(results.gold, corpus))
-    parts.json("corpus.json", _corpus_part(results.corpus, corpus))
+    parts.json("gold.json", _gold_part(results.gold, with_texts))
+    parts.json("corpus.json", _corpus_part(results.corpus, with_texts))
     return write_atomic(path, _about(parts).zipped())
 
 

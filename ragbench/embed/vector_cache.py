@@ -50,8 +50,8 @@ class EmbeddingCache:
 
     folder: Path
 
-    def __init__(self, folder: str | Path):
-        object.__setattr__(self, "folder", Path(folder))
+    def __init__(self, path: str | Path):
+        object.__setattr__(self, "folder", Path(path))
 
     def path(self, fingerprint: str) -> Path:
         return self.folder / f"{fingerprint}.sqlite"

@@ -167,11 +167,13 @@ def best_partition(
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #bcfa1540
 @typed
-def oracle(corpus: Corpus, gold: Gold, low: int, high: int, tokenizer: str = "cl100k_base") -> Chunks:
-    """The partition into chunks of `low` to `high` tokens with the least reading cost over all queries
-    together. It has seen the gold."""
-    at_least("low", low, 1, "oracle")
-    at_least("high", high, low, "oracle")
+def oracle(
+    corpus: Corpus, gold: Gold, min_size: int, max_size: int, tokenizer: str = "cl100k_base"
+) -> Chunks:
+    """The partition into chunks of `min_size` to `max_size` tokens with the least reading cost over all
+    queries together. It has seen the gold."""
+    at_least("min_size", min_size, 1, "oracle")
+    at_least("max_size", max_size, min_size, "oracle")
     counts = token_counts(corpus, tokenizer)
     spans = named_spans(corpus, gold, counts)
 
@@ -182,11 +184,11 @@ def oracle(corpus: Corpus, gold: Gold, low: int, high: int, tokenizer: str = "cl
         own = [np.clip(s[(s[:, 0] < base + len(doc)) & (s[:, 1] > base)] - base, 0, len(doc)) for s in spans]
         solid = np.r_[0, np.cumsum([not c.isspace() for c in doc.text])][edges]
         found = best_partition(
-            edges, np.searchsorted(starts, edges), [s for s in own if len(s)], low, high, solid
+            edges, np.searchsorted(starts, edges), [s for s in own if len(s)], min_size, max_size, solid
         )[1]
         return np.c_[found[:-1], found[1:]]
 
-    return chunk_corpus(corpus, cut, f"the oracle, {low} to {high} tokens")
+    return chunk_corpus(corpus, cut, f"the oracle, {min_size} to {max_size} tokens")
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #91f857c7
 @dataclass(frozen=True, eq=False)
@@ -247,7 +249,8 @@ def compare_chunkers(
     gold: Gold,
     chunkers: Sequence[Any] | Mapping[str, Any],  # chunkers, or chunk tables, by name if given so
     budgets: Sequence[int] = (250, 500, 1000, 2000),
-    sizes: tuple[int, int] = (50, 400),  # tokens of the oracle's chunks
+    min_size: int = 50,  # tokens of the oracle's chunks
+    max_size: int = 400,
     tokenizer: str = "cl100k_base",
 ) -> ChunkerComparison:
     "What each chunking allows a perfect retriever, beside the best partition there is."
@@ -277,15 +280,9 @@ def compare_chunkers(
                 "Give chunkers, such as TokenChunker(256), or tables of chunks",
             )
     budgets = [whole_number("budgets", b, 1, "compare_chunkers") for b in budgets]
-    if not isinstance(sizes, tuple | list) or len(sizes) != 2:
-        raise ConfigError(
-            f"sizes is {sizes!r:.60}",
-            "compare_chunkers",
-            "Give the least and the most tokens of the oracle's chunks, such as (50, 400)",
-        )
     tables = {
         n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()
-    } | {f"oracle {sizes[0]}–{sizes[1]}": oracle(corpus, gold, *sizes, tokenizer)}
+    } | {f"oracle {min_size}–{max_size}": oracle(corpus, gold, min_size, max_size, tokenizer)}
     tops = [chunk_ceiling(gold, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(
         tuple(tables),

@@ -325,14 +325,14 @@ def _rows_by_id(chunks: Chunks, whole: bool) -> dict[str, int]:
 
 @typed
 def run_from_dict(
-    table: Mapping[str, Mapping[str, float]],
+    run: Mapping[str, Mapping[str, float]],
     chunks: Chunks | Corpus,  # chunks if the ids are chunk ids; the corpus if they are document ids
 ) -> Ranking:
     "What ids and scores stand for; raises `DataError` for ids that are not there, naming the first."
     whole = isinstance(chunks, Corpus)
     table_of_chunks = whole_documents(chunks) if isinstance(chunks, Corpus) else chunks
     row_of = _rows_by_id(table_of_chunks, whole)
-    lost = [(q, d) for q, found in table.items() for d in found if d not in row_of]
+    lost = [(q, d) for q, found in run.items() for d in found if d not in row_of]
     if lost:
         what = "documents of this corpus" if whole else "chunks of this table"
         raise DataError(
@@ -340,13 +340,13 @@ def run_from_dict(
             "run_from_dict",
             "Give the corpus or the chunks that the run was made on",
         )
-    best_first = [sorted(found.items(), key=lambda f: -f[1]) for found in table.values()]
+    best_first = [sorted(found.items(), key=lambda f: -f[1]) for found in run.values()]
     lists = [
         (np.array([s for _, s in f], np.float64), np.array([row_of[d] for d, _ in f], np.int64))
         for f in best_first
     ]
     scores, rows = pad(lists, max((len(f) for f in best_first), default=0))
-    return Ranking(table_of_chunks, Run(tuple(table), scores, rows))
+    return Ranking(table_of_chunks, Run(tuple(run), scores, rows))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #fc8f4e4d
 class GivenRun(NamedTuple):
@@ -390,23 +390,23 @@ class GivenRun(NamedTuple):
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #7a58521f
 @typed
-def run_table(source: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]]]:
+def run_table(run: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]]]:
     """A name and query id to id to score, best first, of a run in any form: the path of a file, a dict,
     ranx's `Run`, a data frame; raises `DataError`."""
-    if isinstance(source, str | Path):
-        return name or Path(source).stem, read_run(source)[0]
-    name = name or getattr(source, "name", None) or "run"
-    if hasattr(source, "columns") and hasattr(source, "itertuples"):
-        return name, best_first(_frame_rows(source, name), name)
-    if not isinstance(source, Mapping) and hasattr(source, "to_dict"):
-        source = source.to_dict()
-    return name, best_first(_dict_rows(source, name), name)
+    if isinstance(run, str | Path):
+        return name or Path(run).stem, read_run(run)[0]
+    name = name or getattr(run, "name", None) or "run"
+    if hasattr(run, "columns") and hasattr(run, "itertuples"):
+        return name, best_first(_frame_rows(run, name), name)
+    if not isinstance(run, Mapping) and hasattr(run, "to_dict"):
+        run = run.to_dict()
+    return name, best_first(_dict_rows(run, name), name)
 
 
 @typed
 def as_run(
     # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
-    source: Any,
+    run: Any,
     corpus: (
         Corpus | Chunks
     ),  # the corpus if the ids are document ids; the chunk table if they are its chunk ids
@@ -424,15 +424,15 @@ def as_run(
         )
     if not isinstance(gold, Gold):
         raise ConfigError(f"gold is a {type(gold).__name__}", "as_run", "Give a Gold")
-    if isinstance(source, Run):
+    if isinstance(run, Run):
         raise ConfigError(
             "a Run holds rows, and it is not said of what", "as_run", "Give Ranking(chunks, run)"
         )
-    if isinstance(source, Ranking):
-        corpus, whole = _ranked_chunks(source, corpus), False
-        source, name = run_to_dict(source), name or "run"
+    if isinstance(run, Ranking):
+        corpus, whole = _ranked_chunks(run, corpus), False
+        run, name = run_to_dict(run), name or "run"
     chunks = whole_documents(corpus) if isinstance(corpus, Corpus) else corpus
-    name, table = run_table(source, name)
+    name, table = run_table(run, name)
     ids = _rows_by_id(chunks, whole)
     asked = {q.query_id: q.text for q in gold.query_list}
     absent = tuple((q, d) for q, found in table.items() if q in asked for d in found if d not in ids)
@@ -492,10 +492,10 @@ def _fair(
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #0203f271
 @typed
-def write_beir(folder: str | Path, corpus: Corpus, gold: Gold, split: str = "test") -> Path:
+def write_beir(corpus: Corpus, gold: Gold, path: str | Path, split: str = "test") -> Path:
     """Write corpus and gold in BEIR's layout; documents hold their whole canonical text and no title, so
     offsets stay what they are."""
-    folder, lines = Path(folder), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
+    folder, lines = Path(path), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
     if (folder / "corpus.jsonl").exists():
         raise DataError("there is a collection in it already", str(folder), "Name an empty folder")
     by_document = to_qrels(Gold(gold.query_list, gold.evidence_list, "document"), whole_documents(corpus))

@@ -298,7 +298,7 @@ def _sort_out(
 def generate_questions(
     corpus: Corpus,
     n: int,
-    model: Any,  # a `Chat`, a `QuestionWriter`, or any function of messages
+    chat: Any,  # a `Chat`, a `QuestionWriter`, or any function of messages
     *,
     passages: Any = None,  # a chunker whose chunks the model is shown; None: RecursiveChunker(400)
     rounds: int = 3,  # visits to each passage at most
@@ -314,7 +314,7 @@ def generate_questions(
     whole_number("in_flight", in_flight, 1, "generate_questions")
     whole_number("seed", seed, 0, "generate_questions")
     for name, given, example in (
-        ("model", model, "Chat('gpt-5-mini')"),
+        ("chat", chat, "Chat('gpt-5-mini')"),
         ("passages", passages, "RecursiveChunker(400)"),
     ):
         if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None):
@@ -322,7 +322,7 @@ def generate_questions(
                 f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function"
             )
     keep = Store(store) if isinstance(store, str | Path) else store
-    writer = model if isinstance(model, QuestionWriter) else QuestionWriter(model, store=keep)
+    writer = chat if isinstance(chat, QuestionWriter) else QuestionWriter(chat, store=keep)
     chunks = (passages or RecursiveChunker(400))(corpus)
     if not isinstance(chunks, Chunks):
         raise ConfigError(
