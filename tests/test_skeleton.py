@@ -146,6 +146,20 @@ def test_folders_follow_the_rooms(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("source", "deep"),
+    [
+        ("from ragbench import bench, testing", False),
+        ("from ragbench.bench.runner import bench", True),
+        ("import ragbench.bench.runner as runner", True),
+        ("def later():\n    from ragbench.testing import World", True),
+    ],
+)
+def test_a_finding_imports_from_the_package_alone(tmp_path, source, deep):
+    notebook(tmp_path / "nbs/findings/claim.ipynb", source)
+    assert bool(list(check.finding_problems(tmp_path))) == deep
+
+
+@pytest.mark.parametrize(
     ("path", "exports"),
     [
         ("00_core/00_spans.ipynb", "core.other"),

@@ -4,7 +4,8 @@
 export    ragbench/ is what the notebooks export
 clean     every notebook is clean, nbformat 4.5, with cell ids, a kernelspec, a title and a subtitle
 readme    README.md is what nbs/index.ipynb renders to
-rooms     no module imports from a later room, and the notebooks' folders follow the rooms
+rooms     no module imports from a later room, the notebooks' folders follow the rooms, findings import
+          from the package alone
 docs      the pages of the site as they are before Quarto: every cell that nbdev runs, every signature, link
           and picture (tools/pages.py); half a minute
 sidebar   the documentation's sidebar (made at build time): `sidebar --write` writes nbs/sidebar.yml
@@ -205,9 +206,10 @@ def check_readme(root: Path) -> Iterator[str]:
 
 
 def check_rooms(root: Path) -> Iterator[str]:
-    """The order of rooms, in modules and in notebooks' folders."""
+    """The order of rooms, in modules and in notebooks' folders; findings use what is public."""
     yield from module_problems(root / PACKAGE)
     yield from folder_problems(root)
+    yield from finding_problems(root)
 
 
 def module_problems(package: Path) -> Iterator[str]:
@@ -345,6 +347,19 @@ def check_docs(root: Path) -> Iterator[str]:
     yield from problems
     if done.returncode and not problems:
         yield f"tools/pages.py failed: {done.stderr.strip()[-1500:]}"
+
+
+def finding_problems(root: Path) -> Iterator[str]:
+    """A page of the findings is written by a user: it imports from the package, never from a room of it."""
+    for path in sorted((root / "nbs" / "findings").glob("*.ipynb")):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            source = "".join(cell["source"])
+            deep = re.findall(rf"^\s*(?:from|import)\s+({PACKAGE}\.[\w.]+)", source, re.MULTILINE)
+            if cell["cell_type"] == "code" and deep:
+                yield (
+                    f"nbs/findings/{path.name} imports from {deep[0]}: write `from {PACKAGE} import …`, or make"
+                    " the name public"
+                )
 
 
 # --- the sidebar of the documentation -----------------------------------------------------------------------
