@@ -356,10 +356,8 @@ def finding_problems(root: Path) -> Iterator[str]:
             source = "".join(cell["source"])
             deep = re.findall(rf"^\s*(?:from|import)\s+({PACKAGE}\.[\w.]+)", source, re.MULTILINE)
             if cell["cell_type"] == "code" and deep:
-                yield (
-                    f"nbs/findings/{path.name} imports from {deep[0]}: write `from {PACKAGE} import …`, or make"
-                    " the name public"
-                )
+                mend = f"write `from {PACKAGE} import …`, or make the name public"
+                yield f"nbs/findings/{path.name} imports from {deep[0]}: {mend}"
 
 
 # --- the sidebar of the documentation -----------------------------------------------------------------------
