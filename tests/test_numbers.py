@@ -18,12 +18,12 @@ FIELD = re.compile(r"\{[^{}:]*:([^{}]*)\}")  # of "…".format
 PERCENT = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[eEfFgG](?![a-z])")  # of "…" % …, and of logging
 
 EXCEPTIONS = {  # (module, function, format): why it is not for people to read, or not typography
-    ("core/numbers.py", "number", "form"): "the one place where a number becomes text",
-    ("core/charts.py", "_finish", ".0f"): "a width in CSS",
+    ("base/number_text.py", "number", "form"): "the one place where a number becomes text",
+    ("plot/chart.py", "_finish", ".0f"): "a width in CSS",
     ("system/explain.py", "row", ".2f"): "a width in CSS",
-    ("bench/report.py", "_template", ".3f"): "a share of a width in CSS",
+    ("report/html.py", "_template", ".3f"): "a share of a width in CSS",
     ("bench/results.py", "quality_text", ".6f"): "CSV, which programs read",
-    ("search/boosts.py", "label", "+"): "part of a name: the fields as one types them",
+    ("steps/boosts.py", "label", "+"): "part of a name: the fields as one types them",
 }
 
 
@@ -65,7 +65,7 @@ def modules():
 
 @pytest.mark.parametrize("room", sorted({p.relative_to(PACKAGE).parts[0] for p in modules()}))
 def test_no_module_writes_numbers_by_itself(room):
-    """A format of numbers in an f-string, `format`, `str.format` or `%` outside `core.numbers` is a second
+    """A format of numbers in an f-string, `format`, `str.format` or `%` outside `base.number_text` is a second
     typography."""
     strangers = []
     for path in modules():

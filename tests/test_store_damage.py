@@ -342,7 +342,7 @@ def test_clear_leaves_what_was_paid_for_and_what_is_in_use(tmp_path):
 def test_what_a_killed_writer_left_is_swept(tmp_path):
     code = f"""
 import os
-from ragbench.store import artifacts as store as s
+from ragbench.store import artifacts as s
 write = s._write
 def killed(folder, payload): write(folder, payload); os.kill(os.getpid(), 9)
 s._write = killed

@@ -49,17 +49,17 @@ OF_MODULES = {
 }
 # (module, function): writers that are given a path inside a block of the one writer, or that write no file
 GIVEN = {
-    ("core/store.py", "_write"),
+    ("store/artifacts.py", "_write"),
     ("embed/onnx_encoder.py", "write_onnx"),
     ("embed/onnx_encoder.py", "_export"),  # given a path
-    ("core/charts.py", "svg"),
-    ("core/charts.py", "save"),
+    ("plot/chart.py", "svg"),
+    ("plot/chart.py", "save"),
     ("index/faiss_base.py", "index_bytes"),
     ("ingest/workers.py", "serve"),  # to memory, to a pipe
     ("ingest/web.py", "_load_file"),  # to a temporary folder
-    ("core/store.py", "_publish"),
-    ("core/store.py", "clear"),
-    ("embed/cache.py", "rescue"),  # move what is damaged aside, open a lock
+    ("store/artifacts.py", "_publish"),
+    ("store/artifacts.py", "clear"),
+    ("embed/vector_cache.py", "rescue"),  # move what is damaged aside, open a lock
 }
 
 
@@ -131,7 +131,7 @@ def test_every_writer_goes_through_the_one_writer():
     bad = []
     for path in sorted(PACKAGE.rglob("*.py")):
         module = path.relative_to(PACKAGE).as_posix()
-        if module != "core/files.py":
+        if module != "base/files.py":
             bad += strays(path.read_text(encoding="utf-8"), module)
     assert not bad, "\n".join(bad)
 
