@@ -65,8 +65,8 @@ def modules():
 
 @pytest.mark.parametrize("room", sorted({p.relative_to(PACKAGE).parts[0] for p in modules()}))
 def test_no_module_writes_numbers_by_itself(room):
-    """A format of numbers in an f-string, `format`, `str.format` or `%` outside `base.number_text` is a second
-    typography."""
+    """A format of numbers in an f-string, `format`, `str.format` or `%` outside `base.number_text` is
+    a second typography."""
     strangers = []
     for path in modules():
         name = path.relative_to(PACKAGE).as_posix()

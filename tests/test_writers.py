@@ -59,6 +59,10 @@ GIVEN = {
     ("ingest/web.py", "_load_file"),  # to a temporary folder
     ("store/artifacts.py", "_publish"),
     ("store/artifacts.py", "clear"),
+    ("testing/conformance.py", "another"),  # dataclasses.replace
+    ("testing/loader_suite.py", "copy"),
+    ("testing/loader_suite.py", "refuses"),
+    ("testing/loader_suite.py", "works_in_load_corpus"),  # to a temporary folder
     ("embed/vector_cache.py", "rescue"),  # move what is damaged aside, open a lock
 }
 

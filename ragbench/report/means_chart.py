@@ -70,6 +70,12 @@ def means_chart(
     panels = {"": results} if isinstance(results, Results) else dict(results)
     if not panels or not all(isinstance(part, Results) for part in panels.values()):
         raise ConfigError(f"results are {results!r}", "means_chart", "Give Results, or {name: Results}")
+    if not isinstance(published, Mapping | None) or any(
+        not isinstance(value, int | float) for value in (published or {}).values()
+    ):
+        raise ConfigError(
+            f"published is {published!r:.80}", "means_chart", "Give numbers by name, such as {'BM25': 0.42}"
+        )
     named = {part.metric(metric) for part in panels.values()}
     if len(named) > 1:
         raise ConfigError(f"the results begin with {named}", "means_chart", "Name the metric")
@@ -81,7 +87,7 @@ def means_chart(
         for ax, (collection, part) in zip(axes, panels.items()):
             for i, (label, value) in enumerate(lines.items()):
                 look = {"color": PALETTE[(i + 3) % len(PALETTE)], "linestyle": DASHES[(i + 1) % len(DASHES)]}
-                ax.axvline(value, lw=1.8, label=f"published: {label} {value:g}", zorder=1, **look)
+                ax.axvline(value, lw=1.8, label=f"published: {label} {number(value, 'g')}", zorder=1, **look)
             _panel(ax, part, data[data["collection"] == collection], name)
             ax.set_title(collection)
         axes[0].invert_yaxis()
@@ -102,7 +108,6 @@ def _words(data: Any, metric: str, lines: Mapping[str, float]) -> str:
         words = [f"{system} {number(mean)} {interval(low, high)}" for system, mean, low, high in rows]
         sentences.append(f"{collection + ': ' if collection else ''}{', '.join(words)}.")
     if lines:
-        sentences.append(
-            f"Vertical lines: {', '.join(f'{label} {value:g}' for label, value in lines.items())}."
-        )
+        places = [f"{label} {number(value, 'g')}" for label, value in lines.items()]
+        sentences.append(f"Vertical lines: {', '.join(places)}.")
     return " ".join(sentences)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import ConfigError, one_of
+from ..base.errors import ConfigError, items_of, one_of
 from ..base.number_text import p_text, several
 from ..bench.results import Results
 from ..core.estimates import without_interval
@@ -274,7 +274,9 @@ def metric_table(
     correction: str | None = None,  # holm, bh, none or tukey (all pairs); Holm against a baseline, else tukey
 ) -> MetricTable:
     "Several metrics of all systems, with intervals and corrected tests."
-    chosen = [metrics] if isinstance(metrics, str) else results.metrics if metrics is None else list(metrics)
+    chosen = [metrics] if isinstance(metrics, str) else results.metrics
+    if not isinstance(metrics, str | None):
+        chosen = items_of(metrics, "metrics", "table", f"Choose from {', '.join(results.metrics)}")
     names = list(dict.fromkeys(results.metric(metric) for metric in chosen))
     if not names:
         raise ConfigError("metrics is empty", "table", f"Choose from {', '.join(results.metrics)}")

@@ -16,6 +16,7 @@ from ..base.arguments import typed
 from ..base.component_output import what_came
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
+from ..base.number_text import number
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 from .index_suite import ill_ordered, ill_shaped, same_answers
 
@@ -128,7 +129,7 @@ def scores_equals_equally(engine: Any, case: EngineCase) -> Found:
     if (1 in score) != (8 in score):
         return "of two equal passages it finds one", "Leave no passage out because another is like it"
     if 1 in score and abs(score[1] - score[8]) > 1e-6 * max(1, abs(score[1])):
-        return f"two equal passages score {score[1]:.6g} and {score[8]:.6g}", (
+        return f"two equal passages score {number(score[1], '.6g')} and {number(score[8], '.6g')}", (
             "Add nothing to a score that depends on the row: ties are decided later, by a hash"
         )
     return None

@@ -179,7 +179,8 @@ def scores_equals_equally(index: Any, case: IndexCase) -> Found:
             twin = case.n - 4 + i
             if i in score and twin in score and abs(score[i] - score[twin]) > 1e-5 * max(1, abs(score[i])):
                 return (
-                    f"rows {i} and {twin} are the same vector and score {score[i]:.6g} and {score[twin]:.6g}",
+                    f"rows {i} and {twin} are the same vector and score {number(score[i], '.6g')} and"
+                    f" {number(score[twin], '.6g')}",
                     "Add nothing to a score that depends on the row: ties are decided later, by a hash",
                 )
     return None
