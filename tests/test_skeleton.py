@@ -20,7 +20,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
 import check  # noqa: E402
+import pages  # noqa: E402
 import readme  # noqa: E402
+import rooms  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -299,6 +301,185 @@ def test_the_sidebar_lists_every_notebook_that_exists(tmp_path):
         "tutorials/first.ipynb",
         "00_core/00_spans.ipynb",
     ]
+
+
+# --- the table of rooms and the picture ---------------------------------------------------------------------
+
+
+def house(tmp_path: Path) -> Path:
+    """A repository with two rooms, a table of them and a picture."""
+    for module, source in {
+        "core/documents.py": "class Corpus: ...",
+        "chunk/token.py": "class TokenChunker: ...\n\ndef cut(): ...",
+    }.items():
+        path = tmp_path / "ragbench" / module
+        path.parent.mkdir(parents=True)
+        path.write_text(source)
+    (tmp_path / "ragbench/__init__.pyi").write_text(
+        "from .core.documents import Corpus as Corpus\n"
+        "from .chunk.token import TokenChunker as TokenChunker, cut as cut\n"
+    )
+    (tmp_path / "CONTRIBUTING.md").write_text(
+        "## Rooms\n\n| room | what |\n|---|---|\n| `core` | values |\n| `chunk` | chunkers |\n\n"
+        "## Next\n\n| `k` | x |\n"
+    )
+    (tmp_path / rooms.PICTURE).parent.mkdir(parents=True)
+    (tmp_path / rooms.PICTURE).write_text(rooms.draw(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("| `chunk` | chunkers |\n", ""),
+        ("| `core` | values |\n| `chunk` | chunkers |\n", "| `chunk` | chunkers |\n| `core` | values |\n"),
+        ("## Next", "| `search` | gone |\n\n## Next"),
+        ("| `chunk` | chunkers |\n", "| `chunk` | chunkers |\n| `search` | gone |\n"),
+    ],
+)
+def test_the_table_of_rooms_names_the_rooms_that_exist(tmp_path, old, new):
+    root = house(tmp_path)
+    assert list(check.table_problems(root)) == []
+    contributing = root / "CONTRIBUTING.md"
+    contributing.write_text(contributing.read_text().replace(old, new, 1))
+    [problem] = check.table_problems(root)
+    assert "table of rooms" in problem
+
+
+def test_the_picture_shows_the_public_names_of_now(tmp_path):
+    root = house(tmp_path)
+    assert list(rooms.picture_problems(root)) == []
+    picture = (root / rooms.PICTURE).read_text()
+    assert all(f">{name}<" in picture for name in ("Corpus", "TokenChunker", "cut()"))
+    stub = root / "ragbench/__init__.pyi"
+    stub.write_text(stub.read_text().replace(", cut as cut", ""))
+    [problem] = rooms.picture_problems(root)
+    assert "python tools/rooms.py" in problem
+
+
+def test_a_public_name_without_a_place_in_the_picture_is_found(tmp_path):
+    root = house(tmp_path)
+    stub = root / "ragbench/__init__.pyi"
+    stub.write_text(stub.read_text() + "from .core.news import News as News\n")
+    (root / "ragbench/core/news.py").write_text("class News: ...")
+    [problem] = rooms.picture_problems(root)
+    assert "ragbench.core.news" in problem
+
+
+def test_every_public_name_is_in_the_picture_once():
+    import ragbench
+
+    shown = re.findall(r'class="name"[^>]*>([^<]*)<', (ROOT / rooms.PICTURE).read_text())
+    words = [word.removesuffix("()") for line in shown for word in line.split()]
+    assert sorted(w for w in words if w in ragbench.__all__) == sorted(ragbench.__all__)
+
+
+# --- the pages of the site ----------------------------------------------------------------------------------
+
+
+def site(tmp_path: Path, *cells: str | tuple[str, str]) -> Path:
+    """A repository whose one chapter has these cells after its title: code, or ("markdown", text)."""
+    (tmp_path / "settings.ini").write_text((ROOT / "settings.ini").read_text())
+    notebook(tmp_path / "nbs/00_core/00_answer.ipynb", *["1"] * (3 + len(cells)))
+    path = tmp_path / "nbs/00_core/00_answer.ipynb"
+    nb = json.loads(path.read_text())
+    first = "#| export\nfrom __future__ import annotations"
+    written = ["#| default_exp core.answer", ("markdown", "What is asked."), first, *cells]
+    for cell, new in zip(nb["cells"][1:], written, strict=True):
+        kind, cell["source"] = new if isinstance(new, tuple) else ("code", new)
+        if kind == "markdown":
+            cell["cell_type"] = "markdown"
+            del cell["outputs"], cell["execution_count"]
+    path.write_text(json.dumps(nb))
+    (tmp_path / "ragbench").mkdir()
+    (tmp_path / "ragbench/__init__.pyi").write_text("")
+    assert check.nbdev("from nbdev.doclinks import nbdev_export; nbdev_export.__wrapped__()", tmp_path) == ""
+    (tmp_path / "ragbench/__init__.pyi").write_text("from .core.answer import Answer, answer\n")
+    return tmp_path
+
+
+ANSWER = """#| export
+class Answer:
+    "One."
+
+    def value(self) -> int:
+        return 42
+"""
+FUNCTION = "#| export\ndef answer(overlap: int = 0) -> Answer:\n    return Answer()"
+HELPER = "#| export\ndef overlap(): ...\n\ndef _unit(): ..."
+
+
+def test_a_chapter_that_the_site_can_show_has_no_problem(tmp_path):
+    root = site(
+        tmp_path,
+        ANSWER,
+        FUNCTION,
+        ("markdown", "`Answer`, [back](../00_core/00_answer.ipynb#more).\n\n## More"),
+        "import math",
+        "math.pi",
+    )
+    assert list(check.check_docs(root)) == []
+
+
+BROKEN = {
+    "imports": {
+        "#| export\nimport math\nPI = math.pi": "`import math`: imports and other code",
+        "import cmath\ncmath.pi": "`import cmath`: imports and other code",
+        "def f():\n    import math\n    return math.pi": "`def f():`: imports and other code",
+    },
+    "annotations": {"#| export\ndef early(x: Late): ...": "show_doc(early)`: NameError: name 'Late'"},
+    "signatures": {
+        "#| export\nfrom typing import TYPE_CHECKING": "",
+        "#| export\nif TYPE_CHECKING:\n    from decimal import Decimal": "",
+        "#| export\nclass Sum:\n    def add(self, x: Decimal): ...": "the signature of Sum.add",
+    },
+    "errors": {"#| export\nraise ValueError('no')": "ValueError: no"},
+    "links": {
+        ("markdown", "[a](../00_core/01_gone.ipynb)"): "../00_core/01_gone.ipynb leads to no page",
+        ("markdown", "[a](../00_core/00_answer.ipynb#gone)"): "00_answer.ipynb#gone leads to no heading",
+        ("markdown", "[a](../core/answer.html)"): "../core/answer.html leads to no file",
+        ("markdown", "[a](#lost)"): "the link #lost leads to no heading",
+        ("markdown", "![a](../images/gone.svg)"): "the picture ../images/gone.svg leads to no file",
+        ("markdown", '<img src="gone.png" alt="a">'): "the picture gone.png leads to no file",
+        ("markdown", "![](https://example.org/x.png)"): "x.png has no alternative text",
+        ("markdown", "## Answer\n\nAs it is."): "'answer' has the anchor of a symbol",
+    },
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_the_site_could_not_show_is_found(tmp_path, kind):
+    problems = list(check.check_docs(site(tmp_path, ANSWER, FUNCTION, *BROKEN[kind])))
+    assert all(p.startswith("nbs/00_core/00_answer.ipynb: ") for p in problems), problems
+    for says in filter(None, BROKEN[kind].values()):
+        assert any(says in p for p in problems), (says, problems)
+
+
+def test_a_page_without_an_introduction_is_found(tmp_path):
+    root = site(tmp_path, ANSWER, FUNCTION)
+    path = root / "nbs/00_core/00_answer.ipynb"
+    path.write_text(path.read_text().replace("What is asked.", "## What"))
+    [problem] = check.check_docs(root)
+    assert "begins without a sentence" in problem
+
+
+def test_only_public_names_become_links(tmp_path):
+    symbols = pages.public_symbols(site(tmp_path, ANSWER, FUNCTION, HELPER))
+    page = pages.PurePosixPath("13_system/00_x.ipynb")
+    target = "../00_core/00_answer.ipynb"
+    text = "`Answer` `Answer.value` `Answer.nothing` `answer` `answer()` `overlap` `overlap()` `_unit` `Answer(1)`"  # noqa: E501
+    assert pages.link_names(text, page, symbols) == (
+        f"[`Answer`]({target}#answer) [`Answer.value`]({target}#answer) `Answer.nothing` `answer`"
+        f" [`answer()`]({target}#answer) `overlap` `overlap()` `_unit` `Answer(1)`"
+    )
+    for left in ("```\n`Answer`\n```", "    `Answer`", "# `Answer`", "[`Answer`](x.ipynb)", "``Answer``"):
+        assert pages.link_names(left, page, symbols) == left
+
+
+def test_the_site_is_made_with_these_links():
+    assert settings()["procs"] == "pages:PublicLinks"
+    assert settings()["skip_procs"] == "add_links"
+    assert "PYTHONPATH=tools nbdev_docs" in (ROOT / "Makefile").read_text()
 
 
 # --- packaging ----------------------------------------------------------------------------------------------

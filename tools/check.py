@@ -4,8 +4,8 @@
 export    ragbench/ is what the notebooks export
 clean     every notebook is clean, nbformat 4.5, with cell ids, a kernelspec, a title and a subtitle
 readme    README.md is what nbs/index.ipynb renders to
-rooms     no module imports from a later room, the notebooks' folders follow the rooms, findings import
-          from the package alone
+rooms     no module imports from a later room, folders of notebooks follow the rooms, findings import from the
+          package alone; CONTRIBUTING's table of rooms and the picture are those of the package
 docs      the pages of the site as they are before Quarto: every cell that nbdev runs, every signature, link
           and picture (tools/pages.py); half a minute
 sidebar   the documentation's sidebar (made at build time): `sidebar --write` writes nbs/sidebar.yml
@@ -26,6 +26,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+import rooms
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "ragbench"
@@ -210,6 +213,18 @@ def check_rooms(root: Path) -> Iterator[str]:
     yield from module_problems(root / PACKAGE)
     yield from folder_problems(root)
     yield from finding_problems(root)
+    yield from table_problems(root)
+    yield from rooms.picture_problems(root)
+
+
+def table_problems(root: Path) -> Iterator[str]:
+    """CONTRIBUTING's table of rooms names the rooms that exist, in their order, and no other."""
+    section = (root / "CONTRIBUTING.md").read_text(encoding="utf-8").split("\n## Rooms\n")[-1]
+    told = re.findall(r"^\| `(\w+)` \|", section.split("\n## ")[0], re.MULTILINE)
+    there = [room for room in ROOMS if any((root / PACKAGE / room).glob("*.py"))]
+    if told != there:
+        wrong = sorted(set(told) ^ set(there)) or ["their order"]
+        yield f"the table of rooms in CONTRIBUTING.md is not that of the package: {', '.join(wrong)}"
 
 
 def module_problems(package: Path) -> Iterator[str]:
@@ -296,10 +311,10 @@ def folder_problems(root: Path) -> Iterator[str]:
     """Numbered folders follow the rooms; a notebook exports the module of its own name into its folder's
     room."""
     folders = sorted(p.name for p in (root / "nbs").iterdir() if p.is_dir() and re.match(r"\d+_", p.name))
-    rooms = [re.sub(r"^\d+_", "", name) for name in folders]
-    if unknown := [f for f, room in zip(folders, rooms, strict=True) if room not in ROOMS]:
+    in_order = [re.sub(r"^\d+_", "", name) for name in folders]
+    if unknown := [f for f, room in zip(folders, in_order, strict=True) if room not in ROOMS]:
         yield f"nbs/{unknown[0]} is named after no room"
-    elif [ROOMS.index(r) for r in rooms] != sorted({ROOMS.index(r) for r in rooms}):
+    elif [ROOMS.index(r) for r in in_order] != sorted({ROOMS.index(r) for r in in_order}):
         yield f"the numbers of nbs/ folders do not follow the rooms: {', '.join(folders)}"
     for path in notebooks(root):
         where = path.relative_to(root / "nbs")
@@ -378,10 +393,10 @@ def sidebar(root: Path) -> str:
     for p in here:
         by_folder.setdefault(p.parts[0] if len(p.parts) > 1 else "", []).append(p)
     lines = ["website:", "  sidebar:", "    contents:", *(f"      - {p}" for p in by_folder.pop("", []))]
-    rooms = [f for f in by_folder if f not in FOLDERS]
+    numbered = [f for f in by_folder if f not in FOLDERS]
     for folder in [
         *(f for f in FOLDERS[:1] if f in by_folder),
-        *rooms,
+        *numbered,
         *(f for f in FOLDERS[1:] if f in by_folder),
     ]:
         lines += section(re.sub(r"^\d+_", "", folder).capitalize(), by_folder[folder])
@@ -397,7 +412,7 @@ CHECKS: dict[str, tuple[Callable[[Path], Iterator[str]], str, str]] = {
     "rooms": (
         check_rooms,
         "no module imports from a later room",
-        "move the code, or hand the value in as an argument",
+        "move the code, or hand the value in as an argument; python tools/rooms.py",
     ),
     "docs": (check_docs, "every page of the site can be made, and its links lead somewhere", "the notebook"),
 }

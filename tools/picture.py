@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Make the pictures that the README shows, in nbs/images/: one from a run of the demonstration, one out of a
-finding's stored outputs."""
+finding's stored outputs, one from the package's list of names (tools/rooms.py)."""
 
 import json
 import re
 from pathlib import Path
+
+import rooms
 
 from ragbench.apps.demo import run_demo
 from ragbench.plot.chart import standalone
@@ -31,5 +33,6 @@ if __name__ == "__main__":
         "Which published differences in recall survive",
     )
     (IMAGES / "published_table.svg").write_text(standalone(table), encoding="utf-8")
+    (ROOT / rooms.PICTURE).write_text(rooms.draw(), encoding="utf-8")
     run_demo(ROOT / ".ragbench").budget_curve().save(IMAGES / "budget_curve.svg")
     print(*sorted(p.relative_to(ROOT) for p in IMAGES.glob("*.svg")), sep="\n")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence  # noqa: F401 (inherited)
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
