@@ -28,6 +28,7 @@ from ragbench.evaluate.evidence_metrics import (
 )
 from .rank_metrics import ALIASES, Metric, parse_metric, rank_metrics
 from .judged_units import answer_places, answer_rows
+from ..system.part_checks import can
 
 # %% auto #0
 __all__ = ['OWN', 'EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
@@ -67,7 +68,7 @@ OWN = (
 
 
 def _own(metric: OwnMetric) -> OwnMetric:
-    "The metric, if its name is free; raises `ConfigError`."
+    "The metric, if its name is free and it takes gold and ranking; raises `ConfigError`."
     if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name):
         raise ConfigError(
             f"the name of a metric is {metric.name!r}",
@@ -76,6 +77,8 @@ def _own(metric: OwnMetric) -> OwnMetric:
         )
     if metric.name.lower() in ALIASES or metric.name.lower().startswith(("evidence_", "doc:", "qrels:")):
         raise ConfigError(f"the name {metric.name!r} is taken", "metrics", "Give your metric another one")
+    if not can(metric, "", "gold", "ranking"):
+        raise ConfigError(f"{metric.name!r} cannot be called with two arguments", "metrics", OWN)
     return metric
 
 

@@ -23,11 +23,11 @@ Ranked = tuple[np.ndarray, np.ndarray]  # (scores, rows) of one query, best firs
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #883d6ff8
 class Aligned(NamedTuple):
-    """The candidates of a batch of queries: `rows` `(q, m)`, −1 behind the last; `scores` `(n_runs, q, m)`,
-    NaN, and `ranks` from 1, 0, where a run lacks the candidate."""
+    """The candidates of a batch of queries: `scores` `(n_runs, q, m)`, NaN where a run lacks the candidate,
+    `rows` `(q, m)`, −1 behind the last, and `ranks` `(n_runs, q, m)` from 1, 0 where a run lacks it."""
 
-    rows: np.ndarray
     scores: np.ndarray
+    rows: np.ndarray
     ranks: np.ndarray
 
     @property
@@ -61,7 +61,7 @@ def align(
     ranks = np.zeros((len(rows), q, m), dtype=np.int32)
     aligned = np.full((len(rows), q, m), np.nan)
     out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, found, given
-    return Aligned(out, aligned, ranks)
+    return Aligned(aligned, out, ranks)
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #659ade8c
 CELLS = 25_000  # candidates looked at together
