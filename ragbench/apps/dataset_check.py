@@ -17,6 +17,7 @@ from ..base.arguments import typed
 from .dataset_rules import BOUNDS, Candidate, Found, Problem, counts, problems
 from .wording import STOP
 from ..base.errors import DataError, RagbenchError
+from ..base.html_table import html_table
 from ..base.number_text import thousands
 from ..ingest.load_corpus import load_corpus
 from ..ingest.shipped import shipped, shipped_datasets
@@ -151,15 +152,9 @@ class Checked:
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #790ba04f
 def checked_html(checked: Checked) -> str:
     "The counts and a table of problems; inherits the notebook's colours, so it reads in light and dark."
-
-    def row(cells, tag="td"):
-        return (
-            "<tr>" + "".join(f"<{tag} style='text-align:left'>{escape(c)}</{tag}>" for c in cells) + "</tr>"
-        )
-
-    rows = "".join(row((p.rule, p.question, p.document, p.what, p.fix)) for p in checked.problems)
-    head = row(("rule", "question", "document", "what is wrong", "what to do"), "th")
-    return f"<p><b>{escape(repr(checked))}</b></p>" + (f"<table>{head}{rows}</table>" if rows else "")
+    rows = [(p.rule, p.question, p.document, p.what, p.fix) for p in checked.problems]
+    head = ("rule", "question", "document", "what is wrong", "what to do")
+    return f"<p><b>{escape(repr(checked))}</b></p>" + (html_table(head, rows) if rows else "")
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #8de88a2c
 @typed

@@ -18,6 +18,7 @@ from ..base.arguments import typed
 from .wording import words
 from ..core.documents import Document
 from ..base.errors import DataError
+from ..base.html_table import html_table
 from ..base.number_text import percent, thousands
 from ..ingest.load_corpus import dataset_info, load_corpus
 from ..ingest.shipped import shipped
@@ -112,28 +113,12 @@ class Losses:
         )
 
     def _repr_html_(self) -> str:
-        def row(cells, tag="td"):
-            return (
-                "<tr>"
-                + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
-                + "</tr>"
-            )
-
-        body = "".join(
-            row(
-                (
-                    r.document,
-                    r.format,
-                    thousands(r.words),
-                    percent(r.lost),
-                    percent(r.extra),
-                    percent(r.moved),
-                    " ".join(r.missing[:8]),
-                )
-            )
-            for r in self.rows
-        )
-        return f"<p><b>{escape(self.name)}</b></p><table>{row(('document', 'format', 'words', 'lost', 'extra', 'moved', 'missing'), 'th')}{body}</table>"  # noqa: E501
+        head = ("document", "format", "words", "lost", "extra", "moved", "missing")
+        rows = []
+        for r in self.rows:
+            shares = percent(r.lost), percent(r.extra), percent(r.moved)
+            rows.append((r.document, r.format, thousands(r.words), *shares, " ".join(r.missing[:8])))
+        return f"<p><b>{escape(self.name)}</b></p>{html_table(head, rows)}"
 
 # %% ../../nbs/21_apps/04_loader_losses.ipynb #58ecd140
 def _pairs(root: Path, docs: Iterable[Document]) -> Iterator[tuple[Source, Document]]:

@@ -39,7 +39,7 @@ def compare_indexes(
     rounds: int = 3,  # times that every question is asked by itself
     questions: int = 100,  # so many of the queries are asked by themselves
     batches: int = 3,  # times that all queries are asked at once; 0 leaves that out
-):
+) -> Any:
     """What each index finds and how fast, a row an index: recall@k against exact search with its interval,
     milliseconds of one question (p50, p95, p99), questions a second in a batch, bytes: a DataFrame."""
     import pandas as pd

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from .certificate import LAWS, Certificate
 
@@ -30,7 +31,7 @@ SHORT = {
 }  # of properties, as column headers
 
 
-def certificate_matrix(certificates: Sequence[Certificate]):
+def certificate_matrix(certificates: Sequence[Certificate]) -> Any:
     "One row a chunker, one column a property: ✓ passed, ✗ failed, – not promised; a DataFrame."
     import pandas as pd
 
@@ -45,7 +46,7 @@ def certificate_matrix(certificates: Sequence[Certificate]):
     return pd.DataFrame(rows).T
 
 # %% ../../nbs/07_chunk/16_certificate_table.ipynb #6ef13fd1
-def broken_laws(certificates: Sequence[Certificate]):
+def broken_laws(certificates: Sequence[Certificate]) -> Any:
     "One row a broken law, with the smallest text on which it is broken; a DataFrame."
     import pandas as pd
 

@@ -16,6 +16,7 @@ from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, at_least
 from ..core.protocols import Chunker, Embedder
 from ..text.tokenizers import get_tokenizer
+from ..core.vectors import unit64
 
 # %% auto #0
 __all__ = ['CHROMA_SEPARATORS', 'published_sentences', 'groups', 'turns', 'threshold_for', 'check_embedder', 'KamradtChunker']
@@ -45,9 +46,7 @@ def groups(
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #156f2c90
 def turns(vectors: np.ndarray) -> np.ndarray:
     "Cosine distance of each vector `(n, d)` to the next: `(n - 1,)` float64."
-    v = np.asarray(vectors, dtype=np.float64)
-    norms = np.linalg.norm(v, axis=1, keepdims=True)
-    v = np.divide(v, norms, out=np.zeros_like(v), where=norms > 0)
+    v = unit64(vectors)
     return 1 - np.einsum("nd,nd->n", v[:-1], v[1:])
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #f974b731

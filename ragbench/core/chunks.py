@@ -17,6 +17,7 @@ from .documents import Corpus, Document, pages_of, section_path
 from ..base.errors import ConfigError, DataError
 from ..base.component_output import what_came
 from ..store.fingerprint import fingerprint, hash64, text_hash
+from ..base.html_table import html_table
 from ..base.number_text import thousands
 from ..text.token_table import token_tables
 from ..text.tokenizers import Tokenizer, get_tokenizer
@@ -320,22 +321,16 @@ def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
 def chunks_html(chunks: Chunks, most: int = 8) -> str:
     "The first chunks as an HTML table."
 
-    def row(cells, tag="td"):
-        return (
-            "<tr>"
-            + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
-            + "</tr>"
-        )
-
     def clip(t):
         return t if len(t) <= 90 else t[:60] + " … " + t[-25:]
 
     rows = [
-        row((chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i))))
+        (chunks.corpus[int(chunks.doc_row[i])].id, chunks.start[i], chunks.end[i], clip(chunks.text(i)))
         for i in range(min(most, len(chunks)))
     ]
     more = f"<p>… and {thousands(len(chunks) - most)} more</p>" if len(chunks) > most else ""
-    return f"<p><b>{escape(repr(chunks))}</b></p><table>{row(('document', 'start', 'end', 'text'), 'th')}{''.join(rows)}</table>{more}"  # noqa: E501
+    table = html_table(("document", "start", "end", "text"), rows)
+    return f"<p><b>{escape(repr(chunks))}</b></p>{table}{more}"
 
 # %% ../../nbs/03_core/02_chunks.ipynb #de0309f5
 def chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str | Tokenizer):

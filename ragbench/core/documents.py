@@ -17,6 +17,7 @@ import numpy as np
 
 from ..base.errors import DataError, items_of
 from ..store.fingerprint import fingerprint, text_hash
+from ..base.html_table import html_facts, html_table
 from ..base.number_text import thousands
 
 # %% auto #0
@@ -192,16 +193,9 @@ def document_html(doc: Document, most: int = 400) -> str:
         "source": doc.source,
     }
     rows = [(k, str(v)) for k, v in facts.items() if v] + [(str(k), str(v)) for k, v in doc.metadata.items()]
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(k)}</th><td"
-        f" style='text-align:left'>{escape(v if len(v) <= 200 else v[:200] + '…')}</td></tr>"
-        for k, v in rows
-    )
+    table = html_facts((k, v if len(v) <= 200 else v[:200] + "…") for k, v in rows)
     start = escape(doc.text[:most]) + ("…" if len(doc) > most else "")
-    return (
-        f"<p><b>{escape(doc.id)}</b></p><table>{cells}</table><p"
-        f" style='white-space:pre-wrap;max-width:900px'>{start}</p>"
-    )
+    return f"<p><b>{escape(doc.id)}</b></p>{table}<p style='white-space:pre-wrap;max-width:900px'>{start}</p>"
 
 # %% ../../nbs/03_core/01_documents.ipynb #1320c5c7
 def pages_of(
@@ -396,22 +390,14 @@ def _items(title: str, found: list[str], most: int) -> str:
 
 def corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
-
-    def row(cells, tag="td"):
-        return (
-            "<tr>"
-            + "".join(f"<{tag} style='text-align:left'>{escape(str(c))}</{tag}>" for c in cells)
-            + "</tr>"
-        )
-
     rows = [
-        row((d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or ""))
+        (d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or "")
         for d in corpus.documents[:most]
     ]
     if len(corpus) > most:
-        rows.append(row((f"… and {len(corpus) - most} more", "", "", "", "")))
+        rows.append((f"… and {len(corpus) - most} more", "", "", "", ""))
     formats, pages = Counter(d.format for d in corpus), sum(len(d.pages) for d in corpus)
-    said = [
+    counts = [
         f"{thousands(len(corpus))} documents",
         f"{thousands(corpus.words)} words",
         *([f"{thousands(pages)} pages"] if pages else []),
@@ -429,8 +415,9 @@ def corpus_html(corpus: Corpus, most: int = 12) -> str:
         for d in corpus
         for n, why in dict(d.metadata.get("skipped_pages") or {}).items()
     ]
+    table = html_table(("document", "format", "words", "pages", "headings"), rows)
     return (
-        f"<p><b>{escape(', '.join(said))}</b></p><table>{row(('document', 'format', 'words', 'pages', 'headings'), 'th')}{''.join(rows)}</table>"  # noqa: E501
+        f"<p><b>{escape(', '.join(counts))}</b></p>{table}"
         + _items("refused", rows_of(refusals(corpus.errors)), 2 * most)
         + _items("in doubt", rows_of(doubts(corpus.errors)), 2 * most)
         + _items("pages without their text", pages_out, most)

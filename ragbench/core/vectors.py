@@ -16,7 +16,7 @@ from ..base.errors import ConfigError, DataError, VectorSpaceError, whole_number
 from ..base.number_text import number, thousands
 
 # %% auto #0
-__all__ = ['SMALL', 'Space', 'numbers', 'Vectors', 'unnamed', 'as_vectors', 'unit', 'resized', 'resized_space']
+__all__ = ['SMALL', 'Space', 'numbers', 'Vectors', 'unnamed', 'as_vectors', 'unit', 'unit64', 'resized', 'resized_space']
 
 # %% ../../nbs/03_core/03_vectors.ipynb #58d01a72
 @dataclass(frozen=True)
@@ -207,6 +207,13 @@ def unit(a: np.ndarray) -> np.ndarray:
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     out[far] = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
     return out
+
+
+def unit64(a: np.ndarray) -> np.ndarray:
+    "Rows of `a` `(n, d)` in float64, scaled to length 1; a zero row stays zero."
+    rows = np.asarray(a, dtype=np.float64)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
 
 # %% ../../nbs/03_core/03_vectors.ipynb #a58024e9
 def resized(

@@ -17,6 +17,7 @@ from ..base.errors import choice_of, ConfigError, MissingExtra
 from ..store.fingerprint import fingerprint
 from ..text.model_files import model_revision
 from .local_encoder import LocalEmbedder
+from ..core.vectors import unit64
 
 # %% auto #0
 __all__ = ['POOLINGS', 'registered_name', 'load_fastembed', 'FastEncoding', 'FastEmbedEmbedder']
@@ -164,10 +165,7 @@ class FastEncoding(LocalEmbedder):
         array = np.array(list(entry([prompt + t for t in texts], batch_size=1)), dtype=np.float64).reshape(
             len(texts), self.native_dim
         )
-        norms = np.linalg.norm(array, axis=1, keepdims=True)
-        if self.normalize:
-            array = np.divide(array, norms, out=np.zeros_like(array), where=norms > 0)
-        return array.astype(np.float32)
+        return (unit64(array) if self.normalize else array).astype(np.float32)
 
 
 @typed

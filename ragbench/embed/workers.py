@@ -17,7 +17,7 @@ from typing import Any
 
 from ..base.errors import RagbenchError, at_least
 from ..base.processes import end_with
-from ..text.token_table import threads
+from ..base.threads import threads
 
 # %% auto #0
 __all__ = ['WORTH_IT', 'worker_count', 'hidden_main', 'close_workers', 'in_workers']

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..base.processes import temporary_folder
-from ..text.token_table import threads
+from ..base.threads import threads
 from ..core.vectors import Vectors
 from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from ragbench.index.database_index import (

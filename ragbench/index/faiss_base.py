@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from ..base.errors import ConfigError, DataError, whole_number
 from ..base.number_text import number, thousands
-from ..text.token_table import threads
+from ..base.threads import threads
 from ..core.row_filter import row_filter
 from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
 from .faiss_files import file_path, layers, read_index, write_index

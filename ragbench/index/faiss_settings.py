@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..text.token_table import threads
+from ..base.threads import threads
 from .faiss_files import layers
 
 # %% auto #0

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..base.errors import ConfigError, StoreError
 from ..base.number_text import thousands
-from ..text.token_table import threads
+from ..base.threads import threads
 from ..core.vectors import Vectors
 from .conditions import Clause, on_numbers, with_numbers
 from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_space

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import ConfigError, MissingExtra, StoreError
-from ..text.token_table import threads
+from ..base.threads import threads
 from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from .database_index import Pointer, same_space, steady
 

@@ -12,6 +12,7 @@ from html import escape
 import numpy as np
 
 from ..base.errors import ConfigError, whole_number
+from ..base.html_table import html_facts
 from ..base.number_text import count, number, percent, thousands
 from ..text.sentences import gaps
 from ..core.chunks import Chunks
@@ -82,12 +83,7 @@ class Description:
         return "\n".join(f"{name:24} {value}" for name, value in [("by", self.made_by), *self.rows()])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(n)}</th><td"
-            f" style='text-align:left'>{escape(v)}</td></tr>"
-            for n, v in self.rows()
-        )
-        return f"<p><b>{escape(self.made_by)}</b></p><table>{rows}</table>{histogram(self.tokens)}"
+        return f"<p><b>{escape(self.made_by)}</b></p>{html_facts(self.rows())}{histogram(self.tokens)}"
 
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #fcb25f44
 def histogram(

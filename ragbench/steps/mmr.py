@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import ConfigError, DataError, whole_number
+from ..core.vectors import unit64
 
 # %% auto #0
 __all__ = ['MMR', 'above', 'best_per_document']
@@ -47,7 +48,7 @@ class MMR:
         whole_number("k", k, 1, "MMR")
         if hasattr(query, "space") and hasattr(candidates, "space"):
             candidates.space.check(query.space)
-        c = _unit(getattr(candidates, "array", candidates))
+        c = unit64(np.atleast_2d(getattr(candidates, "array", candidates)))
         if not len(c):
             return np.empty(0), np.empty(0, np.int64)
         relevance, nearest, picked, values = _relevance(query, c, relevance), np.zeros(len(c)), [], []
@@ -65,7 +66,7 @@ class MMR:
 def _relevance(query: Any, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
     "What was given, or the query's cosine with each candidate: `(n,)` float64."
     if given is None:
-        q = _unit(getattr(query, "array", query))
+        q = unit64(np.atleast_2d(getattr(query, "array", query)))
         if q.shape[-1] != c.shape[-1]:
             raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
         return c @ q[0]
@@ -76,13 +77,6 @@ def _relevance(query: Any, c: np.ndarray, given: np.ndarray | None) -> np.ndarra
             "Give one number a candidate",
         )
     return np.asarray(given, dtype=np.float64)
-
-
-def _unit(a: np.ndarray) -> np.ndarray:
-    "Rows of length 1 in float64; a zero row stays zero."
-    a = np.atleast_2d(np.asarray(a, dtype=np.float64))
-    norms = np.linalg.norm(a, axis=1, keepdims=True)
-    return np.divide(a, norms, out=np.zeros_like(a), where=norms > 0)
 
 # %% ../../nbs/12_steps/03_mmr.ipynb #aa824136
 def above(

@@ -225,7 +225,8 @@ def _holm(d: np.ndarray, seed: int) -> np.ndarray:
 def _plain_flips(d: np.ndarray, seed: int) -> np.ndarray:
     "Random sign flips of every study's differences, corrected by Holm."
     n, studies, systems = d.shape
-    flat, rng, beyond = d.reshape(n, -1), np.random.default_rng(seed), 0
+    flat, rng = d.reshape(n, -1), np.random.default_rng(seed)
+    beyond: np.ndarray = np.zeros(flat.shape[1], np.int64)
     observed = np.abs(flat.sum(axis=0)) - 1e-9
     for _ in range(10):
         signs = 2.0 * rng.integers(2, size=(FLIPS // 10, n)) - 1

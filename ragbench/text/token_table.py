@@ -5,7 +5,6 @@
 # %% ../../nbs/02_text/03_token_table.ipynb #fa2ba929
 from __future__ import annotations
 import functools
-import os
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,11 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 import numpy as np
 from .tiktoken_encoder import SEAM, only_tiktoken
-from ..base.errors import ConfigError, DataError
+from ..base.errors import DataError
+from ..base.threads import threads
 from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer
 
 # %% auto #0
-__all__ = ['PIECE', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'threads', 'token_tables', 'token_table']
+__all__ = ['PIECE', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'token_tables', 'token_table']
 
 # %% ../../nbs/02_text/03_token_table.ipynb #5a51c544
 PIECE = 65_536  # characters encoded at a time
@@ -182,16 +182,6 @@ def _table(parts: list[tuple[np.ndarray, np.ndarray]], text: str, name: str) -> 
     return TokenTable(starts, ends)
 
 # %% ../../nbs/02_text/03_token_table.ipynb #caa49ab3
-def threads() -> int:
-    "How many threads to encode on: `RAGBENCH_THREADS`, else the cores this process may use."
-    given = os.environ.get("RAGBENCH_THREADS")
-    if given is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not given.isdigit() or int(given) < 1:
-        raise ConfigError(f"RAGBENCH_THREADS is {given!r}", "environment", "Set it to a whole number from 1")
-    return int(given)
-
-
 def _one_at_a_time(tokenizer: Tokenizer) -> bool:
     "Whether more threads would only wait: the fast encoder takes one text after the other."
     return (
