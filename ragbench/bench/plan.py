@@ -217,7 +217,7 @@ def _refused(value: Any) -> System:
 
 def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     "The settings; raises `ConfigError` for a name that is none, with the nearest that is one."
-    names = [*Settings.__dataclass_fields__, "store", "progress"]
+    names = [*Settings.__dataclass_fields__, "timing", "store", "progress"]
     for name in settings:
         if name in Settings.__dataclass_fields__:
             continue

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..base.errors import yes_or_no
 from ..base.progress import Jobs, progress_bar, stoppable
 from .judging import audit_step, gold_source, guard_step, handed_over, score_step
 from .latency import timed
-from .plan import Plan, make_plan
+from .plan import BUDGETS, CURVE, METRICS, Plan, make_plan
 from .results import Results, SystemResult
 from .timing import machine
 from ..core.documents import Corpus, doubts, refusals
@@ -162,18 +163,8 @@ def system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> Sys
     )
 
 # %% ../../nbs/16_bench/07_runner.ipynb #5da3d55c
-def bench(
-    corpus: Corpus,
-    gold: Gold,
-    systems: System | Iterable[System] | Mapping[str, System],  # lists inside are choices, as in `grid`
-    *,
-    store: str | Path | Store = ".ragbench",
-    progress: bool | None = None,  # None: a bar where somebody watches, lines elsewhere; False: nothing
-    **settings: Any,  # metrics, budgets, depth, rounds, …: see ragbench.bench.plan.Settings
-) -> Results:
-    """Run every system on every question and judge it; interrupted, it goes on where it was. Raises
-    `ConfigError`, `DataError` or `StoreError` that says what to do."""
-    plan, store = make_plan(corpus, gold, systems, **settings), as_store(store, "bench")
+def _run(plan: Plan, store: Store, progress: bool | None) -> Results:
+    "Every system of the plan run and judged, then timed."
     with (
         remembered(),
         stoppable(),
@@ -181,14 +172,14 @@ def bench(
         progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar,
     ):
         context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
-        runner, began, judge = Runner(plan, context, bar), time.perf_counter(), gold_source(gold)
+        runner, began, judge = Runner(plan, context, bar), time.perf_counter(), gold_source(plan.gold)
         done = [system_result(runner, n, p, judge) for n, p in zip(plan.names, plan.pipelines)]
         rest = time.perf_counter() - began + runner.spared
         bar.close()
         latency, by_step = timed(runner, plan.settings.seconds or max(5.0, rest / 5), progress)
     return Results(
-        corpus,
-        gold,
+        plan.corpus,
+        plan.gold,
         tuple(done),
         plan.settings.columns,
         plan.settings.curve,
@@ -196,6 +187,43 @@ def bench(
         manifest(plan),
         by_step,
     )
+
+# %% ../../nbs/16_bench/07_runner.ipynb #b7e4c1d2
+def bench(
+    corpus: Corpus,
+    gold: Gold,  # questions and their evidence in this corpus
+    systems: System | Iterable[System] | Mapping[str, System],  # lists inside are choices, as in `grid`
+    *,
+    metrics: Sequence[Any] = METRICS,  # names such as `recall@5`, and metrics of one's own
+    budgets: Sequence[int] = BUDGETS,  # tokens at which systems are compared
+    curve: Sequence[int] = CURVE,  # tokens at which the curve of budgets is drawn
+    tokenizer: str = "cl100k_base",  # whose tokens budgets count
+    depth: int = 100,  # chunks a question that are ranked
+    timing: bool = True,  # False: no latencies, only the quality
+    rounds: int | None = None,  # times a question is timed; None: enough for p95, 3 at most
+    timed: int = 72,  # questions that are timed, a seeded sample; 72 calls bound a p95, 368 a p99
+    seconds: float | None = None,  # most for all timing; None: a fifth of what the rest takes, 5 at least
+    seed: int = 0,  # of the sample of questions that are timed
+    store: str | Path | Store = ".ragbench",  # where artifacts are kept, and found again
+    progress: bool | None = None,  # None: a bar where somebody watches, lines elsewhere; False: nothing
+    **unknown: Any,  # refused, with the nearest name that there is
+) -> Results:
+    """Run every system on every question and judge it; interrupted, it goes on where it was. Raises
+    `ConfigError`, `DataError` or `StoreError` that says what to do."""
+    yes_or_no("timing", timing, "bench")
+    settings = {
+        "metrics": metrics,
+        "budgets": budgets,
+        "curve": curve,
+        "tokenizer": tokenizer,
+        "depth": depth,
+        "rounds": rounds if timing else 0,
+        "timed": timed,
+        "seconds": seconds,
+        "seed": seed,
+    }
+    plan = make_plan(corpus, gold, systems, **settings, **unknown)
+    return _run(plan, as_store(store, "bench"), progress)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #568afc9f
 def manifest(plan: Plan) -> dict[str, Any]:
