@@ -101,7 +101,7 @@ def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Co
     "What a retriever finds for every question, as the benchmark asks it."
     questions = questions_source([q.text for q in gold.query_list])
     sources = Sources(corpus_source(chunks.corpus), chunks_source(chunks), questions, allowed_source())
-    scores, rows = Executor(context).value(retrieval(retriever, sources, depth).runs)[0]
+    scores, rows = Executor(context).value(retrieval(retriever, sources, depth).runs).each[0]
     return Ranking(chunks, Run(tuple(q.query_id for q in gold.query_list), scores, rows))
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ce2b442c

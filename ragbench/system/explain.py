@@ -98,13 +98,13 @@ class Walk(NamedTuple):
 
     def run(self, found: Retrieval, j: int) -> Answers:
         "The ranking that a retriever handed on."
-        return self.trail.values[found.runs][j]
+        return self.trail.values[found.runs].each[j]
 
     def deep(self, found: Retrieval, j: int, depth: int) -> Answers:
         "The ranking of the same retriever, looked at as deep as ranks are told."
         steps = retrieval(found.retriever, self.steps.sources, depth)
         given = {"questions": as_asked([self.question]), "allowed": self.allowed}
-        return self.built.executor.trail(steps.runs, given).values[steps.runs][j]
+        return self.built.executor.trail(steps.runs, given).values[steps.runs].each[j]
 
 
 def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None) -> Walk:
@@ -468,7 +468,7 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     if allowed is not None and row not in allowed:
         return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
     w = walk(built, query, row, allowed)
-    runs, lines = w.trail.values[w.steps.retrieval.runs], []
+    runs, lines = w.trail.values[w.steps.retrieval.runs].each, []
     for j in range(len(runs)):
         if s.query is not None:
             lines.append(Line("query", w.wording(j)[0], math.nan, 0, w.wording(j)[1]))

@@ -27,6 +27,7 @@ from .stages import Expanded, boosted, diversified, expanded, reranked
 from ragbench.system.step import (
     ANSWERS,
     Answers,
+    Runs,
     Step,
     Stored,
     Wordings,
@@ -80,11 +81,9 @@ def _rewrite(rewriter: Any, questions: Wordings, context: Context) -> Wordings:
     return Wordings(tuple(each), sum(m.ms for m in made))
 
 
-def _candidates(
-    config: dict[str, Any], runs: tuple[Answers, ...], questions: Wordings, chunks: Chunks
-) -> Answers:
+def _candidates(config: dict[str, Any], runs: Runs, questions: Wordings, chunks: Chunks) -> Answers:
     "One ranking of each question, of those of its wordings."
-    return fuse_queries(config["query"], runs, questions.texts, chunks.text_hashes, config["depth"])
+    return fuse_queries(config["query"], runs.each, questions.texts, chunks.text_hashes, config["depth"])
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #50efdedd
 STAGES = ("numpy", "torch", "transformers", "sentence-transformers")

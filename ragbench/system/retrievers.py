@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,10 +38,10 @@ from ..steps.header import check_header, headed
 from ..core.labels import label
 from .named_encoders import named_embedder
 from ragbench.system.step import (
-    JSON,
     RUNS,
     Answers,
     Executor,
+    Runs,
     Step,
     Wordings,
     allowed_source,
@@ -116,15 +115,6 @@ class Retrieval:
         "The retrievers that search for themselves."
         return tuple(leaf for p in self.parts for leaf in p.leaves) if self.parts else (self,)
 
-    @cached_property
-    def size(self) -> Step:
-        "The bytes of all that is searched."
-        return Step("size", None, tuple(leaf.built for leaf in self.leaves), _bytes, stored=JSON)
-
-
-def _bytes(config: None, *built: Any) -> int:
-    return sum(int(b.nbytes) for b in built)
-
 
 VERSIONS = ("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")
 
@@ -169,10 +159,9 @@ def _build_own(retriever: Any, chunks: Chunks, context: Context) -> Any:
 
 def _ask_own(
     config: dict[str, Any], ranker: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
-) -> tuple[Answers, ...]:
-    return tuple(
-        ask(ranker, texts, config["depth"], allowed, role, len(chunks)) for texts, role in wordings.each
-    )
+) -> Runs:
+    each = (ask(ranker, texts, config["depth"], allowed, role, len(chunks)) for texts, role in wordings.each)
+    return Runs(tuple(each), (ranker,))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #7b6cc722
 @dataclass(frozen=True, eq=False)
@@ -198,7 +187,7 @@ class Ranker:
         "Scores `(q, k)` and rows `(q, k)`, best first."
         last = self.steps(k).runs
         wordings = Wordings(((list(texts), role),))
-        return self.executor.trail(last, {"questions": wordings, "allowed": where}).values[last][0]
+        return self.executor.trail(last, {"questions": wordings, "allowed": where}).values[last].each[0]
 
     @property
     def parts(self) -> tuple[Ranker, ...]:
@@ -213,7 +202,7 @@ class Ranker:
 
     @property
     def nbytes(self) -> int:
-        return self.executor.value(self.steps(1).size)
+        return sum(int(b.nbytes) for b in self.built)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #d6de6d2f
 @dataclass(frozen=True)
@@ -328,12 +317,13 @@ def _search_vectors(
     chunks: Chunks,
     allowed: np.ndarray | None,
     vectors: tuple[Vectors, ...],
-) -> tuple[Answers, ...]:
+) -> Runs:
     depth, hashes = config["depth"], chunks.text_hashes
-    return tuple(
+    each = (
         search_fair(built, v, texts, hashes, depth, where=allowed)
         for v, (texts, _) in zip(vectors, wordings.each)
     )
+    return Runs(tuple(each), (built,))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #91aff2aa
 @dataclass(frozen=True)
@@ -371,12 +361,13 @@ def _index_words(engine: Any, chunks: Chunks, context: Context) -> Any:
 
 def _search_words(
     config: dict[str, Any], built: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
-) -> tuple[Answers, ...]:
+) -> Runs:
     depth, hashes = config["depth"], chunks.text_hashes
-    return tuple(
+    each = (
         search_fair(built, texts, texts, hashes, depth, slack=0.0, where=allowed)
         for texts, _ in wordings.each
     )
+    return Runs(tuple(each), (built,))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #9ffe3f43
 @dataclass(frozen=True, init=False, repr=False)
@@ -434,14 +425,13 @@ class Hybrid(_Retriever):
         return Retrieval(self, runs, None, parts)
 
 
-def _fuse(
-    config: dict[str, Any], wordings: Wordings, chunks: Chunks, *runs: tuple[Answers, ...]
-) -> tuple[Answers, ...]:
+def _fuse(config: dict[str, Any], wordings: Wordings, chunks: Chunks, *runs: Runs) -> Runs:
     fuse, kinds, depth = config["fuse"], config["kinds"], config["depth"]
-    return tuple(
-        fuse_runs(fuse, kinds, [r[j] for r in runs], texts, chunks.text_hashes, depth)
+    each = (
+        fuse_runs(fuse, kinds, [r.each[j] for r in runs], texts, chunks.text_hashes, depth)
         for j, (texts, _) in enumerate(wordings.each)
     )
+    return Runs(tuple(each), tuple(s for r in runs for s in r.searched))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #cb48157c
 def fuse_runs(

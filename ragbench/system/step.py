@@ -22,7 +22,7 @@ from .build_context import Context
 
 # %% auto #0
 __all__ = ['ASKED', 'Answers', 'RUNS', 'ANSWERS', 'JSON', 'Stored', 'Step', 'Wordings', 'as_asked', 'corpus_source',
-           'chunks_source', 'questions_source', 'allowed_source', 'Trail', 'Executor']
+           'chunks_source', 'questions_source', 'allowed_source', 'Trail', 'Executor', 'Runs', 'Weight']
 
 # %% ../../nbs/13_system/02b_step.ipynb #47e668da
 class Stored(NamedTuple):
@@ -50,6 +50,9 @@ class Step:
     phase: str = ""  # what its time is counted as; its kind, unless given
     identity: str = ""
     value: Any = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "phase", self.phase or self.kind)
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
@@ -146,7 +149,9 @@ class Executor:
     "Runs steps: each is computed at most once, in memory or through the context's store."
 
     def __init__(self, context: Context):
-        self.context, self.answers = context, {}
+        self.context = context
+        self.answers: dict[str, Any] = {}
+        self.programs: dict[Step, list] = {}
 
     def value(self, step: Step) -> Any:
         "The value of a step whose sources are all known: found or made."
@@ -180,20 +185,38 @@ class Executor:
 
     def trail(self, last: Step, given: Mapping[str, Any]) -> Trail:
         "Every value on the way to `last` for the sources `given` by kind, in memory."
+        if last not in self.programs:
+            self.programs[last] = _program(self, last)
         values: dict[Step, Any] = {}
         ms: dict[str, float] = {}
-        for step in last.asked_order:
+        began = time.perf_counter_ns()
+        for step, known, asked, options in self.programs[last]:
             if step.run is None:
                 values[step] = given[step.kind]
                 continue
-            began = time.perf_counter_ns()
-            inputs = [values[i] if i.per_question else self.value(i) for i in step.inputs]
-            options = {"context": self.context} if "context" in step.takes else {}
-            value = values[step] = step.run(step.config, *inputs, **options)
-            spent = (time.perf_counter_ns() - began) / 1e6
-            phase = step.phase or step.kind
-            ms[phase] = ms.get(phase, 0.0) + (spent if getattr(value, "ms", None) is None else value.ms)
+            arguments = known.copy()  # several threads may be asking
+            for position, source in asked:
+                arguments[position] = values[source]
+            value = values[step] = step.run(*arguments, **options)
+            ended = time.perf_counter_ns()
+            if getattr(value, "ms", None) is None:
+                ms[step.phase] = ms.get(step.phase, 0.0) + (ended - began) / 1e6
+            else:
+                ms[step.phase] = value.ms  # what it took when it was asked for
+            began = ended
         return Trail(values, ms)
+
+
+def _program(executor: Executor, last: Step) -> list[tuple[Step, list[Any], list, dict[str, Any]]]:
+    """The steps that depend on the questions, each with its arguments as far as they are known, and where the
+    others come from."""
+    out = []
+    for step in last.asked_order:
+        known = [step.config, *(None if i.per_question else executor.value(i) for i in step.inputs)]
+        asked = [(j, i) for j, i in enumerate(step.inputs, 1) if i.per_question]
+        options = {"context": executor.context} if "context" in step.takes else {}
+        out.append((step, known, asked, options))
+    return out
 
 # %% ../../nbs/13_system/02b_step.ipynb #50d4cbbe
 Answers = tuple[
@@ -201,16 +224,35 @@ Answers = tuple[
 ]  # scores (q, k) float64 and rows (q, k) int64, best first, −inf and −1 behind the last
 
 
-def _pack_runs(runs: Sequence[Answers]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for j, (scores, rows) in enumerate(runs):
+class Runs(NamedTuple):
+    "What a retriever found: one ranking for each wording, and what was searched for it."
+
+    each: tuple[Answers, ...]
+    searched: tuple[Any, ...]  # indexes, or what a store knows of them: things with `nbytes`
+
+    @property
+    def nbytes(self) -> int:
+        "Bytes of all that was searched, after the search: an engine may have built more by then."
+        return sum(int(s.nbytes) for s in self.searched)
+
+
+class Weight(NamedTuple):
+    "What a store knows of an index that is not there."
+
+    nbytes: int
+
+
+def _pack_runs(runs: Runs) -> dict[str, Any]:
+    out: dict[str, Any] = {"nbytes": runs.nbytes}
+    for j, (scores, rows) in enumerate(runs.each):
         out |= {f"scores{_nth(j)}": Packed(scores), f"rows{_nth(j)}": Packed(rows)}
     return out
 
 
-def _unpack_runs(a: Artifact, value: Callable[[int], Any]) -> tuple[Answers, ...]:
+def _unpack_runs(a: Artifact, value: Callable[[int], Any]) -> Runs:
     wordings = sum(name.startswith("scores") for name in a.manifest["files"])
-    return tuple((a.array(f"scores{_nth(j)}"), a.array(f"rows{_nth(j)}")) for j in range(wordings))
+    each = ((a.array(f"scores{_nth(j)}"), a.array(f"rows{_nth(j)}")) for j in range(wordings))
+    return Runs(tuple(each), (Weight(a.value("nbytes")),))
 
 
 def _nth(j: int) -> str:
