@@ -297,9 +297,10 @@ def test_memory_and_store_hand_over_the_same(data, tmp_path_factory, system, k):
     for _ in range(2):  # made, and found again
         kept = Executor(Context(store=Store(store)))
         steps = pipeline(system, corpus, texts, k)
-        run, table = handed_over(kept.value(steps.last), kept.value(steps.sources.chunks), gold, k)
+        ranking = handed_over(kept.value(steps.last), kept.value(steps.sources.chunks), gold, k)
+        run = ranking.run
         assert np.array_equal(run.rows, found.run.rows) and np.array_equal(run.scores, found.run.scores)
-        assert np.array_equal(table.spans, found.chunks.spans)
+        assert np.array_equal(ranking.chunks.spans, found.chunks.spans)
 
 
 @settings(

@@ -85,9 +85,9 @@ def waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[St
         exact = FaissFlat(getattr(first.retriever.index, "metric", "cosine"))
         add(
             "exact search",
-            runner.value(_asked(steps, dataclasses.replace(first.retriever, index=exact)).runs)[0],
+            runner.value(_asked(steps, dataclasses.replace(first.retriever, index=exact)).runs).each[0],
         )
-    add("approximate index" if near else "exact search", runner.value(first.runs)[0])
+    add("approximate index" if near else "exact search", runner.value(first.runs).each[0])
     if steps.retrieval.parts or steps.system.query is not None:
         add("fusion", runner.value(steps.candidates))
     if steps.stages:
@@ -117,7 +117,7 @@ def single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
     ids = tuple(q.query_id for q in runner.plan.gold.query_list)
     out, chunks = [], runner.value(steps.sources.chunks)
     for part in steps.retrieval.parts:
-        run = Run(ids, *runner.value(part.runs)[0])
+        run = Run(ids, *runner.value(part.runs).each[0])
         out.append(Stage(label(part.retriever), Ranking(chunks, run)))
     return tuple(out)
 
@@ -130,7 +130,7 @@ def facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
     out = {
         "chunks": len(chunks),
         "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))),
-        "index_bytes": runner.value(steps.retrieval.size),
+        "index_bytes": runner.value(steps.retrieval.runs).nbytes,
     }
     dense = [leaf for leaf in steps.retrieval.leaves if isinstance(leaf.retriever, Dense)]
     audited = [audit_step(leaf, steps.sources.chunks, gold) for leaf in dense]
