@@ -142,9 +142,11 @@ def _hints(call: Callable) -> dict[str, Any]:
 
 def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     "Raise the error for an argument that does not fit."
-    said = f"{name} is the class {value.__name__}" if isinstance(value, type) else f"{name} is {value!r:.60}"
-    made = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
-    raise ConfigError(said, owner, f"Give {in_words(hint)}{made}")
+    problem = (
+        f"{name} is the class {value.__name__}" if isinstance(value, type) else f"{name} is {value!r:.60}"
+    )
+    example = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
+    raise ConfigError(problem, owner, f"Give {in_words(hint)}{example}")
 
 
 def _checked(call: Callable, owner: str, choices: bool) -> Callable:

@@ -174,8 +174,8 @@ def _placed(new: Path, final: Path) -> None:
     """Flush a file and give it its name, with the permissions of the one it replaces; a device or pipe of
     that name is written to."""
     if final.exists() and not final.is_file():
-        with open(new, "rb") as given, open(final, "wb") as taken:
-            shutil.copyfileobj(given, taken)
+        with open(new, "rb") as source, open(final, "wb") as target:
+            shutil.copyfileobj(source, target)
         return
     flush(new)
     if final.exists():

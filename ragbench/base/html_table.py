@@ -31,6 +31,6 @@ def html_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], top: bool = F
 
 def html_facts(facts: Iterable[tuple[str, Any]]) -> str:
     "A table of names and values, a row each."
-    left = "style='text-align:left'"
-    rows = (f"<tr><th {left}>{escape(n)}</th><td {left}>{escape(str(v))}</td></tr>" for n, v in facts)
+    style = "style='text-align:left'"
+    rows = (f"<tr><th {style}>{escape(n)}</th><td {style}>{escape(str(v))}</td></tr>" for n, v in facts)
     return f"<table>{''.join(rows)}</table>"

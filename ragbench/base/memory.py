@@ -55,28 +55,28 @@ def lru_bytes(
     whole_number("most", most, 1, "lru_bytes")
 
     def wrap(function: Callable) -> Callable:
-        kept: OrderedDict[tuple, tuple[Any, int]] = OrderedDict()
+        values: OrderedDict[tuple, tuple[Any, int]] = OrderedDict()
         lock, total = threading.Lock(), [0]
 
         @functools.wraps(function)
         def remembered(*args: Any) -> Any:
             with lock:
-                if args in kept:
-                    kept.move_to_end(args)
-                    return kept[args][0]
+                if args in values:
+                    values.move_to_end(args)
+                    return values[args][0]
             value = function(*args)
             size = _bytes_of(args) + _bytes_of(value)
             with lock:
-                if size <= most and args not in kept:
-                    kept[args] = value, size
+                if size <= most and args not in values:
+                    values[args] = value, size
                     total[0] += size
                 while total[0] > most:
-                    total[0] -= kept.popitem(last=False)[1][1]
+                    total[0] -= values.popitem(last=False)[1][1]
             return value
 
         def forget() -> None:
             with lock:
-                kept.clear()
+                values.clear()
                 total[0] = 0
 
         cached: Any = remembered

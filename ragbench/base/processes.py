@@ -78,10 +78,10 @@ def _place() -> str:
         except OSError:
             return ""
 
-    told = (
+    machine = (
         read("/proc/sys/kernel/random/boot_id") + read("/proc/self/ns/pid", link=True) + os.uname().nodename
     )
-    return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return hashlib.sha256(machine.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def tag() -> str:

@@ -76,12 +76,12 @@ class Lines:
         if (now := time.monotonic()) < self.due:
             return
         self.due, self.said = now + self.every, True
-        left = (
+        time_left = (
             f", {duration((now - self.began) / (self.n - self.base) * (self.total - self.n))} left"
             if (self.base or 0) < self.n < self.total
             else ""
         )
-        share = f" ({percent(self.n / self.total, 0)}{left})" if self.total else ""
+        share = f" ({percent(self.n / self.total, 0)}{time_left})" if self.total else ""
         print(
             f"{self.what}: {thousands(self.n)} of {thousands(self.total)}"
             f" {self.unit}s{share}{': ' * bool(self.detail)}{self.detail}",

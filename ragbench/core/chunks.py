@@ -174,10 +174,10 @@ class Labelled(NamedTuple):
     sections: Sequence[str]
 
 
-def _pairs(given: Any, doc: Document, made_by: str) -> np.ndarray:
+def _pairs(spans: Any, doc: Document, made_by: str) -> np.ndarray:
     "The spans of one document as `(n, 2)` int64; raises `DataError`."
     try:
-        a = np.asarray(given)
+        a = np.asarray(spans)
     except (TypeError, ValueError):
         a = np.empty(0, object)
     if not a.size and a.dtype.kind in "iuf":
@@ -189,7 +189,7 @@ def _pairs(given: Any, doc: Document, made_by: str) -> np.ndarray:
     )
     if a.ndim != 2 or a.shape[1] != 2 or not whole:
         raise DataError(
-            f"the spans of {doc.id!r} are {what_came(given)}",
+            f"the spans of {doc.id!r} are {what_came(spans)}",
             made_by or "chunk_corpus",
             "Give (start, end), two whole numbers, for each chunk; of a function that gives strings,"
             " from_function makes a chunker",
@@ -221,8 +221,10 @@ def chunk_corpus(
         )
     parts, labels = [], []
     for doc in corpus:
-        got = spans_of(doc)
-        spans, names = (got.spans, list(got.sections)) if isinstance(got, Labelled) else (got, None)
+        answer = spans_of(doc)
+        spans, names = (
+            (answer.spans, list(answer.sections)) if isinstance(answer, Labelled) else (answer, None)
+        )
         spans, text = _pairs(spans, doc, made_by), doc.text
         if names is not None and len(names) != len(spans):
             raise DataError(
@@ -282,13 +284,13 @@ def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
     else of the headings."""
     if chunks.section is not None:
         first, last = np.searchsorted(chunks.doc_row, (doc_row, doc_row + 1))
-        at = first + int(
+        row = first + int(
             np.searchsorted(chunks.start[first:last], start)
         )  # the first chunk that begins in the span
-        if at == last or chunks.start[at] >= end:
-            at -= 1  # none does: the last that began before it
-        if first <= at < last and (chunks.start[at] < end and start < chunks.end[at]):
-            return chunks.section[at]
+        if row == last or chunks.start[row] >= end:
+            row -= 1  # none does: the last that began before it
+        if first <= row < last and (chunks.start[row] < end and start < chunks.end[row]):
+            return chunks.section[row]
     return _paths(chunks.corpus[doc_row], np.array([[start, end]]))[0]
 
 # %% ../../nbs/03_core/02_chunks.ipynb #0e9bfbb1

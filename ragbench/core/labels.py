@@ -88,13 +88,13 @@ def _default(component: Any, field: dataclasses.Field) -> bool:
     default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     if value is default or type(value) is type(default):
         return bool(value is default or value == default)
-    given = {
+    others = {
         f.name: getattr(component, f.name)
         for f in dataclasses.fields(component)
         if f.init and f.name != field.name
     }
     try:
-        return getattr(type(component)(**given), field.name) == value
+        return getattr(type(component)(**others), field.name) == value
     except (TypeError, RagbenchError):
         return False
 

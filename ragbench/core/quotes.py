@@ -29,23 +29,23 @@ def find_verbatim(quote: str, text: str) -> Match | None:
     wanted = quote.strip()
     if not wanted:
         return None
-    at = text.find(wanted)
-    if at >= 0:
-        return Match(at, at + len(wanted), 100.0, "exact")
-    found = re.search(r"\s+".join(map(re.escape, wanted.split())), text)
-    return Match(*found.span(), 100.0, "spaces") if found else None
+    start = text.find(wanted)
+    if start >= 0:
+        return Match(start, start + len(wanted), 100.0, "exact")
+    match = re.search(r"\s+".join(map(re.escape, wanted.split())), text)
+    return Match(*match.span(), 100.0, "spaces") if match else None
 
 # %% ../../nbs/03_core/07_quotes.ipynb #4a721dcf
 def _edges(text: str, near: int, reach: int, side: str) -> list[int]:
     "Offsets within `reach` of `near` at which a word begins (`side` 'start') or ends ('end')."
     lo, hi = max(0, near - reach), min(len(text), near + reach)
     words = re.finditer(r"\S+", text[lo:hi])
-    found = [lo + (w.start() if side == "start" else w.end()) for w in words]
+    offsets = [lo + (w.start() if side == "start" else w.end()) for w in words]
 
     def at_border(i):
         return (i == 0 or text[i - 1].isspace()) if side == "start" else (i == len(text) or text[i].isspace())
 
-    return [i for i in found if at_border(i)]
+    return [i for i in offsets if at_border(i)]
 
 
 def _settle(quote: str, text: str, start: int, end: int) -> tuple[int, int]:
@@ -66,8 +66,8 @@ def _settle(quote: str, text: str, start: int, end: int) -> tuple[int, int]:
 def nearest_quote(quote: str, text: str) -> Match | None:
     """The place of `text` that is most like `quote`, however little that is; `None` where one of them is
     empty."""
-    if (found := find_verbatim(quote, text)) or not quote.strip() or not text.strip():
-        return found
+    if (verbatim := find_verbatim(quote, text)) or not quote.strip() or not text.strip():
+        return verbatim
     from rapidfuzz.fuzz import partial_ratio_alignment, ratio
 
     wanted = " ".join(quote.split())
@@ -90,7 +90,7 @@ def find_quote(
     for name, value in (("quote", quote), ("text", text)):
         if not isinstance(value, str):
             raise DataError(f"the {name} is a {type(value).__name__}", "find_quote", "Give a string")
-    if (found := find_verbatim(quote, text)) or min_score == 100:
-        return found
+    if (verbatim := find_verbatim(quote, text)) or min_score == 100:
+        return verbatim
     near = nearest_quote(quote, text)
     return near if near and near.score >= min_score else None

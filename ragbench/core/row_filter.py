@@ -24,16 +24,16 @@ def row_filter(
     """The rows that a filter allows, `(m,)` int64, rising; raises `DataError` for a mask of another length,
     for rows that never were, and for what is neither."""
     try:
-        given = np.asarray(where)
+        rows = np.asarray(where)
     except ValueError as e:
         raise DataError(f"where is {where!r:.60}", "search", fix) from e
-    if given.dtype == bool and given.ndim:
-        if given.shape != (n,):
-            what = f"the mask has shape {given.shape} for {n} rows"
+    if rows.dtype == bool and rows.ndim:
+        if rows.shape != (n,):
+            what = f"the mask has shape {rows.shape} for {n} rows"
             raise DataError(what, "where", "Give one truth value a row, deleted ones included")
-        return np.flatnonzero(given)
-    if given.ndim != 1 or given.size and given.dtype.kind not in "iu":
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or rows.size and rows.dtype.kind not in "iu":
         raise DataError(f"where is {where!r:.60}", "search", fix)
-    if not foreign and given.size and (given.min() < 0 or given.max() >= n):
+    if not foreign and rows.size and (rows.min() < 0 or rows.max() >= n):
         raise DataError(f"where names rows outside 0 to {n - 1}", "search", fix)
-    return np.unique(given.astype(np.int64))
+    return np.unique(rows.astype(np.int64))

@@ -157,13 +157,13 @@ def summary(doc: Document, spans: np.ndarray, tokens: np.ndarray, mark: np.ndarr
         if lengths > covered
         else "no overlap"
     )
-    said = [
+    facts = [
         f"{doc.id}: {count(len(spans), 'chunk')}",
         count(int(tokens.sum()), "token") if len(tokens) else "",
         twice,
         f"{whole} of {len(mark)} marked spans lie whole in one chunk" if len(mark) else "",
     ]
-    return " · ".join(filter(None, said))
+    return " · ".join(filter(None, facts))
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #72f74440
 def marks_of(
@@ -240,10 +240,12 @@ def view(
         if end - start < len(doc)
         else ""
     )
-    said = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
+    caption = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
     body = draw(doc.text, own.spans, tips, mark, start, end, names)
     frame = (
         f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of'
         f' {escape(doc.id)}">{body}</div>'
     )
-    return View(f"{STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(said)}</b></p>{frame}", said)
+    return View(
+        f"{STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(caption)}</b></p>{frame}", caption
+    )

@@ -59,7 +59,7 @@ def gold_html(gold: Gold, most: int = 10) -> str:
             + "</tr>"
         )
 
-    said = (
+    counts = (
         f"{count(len(gold), 'question')}, {thousands(len(gold.answerable))} with evidence,"
         f" {count(len(gold.evidence_list), 'piece')} of it, judged by {gold.unit}"
     )
@@ -74,4 +74,4 @@ def gold_html(gold: Gold, most: int = 10) -> str:
         if tags
         else ""
     )
-    return f"<p><b>{said}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"  # noqa: E501
+    return f"<p><b>{counts}</b></p>{lost}{tagged}<table>{line(head, 'th')}{''.join(line(r, 'td') for r in rows)}</table>{more}"  # noqa: E501

@@ -67,19 +67,19 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     "Seconds that the server asks to wait, or `None` if it does not say so in a form that can be read."
     if (ms := _number(headers.get("retry-after-ms"))) is not None:
         return ms / 1000
-    said = headers.get("retry-after")
-    if said is None or (seconds := _number(said)) is not None:
-        return None if said is None else seconds
+    date = headers.get("retry-after")
+    if date is None or (seconds := _number(date)) is not None:
+        return None if date is None else seconds
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(said).timestamp() - time.time())
+        return max(0.0, email.utils.parsedate_to_datetime(date).timestamp() - time.time())
     except ValueError:
         return None
 
 
-def _number(said: str | None) -> float | None:
+def _number(digits: str | None) -> float | None:
     "A finite number that is not negative, or `None`."
     try:
-        x = float(said or "")
+        x = float(digits or "")
     except ValueError:
         return None
     return x if math.isfinite(x) and x >= 0 else None
@@ -170,12 +170,12 @@ def causes(e: BaseException | None) -> Iterator[BaseException]:
 def _headers(e: BaseException) -> Mapping[str, str]:
     "The first headers along an exception's causes that ask to wait."
     for cause in causes(e):
-        for found in (
+        for headers in (
             getattr(cause, "headers", None),
             getattr(getattr(cause, "response", None), "headers", None),
         ):
-            if found and retry_after(found) is not None:
-                return found
+            if headers and retry_after(headers) is not None:
+                return headers
     return {}
 
 
@@ -201,10 +201,10 @@ def openai_failure(e: Exception, *keys: str) -> Failure:
             fix="Check that base_url ends where the API begins, often /v1",
         )
     inner, message = getattr(e, "body", None), str(getattr(e, "message", e))
-    said = hidden((inner.get("message") if isinstance(inner, dict) else "") or message, *keys)
-    if "insufficient_quota" in f"{inner} {message}" and "insufficient_quota" not in said:
-        said += " (insufficient_quota)"
-    return refusal(status, said, retry_after(_headers(e)))
+    words = hidden((inner.get("message") if isinstance(inner, dict) else "") or message, *keys)
+    if "insufficient_quota" in f"{inner} {message}" and "insufficient_quota" not in words:
+        words += " (insufficient_quota)"
+    return refusal(status, words, retry_after(_headers(e)))
 
 
 def _status(e: Exception) -> int | None:
@@ -305,30 +305,30 @@ class Remote:
         there is none."""
         for n in range(self.retries + 1):
             check_stop()  # Ctrl-C sends no further request
-            got = attempt()
-            if not isinstance(got, Failure):
-                return got, n + 1
-            if not got.again or n == self.retries:
+            answer = attempt()
+            if not isinstance(answer, Failure):
+                return answer, n + 1
+            if not answer.again or n == self.retries:
                 break
-            if (got.wait or 0) > self.longest_wait:
-                got = got._replace(
+            if (answer.wait or 0) > self.longest_wait:
+                answer = answer._replace(
                     fix=(
-                        f"It asks to wait {number(got.wait, '.0f')} s, which is more than"
+                        f"It asks to wait {number(answer.wait, '.0f')} s, which is more than"
                         f" longest_wait={number(self.longest_wait, 'g')}"
                     )
                 )
                 break
-            seconds = backoff(n, got.wait, self.base_wait, self.longest_wait)
+            seconds = backoff(n, answer.wait, self.base_wait, self.longest_wait)
             log.info(
                 "%s: %s; attempt %d of %d in %s s",
                 where,
-                got.why,
+                answer.why,
                 n + 2,
                 self.retries + 1,
                 number(seconds, ".1f"),
             )
             pause(seconds)
-        raise RemoteError(f"{got.why} (attempt {n + 1} of {self.retries + 1})", where, got.fix)
+        raise RemoteError(f"{answer.why} (attempt {n + 1} of {self.retries + 1})", where, answer.fix)
 
 # %% ../../nbs/05_remote/01_calls.ipynb #727b81de
 def check_url(url: str, owner: str, name: str = "base_url") -> None:

@@ -64,12 +64,12 @@ TICK = 0.1  # seconds between two looks at whether somebody said stop
 def wait(seconds: float) -> None:
     "Wait, unless somebody says stop: see `check_stop`."
     end, stops = time.monotonic() + seconds, getattr(_here, "stops", ())
-    while (left := end - time.monotonic()) > 0:
+    while (seconds_left := end - time.monotonic()) > 0:
         check_stop()
         if stops:
-            stops[-1].wait(min(left, TICK))
+            stops[-1].wait(min(seconds_left, TICK))
         else:
-            time.sleep(min(left, TICK))
+            time.sleep(min(seconds_left, TICK))
     check_stop()
 
 # %% ../../nbs/05_remote/00_concurrency.ipynb #c591b1c0
@@ -133,10 +133,10 @@ def side_by_side(
             thread.start()
         ended = 0
         while ended < threads:
-            if (got := _next(done)) is None:
+            if (outcome := _next(done)) is None:
                 ended += 1
                 continue
-            number, result, error = got
+            number, result, error = outcome
             if error is not None:
                 failed = failed or error
             else:

@@ -274,16 +274,16 @@ class Store:
     ) -> Artifact:
         """Write an artifact all at once; a sound one that is already there is left as it is. Raises
         `StoreError` where the disk does not take it."""
-        if (found := self.get(kind, key, warn=False)) is not None:
-            return found
+        if (artifact := self.get(kind, key, warn=False)) is not None:
+            return artifact
         with disk_errors(self.root):
             _marked(self.root)
             _publish(self.path(kind, key), payload, {"kind": kind, "key": key, **(about or {})})
-        if (found := self.get(kind, key)) is None:
+        if (artifact := self.get(kind, key)) is None:
             raise StoreError(
                 "what was written does not read back the same", str(self.path(kind, key)), "Look at the disk"
             )
-        return found
+        return artifact
 
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[None]:
@@ -310,11 +310,11 @@ class Store:
     def make(self, kind: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]) -> Artifact:
         "The artifact of this recipe: found, or made by `build()` and kept."
         key = fingerprint(kind, recipe)
-        if (found := self.get(kind, key, warn=False)) is not None:
-            return found
+        if (artifact := self.get(kind, key, warn=False)) is not None:
+            return artifact
         with self.locked(kind, key):
-            if (found := self.get(kind, key)) is not None:
-                return found
+            if (artifact := self.get(kind, key)) is not None:
+                return artifact
             began = time.perf_counter()
             payload = build()
             seconds = round(time.perf_counter() - began, 3)
@@ -410,24 +410,24 @@ def kinds_of(store: Store) -> dict[str, list[Path]]:
             "Give the folder that bench was given as store=, .ragbench unless it was told otherwise",
         )
     with disk_errors(store.root):
-        found = {
+        kinds = {
             k.name: sorted(e for e in k.iterdir() if _ours(e))
             for k in sorted(store.root.iterdir())
             if k.is_dir() and not k.is_symlink() and k.name != "locks"
         }
-    found = {kind: entries for kind, entries in found.items() if entries}
+    kinds = {kind: entries for kind, entries in kinds.items() if entries}
     empty = all(p.name in ("locks", "in-use.lock") or p.name.startswith(".") for p in store.root.iterdir())
     if (
         not empty
         and not (store.root / MARK).is_file()
-        and not any(_is_artifact(e) for entries in found.values() for e in entries)
+        and not any(_is_artifact(e) for entries in kinds.values() for e in entries)
     ):
         raise StoreError(
             "this folder is no store",
             str(store.root),
             "Give the folder that bench was given as store=; nothing was touched",
         )
-    return found
+    return kinds
 
 
 def _is_artifact(entry: Path) -> bool:

@@ -131,7 +131,7 @@ class _Walk:
 
     been: dict[int, int] = dataclasses.field(default_factory=dict)  # functions, classes and modules, by id
     inside: list[int] = dataclasses.field(default_factory=list)  # containers and objects being looked at
-    kept: list[Any] = dataclasses.field(default_factory=list)  # so that no id is used twice
+    values: list[Any] = dataclasses.field(default_factory=list)  # so that no id is used twice
     reader: str = (
         ""  # the function whose global names are followed; empty: an object without content is an error
     )
@@ -141,7 +141,7 @@ class _Walk:
         if id(x) in self.been:
             return {"again": self.been[id(x)]}
         self.been[id(x)] = len(self.been)
-        self.kept.append(x)
+        self.values.append(x)
         return None
 
     def unseen(self, x: Any, name: str = "") -> Any:
@@ -255,11 +255,11 @@ def _module(w: _Walk, m: types.ModuleType, attributes: Iterable[str]) -> Any:
     w.inside.append(id(m))
     try:
         values = {n: vars(m)[n] for n in sorted(attributes) if n in vars(m)}
-        held = {
+        contents = {
             n: _module(w, v, attributes) if isinstance(v, types.ModuleType) else _form(w, v)
             for n, v in values.items()
         }
-        return {"module": m.__name__, "file": module_file(m.__name__), "holds": held}
+        return {"module": m.__name__, "file": module_file(m.__name__), "holds": contents}
     finally:
         w.inside.pop()
 
@@ -284,17 +284,17 @@ def _class(w: _Walk, cls: type) -> Any:
         w.reader or cls.__qualname__,
     )  # what a class holds beside code may be anything
     try:
-        made = {n: v for n, v in vars(cls).items() if n not in _NO_CODE and not _generated(v)}
+        members = {n: v for n, v in vars(cls).items() if n not in _NO_CODE and not _generated(v)}
         if issubclass(cls, enum.Enum):
-            made = {
+            members = {
                 n: v.value if isinstance(v, cls) else v
-                for n, v in made.items()
+                for n, v in members.items()
                 if not n.startswith("_") or callable(v)
             }
         bases = [_class(w, b) for b in cls.__bases__ if b.__module__ not in _PLAIN_BASES]
         return {
             "class": _named(cls),
-            "members": {n: _member(w, made[n]) for n in sorted(made)},
+            "members": {n: _member(w, members[n]) for n in sorted(members)},
             "bases": bases,
             "file": module_file(cls.__module__),
         }
@@ -456,7 +456,7 @@ def _numbers(tensor: Any) -> np.ndarray:
         return tensor.float().numpy()
 
 
-def _held(w: _Walk, x: Any) -> Any:
+def _contents(w: _Walk, x: Any) -> Any:
     "What an object holds, as it is or as pickle would write it; `NotImplemented` where there is no telling."
     cls = type(x)
     if _has(x, "detach", "cpu", "numpy"):
@@ -508,14 +508,14 @@ def _object(w: _Walk, x: Any) -> Any:
         return {"type": repr(x)}
     if isinstance(x, types.GenericAlias) or cls.__module__ == "typing":
         return {"type": repr(x)}
-    if (held := _held(w, x)) is NotImplemented:
+    if (contents := _contents(w, x)) is NotImplemented:
         return w.unseen(x)
     kind = (
         _kind(w, cls)
         if is_own(cls.__module__)
         else {"class": _named(cls), "library": library(cls.__module__)}
     )
-    return kind | {"holds": _digested(w.each(x, [held]))}
+    return kind | {"holds": _digested(w.each(x, [contents]))}
 
 # %% ../../nbs/01_store/01_fingerprint.ipynb #6f372f23
 def _form(w: _Walk, value: Any) -> Any:
@@ -577,9 +577,9 @@ def _believed(value: Any, own: Any) -> str:
     "The fingerprint that an object gives of itself."
     if isinstance(own, str) and own:
         return own
-    said = "a method" if callable(own) else repr(own)[:60]
+    shown = "a method" if callable(own) else repr(own)[:60]
     raise ConfigError(
-        f"the `fingerprint` of a {type(value).__name__} is {said}",
+        f"the `fingerprint` of a {type(value).__name__} is {shown}",
         "",
         "Make it a string: an attribute or a property that changes with what the object does",
     )
@@ -633,5 +633,5 @@ def fingerprint(*values: Any) -> str:
 def own_fingerprint(component: Any) -> str:
     """The `fingerprint` that a component gives of itself; for one that has none, that of its class, code and
     content."""
-    given = getattr(component, "fingerprint", None)
-    return fingerprint(component) if given is None else _believed(component, given)
+    own = getattr(component, "fingerprint", None)
+    return fingerprint(component) if own is None else _believed(component, own)

@@ -165,7 +165,7 @@ def preamble(
             *plain,
         ]
     )
-    told = (
+    remark = (
         [f"# Define first, it is not part of ragbench and its source is not known: {', '.join(missing)}"]
         if missing
         else []
@@ -173,7 +173,7 @@ def preamble(
     return [
         f"from ragbench import {', '.join(sorted(n for n in names if n in public and n not in mine))}",
         *imports,
-        *told,
+        *remark,
         *(f"\n{v}" for v in lines if v not in plain),
     ]
 

@@ -46,10 +46,10 @@ def _packaged(repo: str) -> Path | None:
     if spec is None:
         return None
     path = Path(spec.origin).parent / folder
-    got = file_sha256(path / "model.safetensors")
-    if got != sha:
+    checksum = file_sha256(path / "model.safetensors")
+    if checksum != sha:
         raise DataError(
-            f"the weights are not those of {repo}: SHA-256 {got[:12]}… instead of {sha[:12]}…",
+            f"the weights are not those of {repo}: SHA-256 {checksum[:12]}… instead of {sha[:12]}…",
             str(path),
             f"Reinstall {module}",
         )

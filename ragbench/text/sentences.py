@@ -36,13 +36,13 @@ def blank_lines(text: str) -> np.ndarray:
 
 def _blocks(text: str, size: int) -> Iterator[tuple[int, int]]:
     "Spans that tile `text`, of about `size` characters, cut after blank lines."
-    at = 0
+    start = 0
     for end in blank_lines(text)[:, 1].tolist():
-        if end - at >= size:
-            yield at, end
-            at = end
-    if at < len(text):
-        yield at, len(text)
+        if end - start >= size:
+            yield start, end
+            start = end
+    if start < len(text):
+        yield start, len(text)
 
 # %% ../../nbs/02_text/04_sentences.ipynb #a76732ef
 ODD_SPACE = re.compile("[\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000](?=\\s*[.])")
@@ -61,8 +61,8 @@ def _sentencex() -> tuple[Callable, Callable]:
 
 def _starts(text: str, language: str) -> list[int]:
     "Where the sentences of a text begin, by the offsets that sentencex gives."
-    found = [b for b in _sentencex()[1](language, text) if not b["text"].isspace()]
-    starts, ends = [b["start_index"] for b in found], [b["end_index"] for b in found]
+    sentences = [b for b in _sentencex()[1](language, text) if not b["text"].isspace()]
+    starts, ends = [b["start_index"] for b in sentences], [b["end_index"] for b in sentences]
     if any(text[i:j].strip() or j < i for i, j in zip([0, *ends], [*starts, len(text)])):
         raise DataError(
             "the sentences that sentencex found leave text out",
@@ -76,9 +76,13 @@ def _ends(text: str, language: str) -> list[int]:
     "Where the sentences of a short text end, white space after them included; the last is `len(text)`."
     if not text.isascii():
         text = ODD_SPACE.sub(" ", text)
-    found = _sentencex()[0](language, text) if len(text) < 10_000 else []
-    if "".join(found) == text:
-        starts = [at for at, s in zip(accumulate(map(len, found), initial=0), found) if not s.isspace()]
+    sentences = _sentencex()[0](language, text) if len(text) < 10_000 else []
+    if "".join(sentences) == text:
+        starts = [
+            start
+            for start, s in zip(accumulate(map(len, sentences), initial=0), sentences)
+            if not s.isspace()
+        ]
     else:
         starts = _starts(text, language)
     return [*starts[1:], len(text)] if text else []  # white space between two belongs to the first
@@ -98,14 +102,14 @@ def _all_ends(text: str, language: str, window: int) -> Sequence[int]:
     if len(text) <= window:
         return _ends(text, language)
     out = array("q")  # eight bytes each
-    for at, end in _blocks(text, window):
-        while end - at > 2 * window:
-            ends = _ends(text[at : at + window], language)[:-1] or [
+    for start, end in _blocks(text, window):
+        while end - start > 2 * window:
+            ends = _ends(text[start : start + window], language)[:-1] or [
                 window
             ]  # no end in a whole window: it is cut there
-            out.extend(at + e for e in ends)
-            at += ends[-1]
-        out.extend(at + e for e in _ends(text[at:end], language))
+            out.extend(start + e for e in ends)
+            start += ends[-1]
+        out.extend(start + e for e in _ends(text[start:end], language))
     return out
 
 # %% ../../nbs/02_text/04_sentences.ipynb #dde689d9
@@ -120,8 +124,10 @@ def gaps(
         raise ConfigError(f"there is no boundary {kind!r}", "gaps", f"Choose from {', '.join(KINDS)}")
     if kind == "sentence":
         return pairs(_before_space(text, language))
-    found = blank_lines(text) if kind == "paragraph" else pairs(m.span() for m in re.finditer(r"\s+", text))
-    return found if len(found) and found[-1, 1] == len(text) else np.concatenate((found, [[len(text)] * 2]))
+    spaces = blank_lines(text) if kind == "paragraph" else pairs(m.span() for m in re.finditer(r"\s+", text))
+    return (
+        spaces if len(spaces) and spaces[-1, 1] == len(text) else np.concatenate((spaces, [[len(text)] * 2]))
+    )
 
 
 def _before_space(text: str, language: str) -> Iterator[tuple[int, int]]:

@@ -44,15 +44,15 @@ CARRIERS = (("llama_index.core", "_static/tiktoken_cache"), ("litellm", "litellm
 
 def _carried(file: str) -> list[Path]:
     "Copies of a rank file inside installed packages; the packages are found, not imported."
-    found = []
+    copies = []
     for module, folder in CARRIERS:
         top, *rest = module.split(".")
         spec = importlib.util.find_spec(top)
         for root in (spec.submodule_search_locations or []) if spec else []:
             path = Path(root).joinpath(*rest) / folder / file
             if path.is_file():
-                found.append(path)
-    return found
+                copies.append(path)
+    return copies
 
 # %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #3d007385
 def rank_file(name: str) -> Path | None:
@@ -135,10 +135,10 @@ SCHEMES = {
 
 def only_tiktoken() -> bool:
     "Whether `RAGBENCH_ENCODER=tiktoken` asks for the reference alone."
-    given = os.environ.get("RAGBENCH_ENCODER", "auto")
-    if given not in ("auto", "tiktoken"):
-        raise ConfigError(f"RAGBENCH_ENCODER is {given!r}", "environment", "Set it to auto or tiktoken")
-    return given == "tiktoken"
+    choice = os.environ.get("RAGBENCH_ENCODER", "auto")
+    if choice not in ("auto", "tiktoken"):
+        raise ConfigError(f"RAGBENCH_ENCODER is {choice!r}", "environment", "Set it to auto or tiktoken")
+    return choice == "tiktoken"
 
 
 def _load_fast(name: str) -> Any:
@@ -172,33 +172,33 @@ _renewal = threading.Lock()
 def _renewed(e: Encoder) -> None:
     """Count what was encoded, and give an encoder that remembers too much a fresh start; those who are using
     the old one keep it until they are done."""
-    now, held = resident(), e.__dict__
+    now, state = resident(), e.__dict__
     with _renewal:
         grown = (
-            held["_seen"] * 8 if now is None else now - held["_born"]
+            state["_seen"] * 8 if now is None else now - state["_born"]
         )  # random words take eight bytes a character
         if grown <= REMEMBERED:
             return
-        held["fast"] = _load_fast(e.name)
-        held.update(_born=resident(), _seen=0)
+        state["fast"] = _load_fast(e.name)
+        state.update(_born=resident(), _seen=0)
 
 
 def _encoded(e: Encoder, text: str) -> np.ndarray:
     "Ids by the fast encoder, a few megabytes at a time."
-    held = e.__dict__
-    if "_born" not in held:
-        held["_born"] = resident()
-    parts, at = [], 0
-    while at < len(text) or not parts:
-        seam = SEAM.search(text, at + _LOOK) if len(text) - at > _LOOK else None
+    state = e.__dict__
+    if "_born" not in state:
+        state["_born"] = resident()
+    parts, start = [], 0
+    while start < len(text) or not parts:
+        seam = SEAM.search(text, start + _LOOK) if len(text) - start > _LOOK else None
         end = seam.end() if seam else len(text)
-        parts.append(e.fast.encode(text if end - at == len(text) else text[at:end]))
-        held["_seen"] = held.get("_seen", 0) + end - at
-        held["_due"] = held.get("_due", 0) + end - at
-        if held["_due"] >= _LOOK:
-            held["_due"] = 0
+        parts.append(e.fast.encode(text if end - start == len(text) else text[start:end]))
+        state["_seen"] = state.get("_seen", 0) + end - start
+        state["_due"] = state.get("_due", 0) + end - start
+        if state["_due"] >= _LOOK:
+            state["_due"] = 0
             _renewed(e)
-        at = end
+        start = end
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 # %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #25fc33db

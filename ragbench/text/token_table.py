@@ -31,12 +31,12 @@ def pieces(
     size: int = PIECE,  # characters: a piece ends at the first seam past this many
 ) -> Iterator[str]:
     "Consecutive pieces of `text`, cut only where no token can cross; one piece where there is no such place."
-    at = 0
-    while len(text) - at > size and (seam := SEAM.search(text, at + size - 1)):
-        yield text[at : seam.end()]
-        at = seam.end()
-    if at < len(text):
-        yield text[at:]
+    start = 0
+    while len(text) - start > size and (seam := SEAM.search(text, start + size - 1)):
+        yield text[start : seam.end()]
+        start = seam.end()
+    if start < len(text):
+        yield text[start:]
 
 # %% ../../nbs/02_text/03_token_table.ipynb #7d32748c
 @dataclass(frozen=True, eq=False)
@@ -72,8 +72,8 @@ class TokenTable:
         if not len(self):
             return np.array(gaps[:, 1])
         i, n = self.before(gaps[:, 0]), len(self)
-        at = self.starts.take(i, mode="clip")
-        out = np.where(at <= gaps[:, 1], at, gaps[:, 0]).astype(np.int64)
+        offsets = self.starts.take(i, mode="clip")
+        out = np.where(offsets <= gaps[:, 1], offsets, gaps[:, 0]).astype(np.int64)
         past = i == n
         if past.any():
             out[past] = gaps[past, 1]
@@ -115,11 +115,11 @@ def own_ink(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray
     depth = np.zeros(len(text) + 1, np.int32)
     np.add.at(depth, starts, 1)
     np.subtract.at(depth, ends, 1)
-    at = np.flatnonzero(lost & (np.cumsum(depth[:-1]) == 0))
-    if not len(at) or not len(starts):
+    orphans = np.flatnonzero(lost & (np.cumsum(depth[:-1]) == 0))
+    if not len(orphans) or not len(starts):
         return starts, ends
     starts, ends = starts.copy(), ends.copy()
-    for a in at.tolist():
+    for a in orphans.tolist():
         i = int(np.searchsorted(ends, a, side="right")) - 1  # the last token that ends at or before it
         if i >= 0 and ends[i] == a:
             ends[i] = a + 1
@@ -193,14 +193,14 @@ def _one_at_a_time(tokenizer: Tokenizer) -> bool:
 
 def _batches(texts: Iterable[str], cut: bool) -> Iterator[list[tuple[int, str]]]:
     "Work for one thread at a time: (row, piece) pairs of about `PIECE` characters together."
-    batch, held = [], 0
+    batch, length = [], 0
     for row, text in enumerate(texts):
         for piece in pieces(text) if cut else [text] if text else ():
             batch.append((row, piece))
-            held += len(piece)
-            if held >= PIECE:
+            length += len(piece)
+            if length >= PIECE:
                 yield batch
-                batch, held = [], 0
+                batch, length = [], 0
     if batch:
         yield batch
 
@@ -231,16 +231,16 @@ def token_tables(
         _tiktoken_piece(tokenizer) if isinstance(tokenizer, TiktokenTokenizer) else _model_piece(tokenizer)
     )
     n = 1 if sum(map(len, texts)) <= PIECE or _one_at_a_time(tokenizer) else n_threads or threads()
-    parts, at = [], 0
-    for done in _in_order(
+    parts, current = [], 0
+    for numbered_parts in _in_order(
         lambda batch: [(row, piece(text)) for row, text in batch], _batches(texts, _can_cut(tokenizer)), n
     ):
-        for row, part in done:
-            while at < row:
-                yield _table(parts, texts[at], tokenizer.name)
-                parts, at = [], at + 1
+        for row, part in numbered_parts:
+            while current < row:
+                yield _table(parts, texts[current], tokenizer.name)
+                parts, current = [], current + 1
             parts.append(part)
-    for rest in texts[at:]:
+    for rest in texts[current:]:
         yield _table(parts, rest, tokenizer.name)
         parts = []
 

@@ -46,11 +46,15 @@ def _is_number(ch: str) -> bool:
     return unicodedata.numeric(ch, None) is not None
 
 
-def _seen(text: str, at: int, step: int) -> int:
+def _seen(text: str, offset: int, step: int) -> int:
     "The offset of the first character from `at` on, forwards or backwards, that is seen; −1 for none."
-    while 0 <= at < len(text) and unicodedata.category(text[at]) == "Cf" and text[at] != _ZERO_WIDTH_SPACE:
-        at += step
-    return at if 0 <= at < len(text) else -1
+    while (
+        0 <= offset < len(text)
+        and unicodedata.category(text[offset]) == "Cf"
+        and text[offset] != _ZERO_WIDTH_SPACE
+    ):
+        offset += step
+    return offset if 0 <= offset < len(text) else -1
 
 # %% ../../nbs/02_text/05_word_boundaries.ipynb #6eeb4210
 def _same_word(p: str, q: str) -> bool:
