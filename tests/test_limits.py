@@ -15,9 +15,9 @@ import pytest
 from test_ingest import make_docx, make_pdf
 from test_web import Site, html
 
+from ragbench.base.memory_limits import address_space
 from ragbench.ingest.load_corpus import SMALL, load_corpus
 from ragbench.ingest.loader import LIMITS, Limits
-from ragbench.ingest.memory_limits import address_space
 from ragbench.ingest.web import load_url
 
 needs_bound = pytest.mark.skipif(not address_space()[0], reason="the system bounds no address space")
@@ -129,7 +129,7 @@ def test_what_is_read_without_a_worker_is_bounded_by_its_size(tmp_path, name):
     assert (tmp_path / name).stat().st_size <= SMALL
     code = (
         "import sys, resource\nimport yaml, charset_normalizer\nfrom ragbench.ingest.load_corpus import"
-        " load_corpus\nfrom ragbench.ingest.memory_limits import"
+        " load_corpus\nfrom ragbench.base.memory_limits import"
         " address_space\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\nsize = address_space()[0]\nif"
         " size: resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\ncorpus ="
         " load_corpus(sys.argv[1])\nimport threading, ragbench.ingest.workers as w\nprint(len(corpus) +"
@@ -208,7 +208,7 @@ def test_a_bomb_on_the_web_is_never_unpacked(site, header):
         "import sys, resource, httpx, httpcore, trafilatura\n"
         "from ragbench.ingest.fetch import Web\n"
         "from ragbench.ingest.loader import Refused\n"
-        "from ragbench.ingest.memory_limits import address_space\n"
+        "from ragbench.base.memory_limits import address_space\n"
         "web = Web(allow_private=True)\n"
         "resource.setrlimit(resource.RLIMIT_AS, (address_space()[0] + 60_000_000,) * 2)\n"
         "try: web.get(sys.argv[1])\n"

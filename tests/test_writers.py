@@ -55,7 +55,7 @@ GIVEN = {
     ("plot/chart.py", "svg"),
     ("plot/chart.py", "save"),
     ("index/faiss_base.py", "index_bytes"),
-    ("ingest/workers.py", "serve"),  # to memory, to a pipe
+    ("base/worker_processes.py", "serve"),  # to memory, to a pipe
     ("ingest/web.py", "_load_file"),  # to a temporary folder
     ("store/artifacts.py", "_publish"),
     ("store/artifacts.py", "clear"),

@@ -5,22 +5,16 @@
 # %% ../../nbs/08_embed/05_workers.ipynb #9e9cb504
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from ..base.errors import RagbenchError, at_least
-from ..base.processes import end_with
+from ..base.worker_processes import Lost, Worker
 from ..base.threads import threads
 
 # %% auto #0
-__all__ = ['WORTH_IT', 'worker_count', 'hidden_main', 'close_workers', 'in_workers']
+__all__ = ['WORTH_IT', 'worker_count', 'close_workers', 'in_workers']
 
 # %% ../../nbs/08_embed/05_workers.ipynb #b153bba6
 WORTH_IT = 1_000_000  # characters
@@ -34,45 +28,25 @@ def worker_count(texts: Sequence[str], asked: int | None = None, device: str = "
         return 1
     return max(1, min(most, len(texts)))
 
-# %% ../../nbs/08_embed/05_workers.ipynb #f91776ee
-@contextmanager
-def hidden_main() -> Iterator[None]:
-    "In the block, a spawned process does not run the main script."
-    main = sys.modules["__main__"]
-    spec, file = getattr(main, "__spec__", None), vars(main).pop("__file__", None)
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__spec__ = spec
-        if file is not None:
-            main.__file__ = file
-
-
-def _begin() -> None:
-    "In a new worker: one thread for every library, and an end when the parent ends."
-    os.environ.update(
-        {n: "1" for n in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAGBENCH_THREADS")},
-        TOKENIZERS_PARALLELISM="false",
-    )
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    end_with(multiprocessing.parent_process().sentinel)
-
 # %% ../../nbs/08_embed/05_workers.ipynb #319c30f2
-_WORKERS: list[ProcessPoolExecutor] = []
+_ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAGBENCH_THREADS"), "1"),
+    "TOKENIZERS_PARALLELISM": "false",
+}
+_WORKERS: list[Worker] = []
 
 
-def _ready(n: int) -> list[ProcessPoolExecutor]:
+def _ready(n: int) -> list[Worker]:
     "`n` workers, those that are there first."
     while len(_WORKERS) < n:
-        _WORKERS.append(ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin))
+        _WORKERS.append(Worker(environ=_ONE_THREAD))
     return _WORKERS[:n]
 
 
 def close_workers() -> None:
     "End all workers, now; the next job starts new ones."
     while _WORKERS:
-        _WORKERS.pop().shutdown(wait=True, cancel_futures=True)
+        _WORKERS.pop().close()
 
 # %% ../../nbs/08_embed/05_workers.ipynb #739e155a
 def in_workers(
@@ -83,31 +57,30 @@ def in_workers(
     """`(i, work(jobs[i]))` as they are done; raises `RagbenchError` after a worker was killed, when the
     others have finished their part."""
     todo, running, dead = iter(range(len(jobs))), {}, []
+    workers = _ready(min(n, len(jobs)))
+    callers = ThreadPoolExecutor(len(workers) or 1)
 
-    def give(worker: ProcessPoolExecutor) -> None:
-        if (i := next(todo, None)) is None:
-            return
-        with hidden_main():
-            running[worker.submit(work, jobs[i])] = (i, worker)
+    def give(worker: Worker) -> None:
+        if (i := next(todo, None)) is not None:
+            running[callers.submit(worker.run, work, (jobs[i],))] = (i, worker)
 
-    for worker in _ready(min(n, len(jobs))):
+    for worker in workers:
         give(worker)
     try:
         while running:
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 i, worker = running.pop(future)
-                if not _alive(future, worker, dead, i):
+                if isinstance(part := future.result(), Lost):
+                    dead.append(i)
                     continue
                 if not dead:
                     give(worker)
-                yield i, future.result()
+                yield i, part
     except (KeyboardInterrupt, GeneratorExit):  # nobody waits for what they do
-        for _, worker in running.values():
-            _killed(worker)
+        _kill(running)
         raise
     finally:
-        for future in running:
-            future.cancel()
+        callers.shutdown(wait=False, cancel_futures=True)
     if dead:
         raise RagbenchError(
             f"a worker process was killed or ran out of memory at part {dead[0] + 1} of {len(jobs)}",
@@ -116,21 +89,10 @@ def in_workers(
         )
 
 
-def _killed(worker: ProcessPoolExecutor) -> None:
-    "End a worker in the middle of its work."
-    for process in list((worker._processes or {}).values()):
-        process.kill()
-    if worker in _WORKERS:
-        _WORKERS.remove(worker)
-    worker.shutdown(wait=False, cancel_futures=True)
-
-
-def _alive(future: Future, worker: ProcessPoolExecutor, dead: list[int], i: int) -> bool:
-    "Did the worker live to the end of its part? A dead one is forgotten."
-    if not isinstance(future.exception(), BrokenProcessPool):
-        return True
-    dead.append(i)
-    if worker in _WORKERS:
-        _WORKERS.remove(worker)
-    worker.shutdown(wait=False)
-    return False
+def _kill(running: dict[Future, tuple[int, Worker]]) -> None:
+    "End workers in the middle of their work, those too that are about to begin."
+    while not all(future.done() or future.cancel() for future in running):
+        for future, (_, worker) in running.items():
+            if worker.process is not None and not future.done():
+                worker.process.kill()
+        wait(running, timeout=0.05)

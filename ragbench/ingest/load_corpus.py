@@ -36,7 +36,7 @@ from ragbench.ingest.loader import (
     whole_number,
 )
 from .docx import load_docx
-from .memory_limits import out_of_memory
+from ..base.memory_limits import out_of_memory
 from .metadata_names import given_metadata, with_standard_names
 from .own_loaders import check_loaders, documents_of, importable, loader_name, own_ending
 from .pdf import load_pdf
@@ -49,7 +49,8 @@ from .text import check_encoding, decode, load_markdown, load_text
 from .transcripts import check_pause, is_transcript, load_transcript
 from .fetch import WEB_LIMITS
 from .web import check_visit, load_html, load_url
-from .workers import RESERVE, Lost, circumstances, in_workers
+from ..base.worker_processes import Lost
+from .workers import RESERVE, circumstances, in_workers
 
 # %% auto #0
 __all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'check_values', 'dataset_settings',

@@ -35,7 +35,8 @@ from ragbench.ingest.loader import (
 from .fetch import WEB_LIMITS, Answer, Web, httpx_module, normal_url
 from .robots import Robots
 from .text import structure, text_encoding
-from .workers import RESERVE, Lost, Worker, circumstances
+from ..base.worker_processes import Lost, Worker
+from .workers import RESERVE, circumstances
 
 # %% auto #0
 __all__ = ['logger', 'DEEPEST', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document',

@@ -6,242 +6,21 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
-import pickle
-import signal
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..base.errors import ConfigError, RagbenchError
-from ..base.number_text import number, thousands
-from ..base.processes import end_with, lifeline
-from .memory_limits import address_space, bounded
+from ..base.errors import ConfigError
+from ..base.worker_processes import Worker
 
 # %% auto #0
-__all__ = ['UNWANTED', 'RESERVE', 'serve', 'import_all', 'Lost', 'Worker', 'circumstances', 'Reserve', 'in_workers']
+__all__ = ['UNWANTED', 'RESERVE', 'circumstances', 'Reserve', 'in_workers']
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #d63a62bc
 UNWANTED = ("pymupdf.layout", "pymupdf4llm")  # no loader asks for them
-
-
-@contextmanager
-def _absent(names: Iterable[str]) -> Iterator[None]:
-    """Inside, modules of these names cannot be imported, as if they were not installed; those that are there
-    stay."""
-    hidden = [name for name in names if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
-
-# %% ../../nbs/06_ingest/20_workers.ipynb #102885fa
-def serve(modules: Iterable[str] = (), line: int = -1) -> None:
-    """Import `modules`, say so, and run jobs from standard input until it closes; the main loop of a worker
-    process, which ends with the other end of the pipe `line`."""
-    if line >= 0:
-        end_with(line)
-    jobs, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    with _absent(UNWANTED):
-        import_all(modules)
-    pickle.dump("ready", answers)
-    answers.flush()
-    while True:
-        try:
-            # bytes, so that a job that cannot be unpickled leaves the pipe in step
-            job = pickle.load(jobs)
-            memory = pickle.load(jobs)
-        except EOFError:
-            return
-        pickle.dump(_answer(job, memory), answers)
-        answers.flush()
-
-
-def import_all(modules: Iterable[str]) -> None:
-    for name in modules:
-        import_module(name)
-
-
-def _answer(job: bytes, memory: int | None) -> bytes:
-    """The pickled answer to a pickled job: (True, result), (False, exception), or (None, None) where the
-    memory did not suffice."""
-
-    def run() -> bytes:
-        try:
-            function, args = pickle.loads(job)
-        except (ImportError, AttributeError) as e:
-            fix = "Put it into a module that can be imported from here, or give workers=0"
-            raise ConfigError(f"a worker cannot import what it needs: {e}", "workers", fix) from e
-        return pickle.dumps((True, function(*args)), protocol=pickle.HIGHEST_PROTOCOL)
-
-    try:
-        return run() if memory is None else bounded(run, memory)
-    except MemoryError:
-        return pickle.dumps((None, None))
-    except Exception as e:
-        try:
-            return pickle.dumps(
-                (False, e if isinstance(e, RagbenchError) else RuntimeError(f"{type(e).__name__}: {e}"))
-            )
-        except Exception:
-            return pickle.dumps((False, RuntimeError(type(e).__name__)))  # an exception that cannot travel
-
-# %% ../../nbs/06_ingest/20_workers.ipynb #a64cd5d7
-class Lost(NamedTuple):
-    "A job without a result, and what became of its worker."
-
-    reason: str
-
-# %% ../../nbs/06_ingest/20_workers.ipynb #4710245f
-class Worker:
-    """A process that runs one job at a time; it is started when it is first needed, and again after it was
-    lost."""
-
-    def __init__(self, modules: Sequence[str] = ()):  # modules: imported before the first job
-        self.modules = tuple(modules)
-        self.process: subprocess.Popen | None = None
-        self.imported: set[str] = set()
-        self.most = 0  # bytes that a job of this process was allowed
-
-    def _start(self) -> subprocess.Popen:
-        line = lifeline()
-        code = (
-            f"import sys; sys.path[:] = {json.dumps(sys.path)}; from ragbench.ingest.workers import serve;"
-            f" serve({json.dumps(self.modules)}, {line})"
-        )
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[line]
-        )
-        self.imported, self.most = set(self.modules), 0
-        with _watched(self.process, 120):
-            pickle.load(self.process.stdout)
-        return self.process
-
-    def run(self, function: Callable, args: Sequence[Any], seconds: float, memory: int | None = None) -> Any:
-        """The result of `function(*args)`, or `Lost` if the process died, took longer than `seconds` or more
-        than `memory` bytes; raises what the function raised."""
-        if memory is not None and memory < self.most:
-            self.close()  # its peak may be that of an earlier job
-        state = _State()
-        try:
-            p = self.process or self._start()
-            if missing := set(self.modules) - self.imported:
-                self.imported |= missing
-                with _watched(p, 120):
-                    _ask(p, import_all, (sorted(missing),), None)
-            self.most = max(self.most, memory or 0)
-            with _watched(p, seconds) as state:
-                ok, answer = _ask(p, function, args, memory)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            if self.process is None:
-                raise  # the system has no process to give
-            code = self._ended()
-            if state.late:
-                return Lost(f"it took longer than {number(seconds, 'g')} seconds")
-            return (
-                _too_much(memory)
-                if memory is not None and state.peak > 0.75 * memory
-                else Lost(f"the process that read it died ({_ending(code)})")
-            )
-        except BaseException:  # Ctrl-C: nobody will read its answer
-            if self.process:
-                self.process.kill()
-            raise
-        if state.late:
-            self.close()  # killed when it had just answered
-        if ok:
-            return answer
-        if ok is None:
-            self.close()
-            return _too_much(memory)
-        raise answer
-
-    def _ended(self) -> int:
-        "How a process ended that no longer answers."
-        p = self.process
-        self.close()
-        return p.returncode
-
-    def close(self) -> None:
-        "End the process, if there is one: it leaves when its pipe closes, and is killed where it does not."
-        p, self.process = self.process, None
-        if p is None:
-            return
-        for pipe in (p.stdin, p.stdout):
-            try:
-                pipe.close()
-            except OSError:
-                pass  # unsent bytes to a process that is gone
-        try:
-            p.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            p.kill()
-            p.wait()
-
-# %% ../../nbs/06_ingest/20_workers.ipynb #3acc05b2
-def _ask(
-    process: subprocess.Popen, function: Callable, args: Sequence[Any], memory: int | None
-) -> tuple[bool | None, Any]:
-    "The answer of a worker to a job."
-    pickle.dump(pickle.dumps((function, tuple(args))), process.stdin)
-    pickle.dump(memory, process.stdin)
-    process.stdin.flush()
-    return pickle.loads(pickle.load(process.stdout))
-
-
-@dataclass
-class _State:
-    "Whether a process was killed for taking longer, and its largest address space so far, in bytes."
-
-    late: bool = False
-    peak: int = 0
-
-
-@contextmanager
-def _watched(process: subprocess.Popen, seconds: float) -> Iterator[_State]:
-    "Inside, the process has so many seconds."
-    state, over, end = _State(), threading.Event(), time.monotonic() + seconds
-
-    def watch():
-        while not over.wait(min(0.1, max(end - time.monotonic(), 0))):
-            state.peak = max(state.peak, address_space(process.pid)[1])
-            if time.monotonic() >= end:
-                state.late = True
-                process.kill()
-                return
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield state
-    finally:
-        over.set()
-        thread.join()
-
-
-def _too_much(memory: int) -> Lost:
-    return Lost(f"it takes more than {thousands(memory)} bytes of memory. Raise Limits(memory=…)")
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"exit status {code}"
-    try:
-        return signal.Signals(-code).name
-    except ValueError:
-        return f"signal {-code}"
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #784a6430
 def circumstances() -> tuple:
@@ -273,7 +52,7 @@ class Reserve:
             worker.close()
         for worker in fit:
             worker.modules = tuple(modules)  # what it has not imported yet, it will before its next job
-        return fit[:count] + [Worker(modules) for _ in range(count - len(fit))]
+        return fit[:count] + [Worker(modules, UNWANTED) for _ in range(count - len(fit))]
 
     def give(self, workers: Iterable[Worker], at: tuple) -> None:
         "Take back workers that were started in the circumstances `at`: some stay, the others end."
@@ -341,7 +120,7 @@ def in_workers(
     if workers < 1:
         return _here(function, jobs, bar)
     at, count = circumstances(), min(workers, len(jobs))
-    idle = RESERVE.take(count, modules) if stay else [Worker(modules) for _ in range(count)]
+    idle = RESERVE.take(count, modules) if stay else [Worker(modules, UNWANTED) for _ in range(count)]
 
     def run(job):
         worker = idle.pop()
