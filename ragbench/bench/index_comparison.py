@@ -41,7 +41,16 @@ def compare_indexes(
     batches: int = 3,  # times that all queries are asked at once; 0 leaves that out
 ) -> Any:
     """What each index finds and how fast, a row an index: recall@k against exact search with its interval,
-    milliseconds of one question (p50, p95, p99), questions a second in a batch, bytes: a DataFrame."""
+    milliseconds of one question (p50, p95, p99), questions a second in a batch, bytes: a DataFrame. Raises
+    `ConfigError` for numbers below 1.
+
+    >>> exact = FaissFlat().build(vectors)
+    >>> table = compare_indexes({"graph": FaissHNSW(8).build(vectors)}, exact, vectors.array, k=2, rounds=1)
+    >>> len(table)
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/16_bench/index_comparison.html
+    """
     import pandas as pd
 
     for name, value, least in (

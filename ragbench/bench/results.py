@@ -31,7 +31,13 @@ __all__ = ['SystemResult', 'call_names', 'parts', 'Results', 'kept', 'waterfall_
 # %% ../../nbs/16_bench/05_results.ipynb #526bebc0
 @dataclass(frozen=True, eq=False)
 class SystemResult:
-    "What one system did on every question."
+    """What one system did on every question.
+
+    >>> results.systems[0].name
+    'whole'
+
+    Chapter: https://ragbench.github.io/ragbench/16_bench/results.html
+    """
 
     name: str  # short and unique
     config: str  # code that makes the system again
@@ -146,7 +152,14 @@ def _check(r: Results) -> None:
 @dataclass(frozen=True, eq=False)
 class Results(Tables, Views, Looks, Choices):
     """The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies,
-    and the manifest."""
+    and the manifest. `which` of `select` are names, `quality` and `cost` of `pareto` two columns, `columns`
+    of `to_latex` what is shown. Raises `DataError` for a system that it has not.
+
+    >>> results.select(results.names[0]).names == results.names[:1]
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/16_bench/results.html
+    """
 
     corpus: Corpus
     gold: Gold

@@ -209,7 +209,15 @@ def bench(
     **unknown: Any,  # refused, with the nearest name that there is
 ) -> Results:
     """Run every system on every question and judge it; interrupted, it goes on where it was. Raises
-    `ConfigError`, `DataError` or `StoreError` that says what to do."""
+    `ConfigError`, `DataError` or `StoreError` that says what to do.
+
+    >>> whole = System(WholeDocument(), Lexical())
+    >>> results = bench(corpus, gold, whole, metrics=["recall@1"], store=folder, timing=False)
+    >>> results.quality().shape
+    (1, 5)
+
+    Chapter: https://ragbench.github.io/ragbench/16_bench/runner.html
+    """
     yes_or_no("timing", timing, "bench")
     settings = {
         "metrics": metrics,

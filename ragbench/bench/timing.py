@@ -202,7 +202,13 @@ class Stopwatch:
 
 # %% ../../nbs/16_bench/01_timing.ipynb #d9b5efbb
 def machine() -> dict[str, Any]:
-    "Processor, cores and operating system of this machine."
+    """Processor, cores and operating system of this machine.
+
+    >>> type(machine()).__name__
+    'dict'
+
+    Chapter: https://ragbench.github.io/ragbench/16_bench/timing.html
+    """
     cpu, info = platform.processor() or platform.machine(), Path("/proc/cpuinfo")
     if info.is_file():
         names = [

@@ -40,7 +40,15 @@ class Claim(NamedTuple):
 
 @dataclass(frozen=True)
 class Claims:
-    "A splitter that says itself where its chunks lie: `split` turns a text into (start, end, text) triples."
+    """A splitter that says itself where its chunks lie: `split` turns a text into (start, end, text)
+    triples.
+
+    >>> whole = Claims(lambda text: [(0, len(text), text)], "whole")
+    >>> whole.name
+    'whole'
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate.html
+    """
 
     split: Callable[[str], Sequence[tuple[int | None, int | None, str]]]
     name: str
@@ -262,7 +270,13 @@ def _document(name: str, text: str, kind: str = "plain prose") -> Document:
 
 
 def stress_corpus(characters: int = 3000) -> Corpus:
-    "Documents of about so many characters of each kind; the kind is in `metadata['kind']`."
+    """Documents of about so many characters of each kind; the kind is in `metadata['kind']`.
+
+    >>> "kind" in stress_corpus(300)[0].metadata
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate.html
+    """
     docs = []
     for kind, parts in KINDS.items():
         text, i = "", 0

@@ -32,7 +32,14 @@ SHORT = {
 
 
 def certificate_matrix(certificates: Sequence[Certificate]) -> Any:
-    "One row a chunker, one column a property: ✓ passed, ✗ failed, – not promised; a DataFrame."
+    """One row a chunker, one column a property: ✓ passed, ✗ failed, – not promised; a DataFrame.
+
+    >>> certificate = certify(CharacterChunker(40, 4), large=0)
+    >>> len(certificate_matrix([certificate]))
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate_table.html
+    """
     import pandas as pd
 
     mark = {True: "✓", False: "✗", None: "–"}
@@ -47,7 +54,14 @@ def certificate_matrix(certificates: Sequence[Certificate]) -> Any:
 
 # %% ../../nbs/07_chunk/16_certificate_table.ipynb #6ef13fd1
 def broken_laws(certificates: Sequence[Certificate]) -> Any:
-    "One row a broken law, with the smallest text on which it is broken; a DataFrame."
+    """One row a broken law, with the smallest text on which it is broken; a DataFrame.
+
+    >>> certificate = certify(CharacterChunker(40, 4), large=0)
+    >>> len(broken_laws([certificate]))
+    0
+
+    Chapter: https://ragbench.github.io/ragbench/07_chunk/certificate_table.html
+    """
     import pandas as pd
 
     rows = [

@@ -89,7 +89,13 @@ def lost_pieces(corpus: Corpus, gold: GoldRecords, query_id: str) -> dict[str, i
 
 def evidence_classes(corpus: Corpus, gold: GoldRecords) -> dict[str, tuple[EvidenceClass, ...]]:
     """The evidence classes of every answerable query, in the order of its evidence, lost ones last; the best
-    grade of any copy counts."""
+    grade of any copy counts.
+
+    >>> len(evidence_classes(corpus, gold)["q1"])
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/evidence_classes.html
+    """
     check_gold(corpus, gold)
     copies: dict[str, list] = {}
     classes = {}

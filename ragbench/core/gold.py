@@ -127,7 +127,18 @@ def _problems(gold: GoldRecords) -> list[str]:
 # %% ../../nbs/03_core/09a_gold.ipynb #c1ed39bb
 @dataclass(frozen=True)
 class Gold(GoldRecords):
-    "Queries and the evidence that answers them; raises `DataError` that names everything which is wrong."
+    """Queries and the evidence that answers them; raises `DataError` that names everything which is wrong.
+    `query_list` and `evidence_list` are its rows; `copies` says how verbatim copies are found, `nonrelevant`
+    are judged ids of no use, `lost` is evidence that was not found, `inexact` what was found by likeness,
+    `anchors` what evidence hangs on. `rule` of `to_qrels` says when a chunk holds evidence.
+
+    >>> evidence = [{"doc_id": "pump", "start": 0, "end": 16}]
+    >>> asked = Gold.from_spans([{"query_id": "q1", "query": "How?", "evidence": evidence}])
+    >>> len(asked.query_list), asked.evidence_list[0].doc_id
+    (1, 'pump')
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/gold.html
+    """
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():

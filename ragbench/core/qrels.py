@@ -76,7 +76,13 @@ def whole_grade(value: Any) -> bool:
 @dataclass(frozen=True)
 class Qrels:
     """Judgements of ids, each pair once; `made` says by which rule and from which chunks, and is empty for
-    judgements of documents."""
+    judgements of documents. Raises `ConfigError` for grades that are no whole numbers.
+
+    >>> gold.to_qrels(chunks).to_dict()["q1"]
+    {'pump@f91e68ac4ced1c0a:17-31': 1}
+
+    Chapter: https://ragbench.github.io/ragbench/03_core/qrels.html
+    """
 
     judgements: tuple[Judgement, ...]
     made: str = ""

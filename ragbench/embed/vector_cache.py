@@ -46,7 +46,14 @@ def row_crc(role: str, text_hash: str, vector: bytes) -> int:
 
 @dataclass(frozen=True)
 class EmbeddingCache:
-    "Vectors by text, in a folder; one file for each embedder fingerprint."
+    """Vectors by text, in a folder; one file for each embedder fingerprint. `fingerprint` is the embedder's.
+
+    >>> cache = EmbeddingCache(folder + "/vectors")
+    >>> embed_cached(e, ["a valve"], "passage", cache).array.shape
+    (1, 2)
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/vector_cache.html
+    """
 
     folder: Path
 
@@ -350,7 +357,14 @@ def embed_cached(
     batch_size: int = 64,  # texts committed at a time, where the embedder has no `embed_parts`
     progress: Callable[[int], None] = lambda n: None,  # told how many texts were done
 ) -> Vectors:
-    "Vectors of `texts` `(n, d)`; every distinct text is embedded at most once, ever."
+    """Vectors of `texts` `(n, d)`; every distinct text is embedded at most once, ever. Raises `DataError`
+    for vectors that are none.
+
+    >>> embed_cached(e, ["a valve", "a valve"], "passage", None).array.shape
+    (2, 2)
+
+    Chapter: https://ragbench.github.io/ragbench/08_embed/vector_cache.html
+    """
     if role not in ("passage", "query"):
         raise ConfigError(f"role is {role!r}", "embed_cached", "Give 'passage' or 'query'")
     first = {t: i for i, t in reversed(list(enumerate(texts)))}

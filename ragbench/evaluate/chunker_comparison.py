@@ -171,7 +171,13 @@ def oracle(
     corpus: Corpus, gold: Gold, min_size: int, max_size: int, tokenizer: str = "cl100k_base"
 ) -> Chunks:
     """The partition into chunks of `min_size` to `max_size` tokens with the least reading cost over all
-    queries together. It has seen the gold."""
+    queries together. It has seen the gold. Raises `ConfigError` for sizes below 1.
+
+    >>> len(oracle(corpus, gold, 2, 8)) > 1
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/chunker_comparison.html
+    """
     at_least("min_size", min_size, 1, "oracle")
     at_least("max_size", max_size, min_size, "oracle")
     counts = token_counts(corpus, tokenizer)
@@ -253,7 +259,15 @@ def compare_chunkers(
     max_size: int = 400,
     tokenizer: str = "cl100k_base",
 ) -> ChunkerComparison:
-    "What each chunking allows a perfect retriever, beside the best partition there is."
+    """What each chunking allows a perfect retriever, beside the best partition there is. `budgets` are
+    tokens. Raises `ConfigError` for budgets below 1.
+
+    >>> compared = compare_chunkers(corpus, gold, [CharacterChunker(30)], [8], min_size=2, max_size=8)
+    >>> len(compared.to_frame()) > 0
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/chunker_comparison.html
+    """
     named = (
         dict(chunkers)
         if isinstance(chunkers, Mapping)

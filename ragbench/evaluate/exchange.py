@@ -124,7 +124,14 @@ def write_run(
     tag: str = "ragbench",
     metadata: Mapping[str, Any] | None = None,
 ) -> Path:
-    "Write a run: `.json`, `.lz4`, `.parquet`, or TREC's six columns with the metadata in front."
+    """Write a run: `.json`, `.lz4`, `.parquet`, or TREC's six columns with the metadata in front. `tag`
+    names the run in TREC's last column. Raises `ConfigError` for an ending that is none.
+
+    >>> write_run({"q1": {"tank": 2.0, "pump": 1.0}}, folder + "/b.run").name
+    'b.run'
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
     path = Path(path)
     table = run_to_dict(run, unit, scores) if isinstance(run, Ranking) else dict(run)
     if path.suffix == ".json":
@@ -243,7 +250,14 @@ def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
 @typed
 def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none);
-    raises `DataError` that names file and line."""
+    raises `DataError` that names file and line.
+
+    >>> path = write_run({"q1": {"pump": 1.0}}, folder + "/a.run")
+    >>> read_run(path)[0]
+    {'q1': {'pump': 1.0}}
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
     path = Path(path)
     if not path.is_file():
         raise DataError(
@@ -328,7 +342,13 @@ def run_from_dict(
     run: Mapping[str, Mapping[str, float]],
     chunks: Chunks | Corpus,  # chunks if the ids are chunk ids; the corpus if they are document ids
 ) -> Ranking:
-    "What ids and scores stand for; raises `DataError` for ids that are not there, naming the first."
+    """What ids and scores stand for; raises `DataError` for ids that are not there, naming the first.
+
+    >>> run_from_dict({"q1": {"pump": 1.0}}, corpus).run.query_ids
+    ('q1',)
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
     whole = isinstance(chunks, Corpus)
     table_of_chunks = whole_documents(chunks) if isinstance(chunks, Corpus) else chunks
     row_of = _rows_by_id(table_of_chunks, whole)
@@ -413,8 +433,14 @@ def as_run(
     gold: Gold,
     name: str = "",
 ) -> GivenRun:
-    """Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it is
-    known here."""
+    """Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it
+    is known here.
+
+    >>> as_run({"q1": {"pump": 1.0}, "q2": {"tank": 1.0}}, corpus, gold).ranking.run.query_ids
+    ('q1', 'q2')
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
     whole = isinstance(corpus, Corpus)
     if not isinstance(corpus, Corpus | Chunks):
         raise ConfigError(
@@ -494,7 +520,14 @@ def _fair(
 @typed
 def write_beir(corpus: Corpus, gold: Gold, path: str | Path, split: str = "test") -> Path:
     """Write corpus and gold in BEIR's layout; documents hold their whole canonical text and no title, so
-    offsets stay what they are."""
+    offsets stay what they are. Raises `DataError` for a folder that holds a collection.
+
+    >>> written = write_beir(corpus, gold, folder + "/beir")
+    >>> len(load_beir(written)[0])
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
     folder, lines = Path(path), lambda rows: "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows)
     if (folder / "corpus.jsonl").exists():
         raise DataError("there is a collection in it already", str(folder), "Name an empty folder")

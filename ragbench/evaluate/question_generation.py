@@ -308,7 +308,12 @@ def generate_questions(
     progress: bool | None = None,
 ) -> Generated:
     """`n` questions with verbatim evidence, fewer (and a warning) where the passages give no more;
-    interrupted, it goes on where it was."""
+    interrupted, it goes on where it was. Raises `ConfigError` for numbers below 1.
+
+    >>> questions = generate_questions(corpus, 20, Chat("gpt-5-mini"))  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/question_generation.html
+    """
     whole_number("n", n, 1, "generate_questions")
     whole_number("rounds", rounds, 1, "generate_questions")
     whole_number("in_flight", in_flight, 1, "generate_questions")

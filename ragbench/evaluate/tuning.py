@@ -370,7 +370,15 @@ def tune_fusion(
     seed: int = 0,
 ) -> FusionTuning:
     """The best fusion of runs for these questions, and what it is worth on others: nested cross-validation,
-    grouped by document."""
+    grouped by document. `folds` are parts of the questions. Raises `ConfigError` for fewer than two runs.
+
+    >>> two = [Ranking(chunks, run), Ranking(chunks, Run(run.query_ids, run.scores, run.rows[:, ::-1]))]
+    >>> tuned = tune_fusion(gold, two, "rrf", "recall@1", folds=2, depth=2)
+    >>> type(tuned).__name__
+    'FusionTuning'
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/tuning.html
+    """
     if not isinstance(gold, Gold):
         raise ConfigError(
             f"gold is a {type(gold).__name__}", "tune_fusion", "Give the Gold of these questions"

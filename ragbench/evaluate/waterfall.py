@@ -145,7 +145,13 @@ def chunk_ceiling(
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #16940c4b
 class Stage(NamedTuple):
-    "A ranking somewhere on the way through a system."
+    """A ranking somewhere on the way through a system.
+
+    >>> Stage("search", Ranking(chunks, run)).name
+    'search'
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/waterfall.html
+    """
 
     name: str
     ranking: Ranking
@@ -232,7 +238,14 @@ def waterfall(
     budget: int,  # tokens
     tokenizer: str = "cl100k_base",
 ) -> Waterfall:
-    "What each stage did to the evidence that is handed over within a budget."
+    """What each stage did to the evidence that is handed over within a budget. Raises `ConfigError` for no
+    stage, or a budget below 1.
+
+    >>> waterfall(gold, [Stage("search", Ranking(chunks, run))], budget=8).steps
+    ('gold', 'chunks', 'search')
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/waterfall.html
+    """
     whole_number("budget", budget, 1, "waterfall")
     if not len(stages):
         raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")

@@ -161,7 +161,12 @@ def memory_of(
     timeout: float = 600,
 ) -> int | None:
     """Bytes of memory that the built index takes, measured in a process of its own; None where the system
-    does not tell."""
+    does not tell. Raises `ConfigError` for a `k` below 1.
+
+    >>> bytes_taken = memory_of(FaissFlat(), vectors, vectors.array)  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/ann_recall.html
+    """
     if not Path("/proc/self/smaps_rollup").exists():
         return None
     given = pickle.dumps((index, as_vectors(vectors), as_vectors(queries), k))

@@ -359,7 +359,14 @@ class FaissBackend:
 @dataclass(frozen=True)
 class WithMetadata(DatabaseIndex):
     """A FAISS index with metadata, as a vector database in memory; `index` is a `FaissFlat` or one of its
-    relatives."""
+    relatives. Raises `ConfigError` for an index that is none of FAISS.
+
+    >>> found = WithMetadata(FaissFlat()).build(vectors, [{"row": i} for i in range(len(vectors))])
+    >>> found.search(vectors.array[:1], k=2, where={"row": 1})[1].tolist()
+    [[1, -1]]
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/database_index.html
+    """
 
     index: Any
     min_score: float | None = None

@@ -86,7 +86,14 @@ def load_beir(
     ) = None,  # a file of evidence spans in the folder; gold is then of spans, and of the queries that have them  # noqa: E501
 ) -> tuple[Corpus, Gold]:
     """A collection in BEIR's layout; what was refused, and judged ids that are not there, are in
-    `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none."""
+    `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none.
+
+    >>> written = write_beir(corpus, gold, folder + "/beir-too")
+    >>> len(load_beir(written)[1].query_list)
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/collections.html
+    """
     folder = folder_of(path, "load_beir")
     errors: list[Refusal] = []
     reports: list[Refusal] | tuple[Refusal, ...]
@@ -278,7 +285,12 @@ def load_squad(
     prefix: str = "",  # in front of every document and query id, to pool languages: "es:"
 ) -> tuple[Corpus, Gold]:
     """A file in SQuAD's nesting (SQuAD 1 and 2, XQuAD, MLQA): an article a document, with a gold of spans.
-    Raises `DataError` that names file, place and field."""
+    Raises `DataError` that names file, place and field.
+
+    >>> corpus, gold = load_squad("dev-v2.0.json")  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/collections.html
+    """
     if not isinstance(path, str | Path):
         raise ConfigError(f"path is a {type(path).__name__}", "load_squad", "Name a file")
     try:
@@ -365,7 +377,12 @@ def squad(
 # %% ../../nbs/06_ingest/25_collections.ipynb #facd6857
 def load_chunking_eval(path: str | Path) -> tuple[Corpus, Gold]:
     """The folder with `questions_df.csv` and `corpora/*.md`; documents are named after their corpus,
-    questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field."""
+    questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field.
+
+    >>> corpus, gold = load_chunking_eval("chunking_evaluation/")  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/collections.html
+    """
     folder = folder_of(path, "load_chunking_eval")
     files, table = sorted((folder / "corpora").glob("*.md")), folder / "questions_df.csv"
     if not files or not table.is_file():

@@ -299,11 +299,16 @@ def load_corpus(
     **options: Any,  # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
     """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to
-    the source; of several
-    sources each has its name in front. Raises `ConfigError` for arguments that cannot work, before any file
-    is read, `DataError` for a source that is not
-    there or empty; what meets one file is a row. A `KeyboardInterrupt` carries what was read before it as
-    `.corpus`.
+    the source; of several sources each has its name in front. Raises `ConfigError` for arguments that cannot
+    work, before any file is read, `DataError` for a source that is not there or empty; what meets one file is
+    a row. A `KeyboardInterrupt` carries what was read before it as `.corpus`.
+
+    >>> import pathlib
+    >>> _ = pathlib.Path(folder, "a.txt").write_text("Close the valve.")
+    >>> [d.id for d in load_corpus(folder + "/a.txt", progress=False)]
+    ['a.txt']
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/load_corpus.html
     """
     sources = source_list(source)
     on_the_web = [str(s).lower().startswith(("http://", "https://")) for s in sources]
@@ -663,7 +668,15 @@ def _workers(files: list[_File], sizes: list[int], reading: _Reading) -> int:
 @typed
 def load_dataset(path: str | Path, **options: Any) -> tuple[Corpus, Gold]:
     """The documents and the questions of a folder with a `dataset.toml`, or of a data set that ships, by
-    name; evidence is checked to lie in its document."""
+    name; evidence is checked to lie in its document. Raises `DataError` for a folder without a
+    `dataset.toml`.
+
+    >>> documents, questions = load_dataset("procedures", progress=False)
+    >>> len(documents) > 0
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/load_corpus.html
+    """
     folder = as_path(path, "load_dataset").expanduser()
     if folder.is_dir() and not (folder / "dataset.toml").is_file() and str(path) in shipped_datasets():
         raise DataError(

@@ -57,7 +57,13 @@ def _follows(line: Line, before: Line, usual: float) -> bool:
 @dataclass(frozen=True)
 class Tesseract:
     """Tesseract through PyMuPDF; `language` as in `eng+spa`, `tessdata` the folder of its language data,
-    found if None."""
+    found if None. Raises `ConfigError` for a resolution below 1.
+
+    >>> Tesseract(language="deu")
+    Tesseract(language='deu', dpi=300, tessdata=None)
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/ocr.html
+    """
 
     language: str = "eng"
     dpi: int = 300
@@ -111,7 +117,12 @@ ENDPOINT, KEY = "AZURE_DOCUMENT_INTELLIGENCE_ENDPOINT", "AZURE_DOCUMENT_INTELLIG
 @dataclass(frozen=True)
 class AzureRead:
     """Azure Document Intelligence by its REST API; endpoint and key are read from the environment. `seconds`
-    for one page, waiting included."""
+    for one page, waiting included. Raises `ConfigError` for a resolution below 1.
+
+    >>> AzureRead("https://ocr.example", key_env="OCR_KEY")  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/ocr.html
+    """
 
     model: str = "prebuilt-read"
     dpi: int = 200

@@ -215,7 +215,13 @@ def load_trec(
     grades: Mapping[int, int] | None = None,  # what the file's grades mean, 0 for not relevant
 ) -> tuple[Corpus, Gold]:
     """A collection of TREC or SMART files; empty documents, and judged ids that are not there, are in
-    `corpus.errors`."""
+    `corpus.errors`. `topics` is the file of questions, `topic_field` the part of them that is asked. Raises
+    `ConfigError` for a folder in which files are missing.
+
+    >>> corpus, gold = load_trec("cranfield/")  # doctest: +SKIP
+
+    Chapter: https://ragbench.github.io/ragbench/06_ingest/trec.html
+    """
     given = {"documents": documents, "topics": topics, "qrels": qrels}
     if grades is not None:
         _grades(grades)

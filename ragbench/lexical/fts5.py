@@ -66,7 +66,14 @@ def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], token
 @dataclass(frozen=True)
 class FTS5:
     """BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English),
-    `'unicode61'` or `'trigram'`."""
+    `'unicode61'` or `'trigram'`. `tokenize` is SQLite's; `attach` takes the connection `con` of a database
+    that has the table. Raises `ConfigError` for a tokenizer that SQLite refuses.
+
+    >>> FTS5().build(chunks).search(["drain"], k=1)[1].tolist()
+    [[2]]
+
+    Chapter: https://ragbench.github.io/ragbench/10_lexical/fts5.html
+    """
 
     takes = ("store",)
 

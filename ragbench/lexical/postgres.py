@@ -26,7 +26,14 @@ __all__ = ['LONGEST', 'PgFullText', 'PgFullTextSearcher', 'storable']
 @dataclass(frozen=True)
 class PgFullText:
     """PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a
-    private one; `config` a text search configuration."""
+    private one; `config` a text search configuration. Raises `ConfigError` for a text search configuration
+    that is none.
+
+    >>> PgFullText(config="english")
+    PgFullText(config='english', match='and', normalization=0)
+
+    Chapter: https://ragbench.github.io/ragbench/10_lexical/postgres.html
+    """
 
     url: str | None = field(
         default=None, repr=False, compare=False

@@ -98,7 +98,13 @@ def standalone(svg: str) -> str:
 @dataclass(frozen=True, eq=False)
 class Chart:
     """A chart: `.data` is what it shows, `.alt` says it in words, `.svg()`, `.figure()` and `.save(path)`
-    draw it."""
+    draw it.
+
+    >>> Chart("Sizes", "one bar", [3], lambda figure: figure.subplots().bar(["a"], [3])).svg()[:4]
+    '<svg'
+
+    Chapter: https://ragbench.github.io/ragbench/04_plot/chart.html
+    """
 
     title: str
     alt: str

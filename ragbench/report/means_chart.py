@@ -66,7 +66,14 @@ def means_chart(
     metric: str | None = None,  # the first one of the results unless named
     published: Mapping[str, float] | None = None,  # figures from elsewhere, drawn as lines
 ) -> Chart:
-    "Means with their intervals, a row a system and a panel a collection."
+    """Means with their intervals, a row a system and a panel a collection. Raises `ConfigError` for metrics
+    that it has not.
+
+    >>> means_chart(results, "recall@1").alt[:5]
+    'recal'
+
+    Chapter: https://ragbench.github.io/ragbench/17_report/means_chart.html
+    """
     panels = {"": results} if isinstance(results, Results) else dict(results)
     if not panels or not all(isinstance(part, Results) for part in panels.values()):
         raise ConfigError(f"results are {results!r}", "means_chart", "Give Results, or {name: Results}")

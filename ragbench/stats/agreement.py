@@ -90,7 +90,16 @@ def order_agreement(
     seed: int = 0,
     clusters: tuple[np.ndarray | None, np.ndarray | None] = (None, None),
 ) -> Agreement:
-    "How far two golds, or two metrics, agree on the order of systems."
+    """How far two golds, or two metrics, agree on the order of systems. `resamples` are bootstrap samples,
+    `clusters` groups of questions. Raises `DataError` for arrays of other sizes.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> type(order_agreement(rng.random((6, 3)), rng.random((6, 3)), resamples=100)).__name__
+    'Agreement'
+
+    Chapter: https://ragbench.github.io/ragbench/14_stats/agreement.html
+    """
     x, y = score_table(a, "order_agreement"), score_table(b, "order_agreement")
     if x.shape[1] != y.shape[1] or x.shape[1] < 2:
         raise DataError(

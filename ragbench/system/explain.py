@@ -462,7 +462,15 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
 
 @typed
 def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Explanation:
-    "Every number that decides where `chunk` stands for `query`, and where it is lost if it is."
+    """Every number that decides where `chunk` stands for `query`, and where it is lost if it is. `built` is
+    what `System.build` gives.
+
+    >>> built = System(WholeDocument(), Lexical()).build(corpus)
+    >>> "drain" in str(explain(built, "the drain", 0))
+    True
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/explain.html
+    """
     (query,) = check_queries([query])
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
     if allowed is not None and row not in allowed:

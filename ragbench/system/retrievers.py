@@ -208,7 +208,14 @@ class Ranker:
 @dataclass(frozen=True)
 class Dense(_Retriever):
     """Nearest neighbours of the embedded question: an embedder, or its
-    [name](../13_system/01_named_encoders.ipynb), and a vector index."""
+    [name](../13_system/01_named_encoders.ipynb), and a vector index. Raises `ConfigError` for an embedder
+    that is none.
+
+    >>> Dense(e, FaissFlat()).index
+    FaissFlat(metric='cosine')
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/retrievers.html
+    """
 
     embedder: Any
     index: Any = field(default_factory=FaissFlat)
@@ -328,7 +335,13 @@ def _search_vectors(
 # %% ../../nbs/13_system/03_retrievers.ipynb #91aff2aa
 @dataclass(frozen=True)
 class Lexical(_Retriever):
-    "Word matching: a lexical engine such as `FTS5()`."
+    """Word matching: a lexical engine such as `FTS5()`. Raises `ConfigError` for an engine that is none.
+
+    >>> Lexical(FTS5()).engine.match
+    'or'
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/retrievers.html
+    """
 
     engine: Any = field(default_factory=FTS5)
     kind = "lexical"
@@ -372,7 +385,14 @@ def _search_words(
 # %% ../../nbs/13_system/03_retrievers.ipynb #9ffe3f43
 @dataclass(frozen=True, init=False, repr=False)
 class Hybrid(_Retriever):
-    "Several retrievers fused: `Hybrid(Dense(e), Lexical(), fuse=RRF(60), depth=200)`."
+    """Several retrievers fused: `Hybrid(Dense(e), Lexical(), fuse=RRF(60), depth=200)`. Raises `ConfigError`
+    for fewer than two retrievers.
+
+    >>> Hybrid(Dense(e), Lexical(), fuse=RRF(60)).depth
+    200
+
+    Chapter: https://ragbench.github.io/ragbench/13_system/retrievers.html
+    """
 
     retrievers: tuple[Any, ...]
     fuse: Any

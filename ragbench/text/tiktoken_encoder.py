@@ -82,7 +82,14 @@ def _seed_cache(name: str) -> None:
 # %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #2ed1fb75
 @functools.cache
 def load_encoding(name: str):
-    "A tiktoken encoding by name, its ranks found offline where possible."
+    """A tiktoken encoding by name, its ranks found offline where possible. Raises `ConfigError` for a name
+    that nobody knows.
+
+    >>> len(load_encoding("cl100k_base").encode("valve"))
+    2
+
+    Chapter: https://ragbench.github.io/ragbench/02_text/tiktoken_encoder.html
+    """
     import tiktoken
 
     if name not in tiktoken.list_encoding_names():

@@ -93,7 +93,14 @@ class ModelTokenizer:
 # %% ../../nbs/02_text/02_tokenizers.ipynb #bf009a57
 @functools.cache
 def get_tokenizer(name: str) -> Tokenizer:
-    "The tokenizer of that name: a tiktoken encoding, else a model's."
+    """The tokenizer of that name: a tiktoken encoding, else a model's. Raises `ConfigError` for a name that
+    nobody knows.
+
+    >>> get_tokenizer("cl100k_base").name
+    'cl100k_base'
+
+    Chapter: https://ragbench.github.io/ragbench/02_text/tokenizers.html
+    """
     if not isinstance(name, str) or not name:
         raise ConfigError(
             f"tokenizer is {name!r}", "", "Name one, such as 'cl100k_base' or 'all-MiniLM-L6-v2'"
