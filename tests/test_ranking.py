@@ -214,8 +214,8 @@ def test_a_passage_of_another_document_says_what_it_came_from():
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: Ranking(CHUNKS, "run"), "the run are a str"),
-        (lambda: Ranking(None, Run(["q"], [[1.0]], [[0]])), "the chunks are None"),
+        (lambda: Ranking(CHUNKS, "run"), "run is a str"),
+        (lambda: Ranking(None, Run(["q"], [[1.0]], [[0]])), "chunks is None"),
         (
             lambda: Ranking(CHUNKS, Run(["q"], [[1.0]], [[len(CHUNKS)]])),
             f"row {len(CHUNKS)} of {len(CHUNKS)} chunks",
@@ -268,6 +268,18 @@ def test_a_metric_of_four_arguments_is_told_what_it_is_given(tmp_path):
         rb.RagbenchError, match=r"'old' cannot be called with two arguments.*metric\(gold, ranking\)"
     ):
         rb.bench(corpus, gold, rb.System(rb.TokenChunker(120), rb.Lexical()), metrics=[old], store=tmp_path)
+
+
+def test_results_saved_without_texts_say_so_and_print(tmp_path):
+    corpus, gold = rb.load_dataset("procedures")
+    system = rb.System(rb.TokenChunker(120), rb.Lexical(rb.FTS5()))
+    results = rb.bench(corpus, gold, system, store=tmp_path / "s", rounds=0, progress=False)
+    results.save(tmp_path / "r.ragbench", with_texts=False)
+    ranking = rb.Results.load(tmp_path / "r.ragbench").systems[0].ranking
+    for said in (str(ranking), ranking._repr_html_()):
+        assert "the text was not saved" in said and len(said) < 200
+    with pytest.raises(rb.RagbenchError, match="the text was not saved"):
+        list(ranking)
 
 
 def signatures():

@@ -186,7 +186,7 @@ def _check_ranking(ranking: Ranking) -> None:
     for name, kind in (("chunks", Chunks), ("run", Run)):
         value = getattr(ranking, name)
         if not isinstance(value, kind):
-            raise DataError(f"the {name} are {what_came(value)}", "Ranking", "Give Ranking(chunks, run)")
+            raise DataError(f"{name} is {what_came(value)}", "Ranking", "Give Ranking(chunks, run)")
     run, n = ranking.run, len(ranking.chunks)
     if run.rows.size and run.rows.max() >= n:
         raise DataError(f"row {run.rows.max()} of {n} chunks", repr(run), "Use the run over these chunks")
@@ -288,6 +288,8 @@ def ranking_frame(ranking: Ranking):
 # %% ../../nbs/03_core/10_ranking.ipynb #5e3a3e84
 def _shown(ranking: Ranking) -> list[tuple[str, list[Hit], int]]:
     "(question, its first hits, how many there are more) of the first questions."
+    if _lacking(ranking):
+        return []
     few = 10 if len(ranking.run) == 1 else 3
     shown = []
     for i, query in enumerate(ranking.query_ids[:5]):
@@ -296,24 +298,40 @@ def _shown(ranking: Ranking) -> list[tuple[str, list[Hit], int]]:
     return shown
 
 
+def _score_text(score: float) -> str:
+    "Four decimals of a cosine or a fused score, two of what is larger."
+    return number(score, ".4f" if abs(score) < 1 else ".2f")
+
+
 def _summary(ranking: Ranking) -> str:
     "How much there is, and what each step took."
     parts = [f"{count(len(ranking), 'passage')} for {count(len(ranking.run), 'question')}"]
     parts += [f"{step} {ms_text(ms)} ms" for step, ms in ranking.ms.items()]
+    parts += [f"not shown: {reason}"] if (reason := _lacking(ranking)) else []
     return ", ".join(parts)
+
+
+def _lacking(ranking: Ranking) -> str:
+    "Why no passage can be shown: results may have been saved without texts; empty where they are there."
+    try:
+        for doc in ranking.corpus.documents[:1]:
+            len(doc.text)
+    except DataError as e:
+        return e.what
+    return ""
 
 
 def ranking_text(ranking: Ranking) -> str:
     "The first passages, with scores and places, as lines for a terminal."
-    lines = []
-    for query, hits, more in _shown(ranking):
+    lines, shown = [], _shown(ranking)
+    for query, hits, more in shown:
         lines.append(shortened(query, 100))
         for hit in hits:
-            lines.append(f"{hit.rank:>3}  {number(hit.score, '.4g')}  {hit.citation}")
+            lines.append(f"{hit.rank:>3}  {_score_text(hit.score)}  {hit.citation}")
             lines.append(textwrap.indent(textwrap.fill(shortened(hit.text), 95), " " * 5))
         lines += [f"     … and {thousands(more)} more"] if more else []
         lines += [] if hits else ["     no passage"]
-    rest = len(ranking.run) - 5
+    rest = len(ranking.run) - 5 if shown else 0
     lines += [f"… and {count(rest, 'more question', 'more questions')}"] if rest > 0 else []
     return "\n".join([*lines, f"({_summary(ranking)})"])
 
@@ -329,19 +347,19 @@ def _hit_row(hit: Hit) -> str:
     "One passage as a line of a table: rank, score, where, text."
     title = f"{visible(hit.title)}\n" if hit.title and hit.title != hit.doc_id else ""
     text = visible(hit.text[:400].strip(), _MARKS | {"\n", "\t"}) + (" …" if len(hit.text) > 400 else "")
-    numbers = _cell(str(hit.rank)) + _cell(number(hit.score, ".4g"))
+    numbers = _cell(str(hit.rank)) + _cell(_score_text(hit.score))
     return f"<tr>{numbers}{_cell(title + hit.citation)}{_cell(text)}</tr>"
 
 
 def ranking_html(ranking: Ranking) -> str:
     "The first passages as a table a question; colours are the notebook's own."
     head = "".join(_cell(name, "th") for name in ("", "score", "where", "passage"))
-    parts = []
-    for query, hits, more in _shown(ranking):
+    parts, shown = [], _shown(ranking)
+    for query, hits, more in shown:
         rows = "".join(map(_hit_row, hits))
         table = f"<table><tr>{head}</tr>{rows}</table>" if hits else "<p>no passage</p>"
         rest = f"<p>… and {thousands(more)} more</p>" if more else ""
         parts.append(f"<p dir='auto'><b>{escape(shortened(query, 200))}</b></p>{table}{rest}")
-    questions = len(ranking.run) - 5
+    questions = len(ranking.run) - 5 if shown else 0
     parts += [f"<p>… and {count(questions, 'more question', 'more questions')}</p>"] if questions > 0 else []
     return "".join(parts) + f"<p>{escape(_summary(ranking))}</p>"
