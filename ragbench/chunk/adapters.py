@@ -79,10 +79,10 @@ def _latest(backward: str, keys: Sequence[_Key]) -> list[int] | None:
     n = limit = len(backward)
     out = []
     for key in reversed(keys):
-        found = backward.find(key.core[::-1], max(n - limit - len(key.core), 0))
-        if found < 0:
+        place = backward.find(key.core[::-1], max(n - limit - len(key.core), 0))
+        if place < 0:
             return None
-        limit = n - found - len(key.core)
+        limit = n - place - len(key.core)
         out.append(limit)
     return out[::-1]
 
@@ -96,18 +96,18 @@ def _place(
     "Where each chunk lies in the ink, `(n, 2)`; `drops` prefers a short gap to an overlap."
     n, out, previous, reach = len(letters), [], 0, 0
     for (core, before, _, _), last in zip(keys, latest):
-        m, hi, at = len(core), min(reach, last), -1
+        m, hi, place = len(core), min(reach, last), -1
         if letters.startswith(core, hi):
-            at = hi
+            place = hi
         elif before and hi < last and letters.startswith(core, hi + 1):
-            at = hi + 1  # past the character that was cut
+            place = hi + 1  # past the character that was cut
         elif drops:
-            at = letters.find(core, hi, min(hi + SHORT_GAP, last) + m)
-        if at < 0:
+            place = letters.find(core, hi, min(hi + SHORT_GAP, last) + m)
+        if place < 0:
             back = backward.find(core[::-1], n - (hi + m), n - previous)
-            at = n - back - m if back >= 0 else letters.find(core, hi)
-        previous, reach = at, max(reach, at + m)
-        out.append((at, at + m))
+            place = n - back - m if back >= 0 else letters.find(core, hi)
+        previous, reach = place, max(reach, place + m)
+        out.append((place, place + m))
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #e6630c69
@@ -119,10 +119,10 @@ def _refusal(letters: str, keys: Sequence[_Key], where: str) -> AlignmentError:
     "Why these chunks cannot be placed: the first of them that fits nowhere."
     start, end, key = 0, 0, keys[-1]
     for key in keys:
-        at = letters.find(key.core, start)
-        if at < 0:
+        place = letters.find(key.core, start)
+        if place < 0:
             break
-        start, end = at, at + len(key.core)
+        start, end = place, place + len(key.core)
     if 0 <= letters.find(key.core):
         return AlignmentError(
             f"chunk {key.number} lies before the chunk in front of it: {key.core[:30]!r}",
@@ -134,12 +134,12 @@ def _refusal(letters: str, keys: Sequence[_Key], where: str) -> AlignmentError:
         middle = (low + high) // 2
         low, high = (middle, high) if letters.find(key.core[:middle], start) >= 0 else (low, middle)
     if low < 8:
-        low, at = 0, end  # so few characters agree anywhere: compare with what follows the chunk before
+        low, place = 0, end  # so few characters agree anywhere: compare with what follows the chunk before
     else:
-        at = letters.find(key.core[:low], start) + low
+        place = letters.find(key.core[:low], start) + low
     return AlignmentError(
         f"chunk {key.number} is not in the text: it has {key.core[max(low - 12, 0) : low + 8]!r} where the text"  # noqa: E501
-        f" has {letters[max(at - min(low, 12), 0) : at + 8]!r} (without white space)",
+        f" has {letters[max(place - min(low, 12), 0) : place + 8]!r} (without white space)",
         where,
         "A splitter may change white space, nothing else",
     )
@@ -152,14 +152,14 @@ def align(
 ) -> np.ndarray:
     """The spans `(m, 2)` of the pieces that are not blank; raises `AlignmentError` for one that is not there.
     Linear time."""
-    letters, at = ink(text)
+    letters, offsets = ink(text)
     if not (keys := _keys(pieces, letters)):
         return np.empty((0, 2), np.int64)
     if (latest := _latest(backward := letters[::-1], keys)) is None:
         raise _refusal(letters, keys, where)
     readings = [_place(letters, backward, keys, latest, drops) for drops in (False, True)]
     best = max(readings, key=length)
-    out, floor = np.c_[at[best[:, 0]], at[best[:, 1] - 1] + 1], 0
+    out, floor = np.c_[offsets[best[:, 0]], offsets[best[:, 1] - 1] + 1], 0
     for row, key in zip(out, keys):
         start, end = row.tolist()
         piece, grown = pieces[key.number], _grown(text, start, end, key)
@@ -206,8 +206,8 @@ class AdaptedChunker:
 
     @functools.cached_property
     def _told(self) -> list[str]:
-        said = {"identity": self.identity} if self.identity else _parameters(self.settings)
-        return [f"{k}={v!r}" for k, v in said.items()]
+        settings = {"identity": self.identity} if self.identity else _parameters(self.settings)
+        return [f"{k}={v!r}" for k, v in settings.items()]
 
     @property
     def _mark(self) -> str:
@@ -276,9 +276,9 @@ def _can(splitter: Any, *methods: str) -> Any:
     "`splitter` if it has one of the methods, an instance of its class; else a `ConfigError`."
     if not isinstance(splitter, type) and any(callable(getattr(splitter, m, None)) for m in methods):
         return splitter
-    said = f"the class {splitter.__name__}" if isinstance(splitter, type) else f"{splitter!r:.80}"
+    description = f"the class {splitter.__name__}" if isinstance(splitter, type) else f"{splitter!r:.80}"
     raise ConfigError(
-        f"the splitter is {said}, and has no method {' or '.join(methods)} to call",
+        f"the splitter is {description}, and has no method {' or '.join(methods)} to call",
         "",
         "Give a splitter of that library, made and configured",
     )
@@ -369,7 +369,7 @@ def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
         lambda text: _mapped(_text_of, splitter.split_text(text)), type(splitter).__name__, splitter, identity
     )
 
-
+# %% ../../nbs/07_chunk/14_adapters.ipynb #da14f0c3
 def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
     """A LlamaIndex splitter, or a node parser that has no `split_text`.
 
@@ -389,7 +389,7 @@ def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
         parser.split_text if hasattr(parser, "split_text") else nodes, type(parser).__name__, parser, identity
     )
 
-
+# %% ../../nbs/07_chunk/14_adapters.ipynb #aa06fcc3
 def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
     """A Chonkie chunker; its own offsets where they hold.
 
@@ -411,7 +411,7 @@ def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
         lambda text: _mapped(parts, chunker.chunk(text)), type(chunker).__name__, chunker, identity
     )
 
-
+# %% ../../nbs/07_chunk/14_adapters.ipynb #41876a85
 def from_semchunk(chunker: Any, identity: str = "") -> AdaptedChunker:
     """What `semchunk.chunkerify` returns; its own offsets where they hold. Raises `ConfigError` for
     something that is no chunker of semchunk.

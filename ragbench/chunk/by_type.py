@@ -30,7 +30,7 @@ _ENDINGS = {
     "transcript": ("vtt", "srt"),
 }
 
-
+# %% ../../nbs/07_chunk/10_by_type.ipynb #87ddb36f
 @dataclass(frozen=True)
 class ByType:
     """Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(),
@@ -103,10 +103,15 @@ class ByType:
                     "ByType",
                     "Give one ByType for each of them",
                 )
-            made = chunks_of(self.chunkers[kind], Corpus([corpus[int(i)] for i in rows]), "ByType")
-            labelled |= made.section is not None
+            chunks = chunks_of(self.chunkers[kind], Corpus([corpus[int(i)] for i in rows]), "ByType")
+            labelled |= chunks.section is not None
             parts.append(
-                (rows[made.doc_row], made.start, made.end, np.array(chunk_sections(made), dtype=object))
+                (
+                    rows[chunks.doc_row],
+                    chunks.start,
+                    chunks.end,
+                    np.array(chunk_sections(chunks), dtype=object),
+                )
             )
         rows, start, end, names = (np.concatenate(column) for column in zip(*parts))
         order = np.argsort(rows, kind="stable")

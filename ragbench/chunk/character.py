@@ -43,7 +43,7 @@ class CharacterChunker:
         decided(self)
 
         def cut(doc: Document) -> np.ndarray:
-            at = np.arange(len(doc.text) + 1)
-            return windows(TokenTable(at[:-1], at[1:]), self.size, self.overlap)
+            offsets = np.arange(len(doc.text) + 1)
+            return windows(TokenTable(offsets[:-1], offsets[1:]), self.size, self.overlap)
 
         return chunk_corpus(documents, cut, repr(self))

@@ -84,16 +84,20 @@ class Boundaries:
     def _into(self, gaps: list[tuple[int, int]], low: int, high: int, last: bool) -> Iterator[int]:
         near = gaps[bisect_right(gaps, low, key=itemgetter(1)) : bisect_right(gaps, high, key=itemgetter(0))]
         for a, b in reversed(near) if last else near:
-            if low < (at := self.table.into_one(a, b)) <= high:
-                yield at
+            if low < (offset := self.table.into_one(a, b)) <= high:
+                yield offset
 
-
-def between(at: Sequence[int], low: int, high: int, last: bool) -> Iterable[int]:
+# %% ../../nbs/07_chunk/05_packing.ipynb #8b8081e0
+def between(offsets: Sequence[int], low: int, high: int, last: bool) -> Iterable[int]:
     "Those of a rising list that lie in `(low, high]`, from the last or from the first."
-    i = bisect_right(at, low)
-    if i == len(at) or at[i] > high:
+    i = bisect_right(offsets, low)
+    if i == len(offsets) or offsets[i] > high:
         return ()
-    return reversed(at[i : bisect_right(at, high, i)]) if last else at[i : bisect_right(at, high, i)]
+    return (
+        reversed(offsets[i : bisect_right(offsets, high, i)])
+        if last
+        else offsets[i : bisect_right(offsets, high, i)]
+    )
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #5aa0d6bf
 FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
@@ -113,10 +117,10 @@ def fences(text: str) -> np.ndarray:
     return np.array(out, dtype=np.int64).reshape(-1, 2)
 
 
-def inside(at: int, blocks: Sequence[tuple[int, int]]) -> bool:
+def inside(offset: int, blocks: Sequence[tuple[int, int]]) -> bool:
     "Whether an offset lies strictly inside one of the disjoint, rising `blocks`."
-    i = bisect_left(blocks, (at,)) - 1
-    return i >= 0 and at < blocks[i][1]
+    i = bisect_left(blocks, (offset,)) - 1
+    return i >= 0 and offset < blocks[i][1]
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #153e08d3
 def best_boundary(
@@ -125,9 +129,9 @@ def best_boundary(
     """The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or
     `None`."""
     for level in levels if high > low else ():
-        for at in level(low, high, last):
-            if not inside(at, whole):
-                return at
+        for offset in level(low, high, last):
+            if not inside(offset, whole):
+                return offset
     return None
 
 
@@ -167,18 +171,18 @@ class Packer:
     def end(self, here: int, first: int, n: int, stop: int) -> int:
         """Where a chunk that begins at `here`, with the token `first`, ends: at most at `stop`, before the
         token `n`."""
-        at = self.table.at
+        starts = self.table.at
         if n - first <= self.high:
             return stop
-        reach = at[
+        reach = starts[
             min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high
         ]  # leave enough for the last one
-        floor = max(here, at[first + self.low - 1]) if self.low else here
+        floor = max(here, starts[first + self.low - 1]) if self.low else here
         best = best_boundary(self.levels, self.whole, floor, reach)
         return (
             best
             if best is not None
-            else end_by_count(self.table, self.whole, here, reach, at[first + self.high], stop)
+            else end_by_count(self.table, self.whole, here, reach, starts[first + self.high], stop)
         )
 
     def next(self, here: int, first: int, end: int) -> int:
@@ -189,10 +193,10 @@ class Packer:
         first = max(self.table.first(end) - self.overlap, first + 1)
         if first >= len(self.table):
             return end
-        at = self.table.at[first]
-        back = best_boundary(self.levels, self.whole, at - 1, end - 1, last=False)
+        start = self.table.at[first]
+        back = best_boundary(self.levels, self.whole, start - 1, end - 1, last=False)
         if back is None:
-            back = end if inside(at, self.whole) else at
+            back = end if inside(start, self.whole) else start
         return back if here < back <= end else end
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #51314294

@@ -30,9 +30,9 @@ BLOCK = 1_000_000  # characters looked at together: four bytes each
 def places(text: str, start: int, end: int, character: str) -> np.ndarray:
     "Offsets of one character in `text[start:end]`: `(n,)` int64."
     out = []
-    for at in range(start, end, BLOCK):
-        block = np.frombuffer(text[at : min(at + BLOCK, end)].encode("utf-32-le"), np.uint32)
-        out.append(at + (block == ord(character)).nonzero()[0])
+    for offset in range(start, end, BLOCK):
+        block = np.frombuffer(text[offset : min(offset + BLOCK, end)].encode("utf-32-le"), np.uint32)
+        out.append(offset + (block == ord(character)).nonzero()[0])
     return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
 
 
@@ -40,10 +40,10 @@ def _every(text: str, start: int, end: int, separator: str) -> np.ndarray:
     """Offsets at which a separator stands in `text[start:end]`, from the left and without overlap: `(n,)`
     int64."""
     out, find, k = [], text.find, len(separator)
-    at = find(separator, start, end)
-    while at >= 0:
-        out.append(at)
-        at = find(separator, at + k, end)
+    offset = find(separator, start, end)
+    while offset >= 0:
+        out.append(offset)
+        offset = find(separator, offset + k, end)
     return np.array(out, dtype=np.int64)
 
 
@@ -54,8 +54,10 @@ def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
         return np.arange(start, end + 1)
     if text.find(separator, start, end) < 0:
         return None
-    at = places(text, start, end, separator) if len(separator) == 1 else _every(text, start, end, separator)
-    return np.concatenate(((start,), at[1:] if at[0] == start else at, (end,)))
+    offsets = (
+        places(text, start, end, separator) if len(separator) == 1 else _every(text, start, end, separator)
+    )
+    return np.concatenate(((start,), offsets[1:] if offsets[0] == start else offsets, (end,)))
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #277304a5
 def merge(
@@ -65,9 +67,9 @@ def merge(
 ) -> list[tuple[int, int]]:
     "Chunks as pairs of boundary indices; every piece is taken to be no larger than `size`."
     n, out, j = len(total) - 1, [], 0
-    at = memoryview(np.ascontiguousarray(total))  # gives plain integers without a copy
+    totals = memoryview(np.ascontiguousarray(total))  # gives plain integers without a copy
     while True:
-        i = bisect_right(at, at[j] + size, j) - 1
+        i = bisect_right(totals, totals[j] + size, j) - 1
         if i <= j:
             i = min(j + 1, n)  # a piece that is too large stands alone
         out.append((j, i))
@@ -76,8 +78,8 @@ def merge(
         if not overlap:
             j = i
             continue
-        room = min(overlap, max(size - (at[i + 1] - at[i]), 0))
-        j = max(bisect_left(at, at[i] - room, j), j + 1) if room else i
+        room = min(overlap, max(size - (totals[i + 1] - totals[i]), 0))
+        j = max(bisect_left(totals, totals[i] - room, j), j + 1) if room else i
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #fd9349ec
 def recursive_spans(
@@ -90,23 +92,23 @@ def recursive_spans(
     separators: Sequence[str] = SEPARATORS,
 ) -> list[tuple[int, int]]:
     "Spans of `text[start:end]` of at most `size`, cut at the coarsest separators that allow it."
-    found = next(
+    coarsest = next(
         ((i, b) for i, s in enumerate(separators) if (b := cuts(text, start, end, s)) is not None), None
     )
-    if found is None:
+    if coarsest is None:
         return [(start, end)]
-    bounds, separator, rest = found[1], separators[found[0]], separators[found[0] + 1 :]
+    bounds, separator, rest = coarsest[1], separators[coarsest[0]], separators[coarsest[0] + 1 :]
     total = before(bounds)
     large = (total[1:] - total[:-1] >= size).nonzero()[0].tolist() if separator else []
-    out, lo, at = [], 0, memoryview(bounds)
+    out, lo, edges = [], 0, memoryview(bounds)
     for hi in [*large, len(bounds) - 1]:
         if hi > lo:
-            out += [(at[lo + a], at[lo + b]) for a, b in merge(total[lo : hi + 1], size, overlap)]
+            out += [(edges[lo + a], edges[lo + b]) for a, b in merge(total[lo : hi + 1], size, overlap)]
         if hi < len(bounds) - 1:
             out += (
-                recursive_spans(text, at[hi], at[hi + 1], before, size, overlap, rest)
+                recursive_spans(text, edges[hi], edges[hi + 1], before, size, overlap, rest)
                 if rest
-                else [(at[hi], at[hi + 1])]
+                else [(edges[hi], edges[hi + 1])]
             )
         lo = hi + 1
     return out
@@ -120,7 +122,7 @@ def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     out: list[int] = []
     for s, e in spans:
         if s < e and text[s].isspace():
-            s = found.start() if (found := INK.search(text, s, e)) else e  # nothing is copied
+            s = match.start() if (match := INK.search(text, s, e)) else e  # nothing is copied
         if s < e and text[e - 1].isspace():
             e = s + len(text[s:e].rstrip())
         if s < e:
@@ -137,18 +139,18 @@ def searches(
     if not any(separator.endswith(separator[:i]) for i in range(1, k)):
 
         def first(low: int) -> int:
-            return at if (at := find(separator, low, end)) >= 0 else end
+            return offset if (offset := find(separator, low, end)) >= 0 else end
 
         return lambda low, high: rfind(separator, low, high + k if high + k < end else end), first
     places = array("q", (m.start() for m in re.compile(re.escape(separator)).finditer(text, start, end)))
     n = len(places)
 
     def last(low: int, high: int) -> int:
-        return at if (i := bisect_right(places, high)) and (at := places[i - 1]) >= low else -1
+        return offset if (i := bisect_right(places, high)) and (offset := places[i - 1]) >= low else -1
 
     return last, lambda low: places[i] if (i := bisect_left(places, low)) < n else end
 
-
+# %% ../../nbs/07_chunk/02_recursive.ipynb #14c9db48
 def character_spans(
     text: str, start: int, end: int, size: int, overlap: int, separators: Sequence[str] = SEPARATORS
 ) -> list[tuple[int, int]]:

@@ -27,7 +27,7 @@ __all__ = ['SOLID', 'join_short', 'has_body', 'common_path', 'label', 'SectionCh
 
 # %% ../../nbs/07_chunk/08_section.ipynb #a056f5e6
 def join_short(
-    found: Sequence[Section],
+    parts: Sequence[Section],
     table: TokenTable,
     low: int,  # tokens: shorter sections look for a neighbour
     high: int,  # tokens: no group grows beyond this
@@ -38,9 +38,9 @@ def join_short(
     def size(first, last):
         return table.within(first.start, last.end)
 
-    for i, s in enumerate(found):
+    for i, s in enumerate(parts):
         parent = (
-            i + 1 < len(found) and found[i + 1].level > s.level
+            i + 1 < len(parts) and parts[i + 1].level > s.level
         )  # a heading of its own subsections waits for them
         g = groups[-1] if groups else None
         near = g and s.level >= min(x.level for x in g) and size(g[0], s) <= high
@@ -60,19 +60,19 @@ def join_short(
 
 SOLID = re.compile(r"\S")
 
-
+# %% ../../nbs/07_chunk/08_section.ipynb #7c0b2785
 def has_body(text: str, start: int, end: int) -> bool:
     "Whether anything stands in `text[start:end]` after its first line that is not blank; copies nothing."
     head = SOLID.search(text, start, end)
     line = text.find("\n", head.start(), end) if head else -1
     return line >= 0 and SOLID.search(text, line, end) is not None
 
-
+# %% ../../nbs/07_chunk/08_section.ipynb #f096b83a
 def common_path(group: Sequence[Section], text: str) -> str:
     "The path that the sections of a group share, or that of the first; bare headings have no say."
-    said = [s for s in group if has_body(text, s.start, s.end)] or group
-    shared = [m for m, *rest in zip(*(s.marks for s in said)) if all(r == m for r in rest)]
-    return path_of(tuple(shared)) or said[0].path
+    filled = [s for s in group if has_body(text, s.start, s.end)] or group
+    shared = [m for m, *rest in zip(*(s.marks for s in filled)) if all(r == m for r in rest)]
+    return path_of(tuple(shared)) or filled[0].path
 
 # %% ../../nbs/07_chunk/08_section.ipynb #23e67d0c
 def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
@@ -81,7 +81,7 @@ def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
     near = steps[
         bisect_right(steps, start, key=lambda r: r.end) : bisect_left(steps, end, key=lambda r: r.start)
     ]
-    numbers = [n for r in near for at, n in r.steps if start <= at < end]
+    numbers = [n for r in near for offset, n in r.steps if start <= offset < end]
     return "/".join(filter(None, (path, steps_path(numbers))))
 
 # %% ../../nbs/07_chunk/08_section.ipynb #a31b924f
@@ -120,10 +120,10 @@ class SectionChunker:
         return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
-        found = sections(doc)
-        steps = runs(doc.text, [s.start for s in found[1:]])
+        outline = sections(doc)
+        steps = runs(doc.text, [s.start for s in outline[1:]])
         spans, paths, long = [], [], None
-        for group in join_short(found, table, self.min_size, self.size) if doc.text else ():
+        for group in join_short(outline, table, self.min_size, self.size) if doc.text else ():
             start, end = group[0].start, group[-1].end
             if table.within(start, end) <= self.size:
                 parts = trim(doc.text, [(start, end)])

@@ -153,17 +153,17 @@ def path_of(marks: tuple[Mark, ...]) -> str:
 
 def sections(doc: Document) -> list[Section]:
     "The sections of `doc`: they tile its text; one without a mark where there is no structure."
-    found, out, open_ = marks(doc), [], []
-    if not found or doc.text[: found[0].start].strip():
-        out.append(Section(0, found[0].start if found else len(doc.text), 0, ()))
-    for i, m in enumerate(found):
+    headings, out, open_ = marks(doc), [], []
+    if not headings or doc.text[: headings[0].start].strip():
+        out.append(Section(0, headings[0].start if headings else len(doc.text), 0, ()))
+    for i, m in enumerate(headings):
         while open_ and open_[-1].level >= m.level:
             open_.pop()
         open_.append(m)
         out.append(
             Section(
                 m.start if out else 0,
-                found[i + 1].start if i + 1 < len(found) else len(doc.text),
+                headings[i + 1].start if i + 1 < len(headings) else len(doc.text),
                 m.level,
                 tuple(open_),
             )
@@ -178,7 +178,7 @@ class Run(NamedTuple):
     end: int
     steps: tuple[tuple[int, int], ...]
 
-
+# %% ../../nbs/07_chunk/07_structure.ipynb #e88236a9
 def runs(
     text: str,
     cuts: Sequence[int],  # offsets at which sections begin, rising: no run goes over one
@@ -209,14 +209,14 @@ def runs(
 
 def _run_end(text: str, last: re.Match, stop: int) -> int:
     "The end of the last step's paragraph, at most `stop`."
-    at = last.end()
+    offset = last.end()
     if not any(c.isalnum() for c in last[2]):  # the number stands alone: its text is the next paragraph
-        while at < stop and text[at].isspace():
-            at += 1
-    found = re.compile(r"\n[^\S\n]*\n").search(text, at, stop)
-    return found.start() if found else stop
+        while offset < stop and text[offset].isspace():
+            offset += 1
+    blank = re.compile(r"\n[^\S\n]*\n").search(text, offset, stop)
+    return blank.start() if blank else stop
 
-
+# %% ../../nbs/07_chunk/07_structure.ipynb #2a5c74b2
 def steps_path(numbers: list[int]) -> str:
     "`Steps 1–5` for the numbers of the steps in a chunk, in order; each run for itself."
     spans: list[list[int]] = []

@@ -74,11 +74,11 @@ def decided(component: Any) -> Any:
 
 def chunks_of(chunker: Any, documents: Corpus | Document, owner: str) -> Chunks:
     "What a chunker inside another one makes; raises `DataError` where that is no `Chunks`."
-    made = chunker(documents)
-    if isinstance(made, Chunks):
-        return made
+    chunks = chunker(documents)
+    if isinstance(chunks, Chunks):
+        return chunks
     raise DataError(
-        f"{chunker!r:.80} returned a {type(made).__name__}",
+        f"{chunker!r:.80} returned a {type(chunks).__name__}",
         owner,
         "Give a chunker: something that turns a Document into Chunks; from_function makes one of a function"
         " that splits a text",
@@ -103,31 +103,31 @@ def windows(
 
 # %% ../../nbs/07_chunk/00_token.ipynb #0d1f7deb
 def last_boundary(
-    at: np.ndarray,  # offsets of the boundaries, rising
+    boundaries: np.ndarray,  # offsets of the boundaries, rising
     low: int,  # exclusive
     high: int,  # inclusive
 ) -> int | None:
     "The last boundary in `(low, high]`, or `None`."
-    i = int(np.searchsorted(at, high, side="right")) - 1
-    return int(at[i]) if i >= 0 and at[i] > low else None
+    i = int(np.searchsorted(boundaries, high, side="right")) - 1
+    return int(boundaries[i]) if i >= 0 and boundaries[i] > low else None
 
-
+# %% ../../nbs/07_chunk/00_token.ipynb #cc271894
 def first_boundary(
-    at: np.ndarray,  # offsets of the boundaries, rising
+    boundaries: np.ndarray,  # offsets of the boundaries, rising
     low: int,  # inclusive
     high: int,  # exclusive
 ) -> int | None:
     "The first boundary in `[low, high)`, or `None`."
-    i = int(np.searchsorted(at, low, side="left"))
-    return int(at[i]) if i < len(at) and at[i] < high else None
+    i = int(np.searchsorted(boundaries, low, side="left"))
+    return int(boundaries[i]) if i < len(boundaries) and boundaries[i] < high else None
 
-
+# %% ../../nbs/07_chunk/00_token.ipynb #5a76b7fe
 def snapped_windows(
     table: TokenTable,
     size: int,
     overlap: int,
     within: int,  # tokens: how far an edge may move, less than `size - overlap`
-    at: np.ndarray,  # offsets of the boundaries, rising
+    boundaries: np.ndarray,  # offsets of the boundaries, rising
 ) -> np.ndarray:
     """Windows of at most `size` tokens that share at most `overlap`, `(m, 2)`; edges stand at a boundary
     where there is one within `within` tokens."""
@@ -138,14 +138,16 @@ def snapped_windows(
             out.append((start, int(table.ends[-1])))
             break  # the rest; empty if its tokens own no character
         edge = int(table.starts[first + size])
-        end = last_boundary(at, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
+        end = (
+            last_boundary(boundaries, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
+        )
         out.append((start, end))
         back = max(int(table.before(end)) - overlap, first + 1)
         lowest, highest = int(table.starts[back]), min(int(table.starts[min(back + within, n - 1)]) + 1, end)
         start = (
             end
             if not overlap or lowest >= end
-            else first_boundary(at, max(lowest, start + 1), highest) or lowest
+            else first_boundary(boundaries, max(lowest, start + 1), highest) or lowest
         )
         first = max(table.reached(start), first + 1)
     return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)

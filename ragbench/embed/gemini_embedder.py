@@ -49,10 +49,12 @@ def gemini_failure(e: Exception, *keys: str) -> Failure:
     from google.genai import errors
 
     if isinstance(e, errors.APIError):
-        said = hidden(e.message or e.status or "no message", *keys)
+        message = hidden(e.message or e.status or "no message", *keys)
         delay = re.search(r'"retryDelay": "([0-9.]+)s"', json.dumps(e.details, default=str))
         wait = retry_after(getattr(e.response, "headers", None) or {})
-        return refusal(e.code or 500, said, wait if wait is not None else float(delay[1]) if delay else None)
+        return refusal(
+            e.code or 500, message, wait if wait is not None else float(delay[1]) if delay else None
+        )
     names = {c.__name__ for cause in causes(e) for c in type(cause).__mro__}
     if "TimeoutException" in names:
         return Failure("the server was silent for too long", True, fix="Raise timeout, or lower batch_size")

@@ -132,17 +132,17 @@ class GivenVectors(_LookUp):
             raise ConfigError(
                 f"model is {model!r}", "GivenVectors", "Give the name of the model that made them"
             )
-        for name, given in (("passages", passages), ("queries", queries)):
-            if not isinstance(given, Mapping):
+        for name, table in (("passages", passages), ("queries", queries)):
+            if not isinstance(table, Mapping):
                 raise ConfigError(
-                    f"{name} is a {type(given).__name__}",
+                    f"{name} is a {type(table).__name__}",
                     "GivenVectors",
                     "Give a mapping from texts to vectors, or use GivenVectors.by_id for arrays with ids",
                 )
         self.model, self.normalize, self._rows, self._arrays = model, bool(normalize), {}, {}
-        for role, given in (("passage", passages), ("query", queries)):
-            texts = sorted(given, key=str)  # in whatever order they came, they are the same vectors
-            a = _array([given[t] for t in texts] or np.empty((0, 1)), len(given), role, self.normalize)
+        for role, table in (("passage", passages), ("query", queries)):
+            texts = sorted(table, key=str)  # in whatever order they came, they are the same vectors
+            a = _array([table[t] for t in texts] or np.empty((0, 1)), len(table), role, self.normalize)
             self._arrays[role], self._rows[role] = a, _table(texts, a, role)
         widths = {a.shape[1] for a in self._arrays.values() if len(a)}
         if len(widths) != 1:
@@ -207,16 +207,16 @@ class GivenVectors(_LookUp):
                 "Give a Corpus and a Gold, such as those of load_beir",
             )
         tables = []
-        for what, ids, given, texts in (
+        for what, ids, rows, texts in (
             ("document", doc_ids, passages, {d.id: d.text for d in corpus}),
             ("query", query_ids, queries, {q.query_id: q.text for q in gold.query_list}),
         ):
-            tables.append(_by_text(what, ids, given, texts))
+            tables.append(_by_text(what, ids, rows, texts))
         by_passage, by_query = tables
         return cls(by_passage, by_query, model=model, normalize=normalize)
 
 # %% ../../nbs/08_embed/03_given_vectors.ipynb #55afd780
-def _by_text(what: str, ids: Sequence[str], given: Any, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
+def _by_text(what: str, ids: Sequence[str], rows: Any, texts: Mapping[str, str]) -> dict[str, np.ndarray]:
     "Vectors by text, from the ids of their rows; raises `DataError` for one that is missing or named twice."
     if isinstance(ids, str) or not hasattr(ids, "__len__"):
         raise ConfigError(
@@ -224,7 +224,7 @@ def _by_text(what: str, ids: Sequence[str], given: Any, texts: Mapping[str, str]
             "GivenVectors.by_id",
             "Give a list of ids, one for each row of the array",
         )
-    a, row = _array(given, len(ids), what, False), {str(x): i for i, x in enumerate(ids)}
+    a, row = _array(rows, len(ids), what, False), {str(x): i for i, x in enumerate(ids)}
     if len(row) < len(ids):
         raise DataError(f"a {what} id occurs twice", "GivenVectors.by_id", "Give each id once")
     if missing := [x for x in texts if x not in row]:

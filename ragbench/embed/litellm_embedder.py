@@ -101,8 +101,8 @@ class LiteLLMEmbedder(RemoteEmbedder):
 
     @property
     def _sides(self) -> tuple[str, str]:
-        said = [", ".join(f"{k}={v}" for k, v in sorted(side.items())) for side in self._roles]
-        query, passage = (": ".join(x for x in pair if x) for pair in zip(said, self.prompts))
+        settings = [", ".join(f"{k}={v}" for k, v in sorted(side.items())) for side in self._roles]
+        query, passage = (": ".join(x for x in pair if x) for pair in zip(settings, self.prompts))
         return query, passage
 
     @property

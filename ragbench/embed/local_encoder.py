@@ -66,9 +66,9 @@ def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     )
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #9233f4a5
-def check_width(owner: str, **given: int | None) -> None:
+def check_width(owner: str, **widths: int | None) -> None:
     "Raise `ConfigError` for a width that is given and below 1."
-    for name, value in given.items():
+    for name, value in widths.items():
         if value is not None:
             at_least(name, value, 1, owner)
 

@@ -35,21 +35,21 @@ LEAST_COSINE = 0.9999
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #bb9331ba
 def cache_folder() -> Path:
     "`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder."
-    if given := os.environ.get("RAGBENCH_CACHE"):
-        return Path(given)
+    if folder := os.environ.get("RAGBENCH_CACHE"):
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ragbench"
 
 
 @functools.cache
 def onnx_versions() -> Mapping[str, str]:
     "Versions of the libraries that write and run an export; an absent one is left out."
-    found = {}
+    versions = {}
     for name in ("torch", "transformers", "sentence-transformers", "onnx", "onnxruntime", "tokenizers"):
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #93b70007
 def write_onnx(encoder: Any, path: Path, dynamo: bool = False) -> None:
@@ -146,12 +146,12 @@ PROOF = (
 def least_cosine(encoder: Any, exported: OnnxEncoder, texts: Sequence[str] = PROOF) -> float:
     "The smallest cosine between torch's and the export's embeddings of `texts`."
     want = np.stack([encoder.encode(t, prompt="", show_progress_bar=False) for t in texts]).astype(np.float64)
-    got = exported.encode(texts).astype(np.float64)
-    if not np.isfinite(got).all():
+    vectors = exported.encode(texts).astype(np.float64)
+    if not np.isfinite(vectors).all():
         return -1.0
-    norms = np.linalg.norm(want, axis=1) * np.linalg.norm(got, axis=1)
+    norms = np.linalg.norm(want, axis=1) * np.linalg.norm(vectors, axis=1)
     return float(
-        np.divide((want * got).sum(axis=1), norms, out=np.full(len(texts), -1.0), where=norms > 0).min()
+        np.divide((want * vectors).sum(axis=1), norms, out=np.full(len(texts), -1.0), where=norms > 0).min()
     )
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #18fd8723
@@ -227,7 +227,7 @@ def _found(folder: Path) -> OnnxEncoder | None:
         warnings.warn(f"{folder}: {e.what}; it is made again", DamagedArtifact, stacklevel=3)
     return None
 
-
+# %% ../../nbs/08_embed/04_onnx_encoder.ipynb #05363dcd
 @functools.lru_cache(maxsize=4)
 def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     "The proven export of the model in `folder`: found in the cache, or made there."
@@ -242,8 +242,8 @@ def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
     with disk_errors(final):
         make_folder(final.parent)
         with FileLock(f"{final}.lock"):
-            if (found := _found(final)) is not None:
-                return found
+            if (encoder := _found(final)) is not None:
+                return encoder
             with whole_folder(final) as new:
                 _export(folder, revision, new)
     return _checked(final)

@@ -133,13 +133,13 @@ def _table() -> dict[str, dict[str, Any]]:
 
 def known_model(*names: str) -> Known:
     "What LiteLLM's table says of the first of these names that is in it."
-    found = next(
+    entry = next(
         (row for name in names if (row := _table().get(name)) and row.get("mode") == "embedding"), {}
     )
-    cost, size = found.get("input_cost_per_token"), found.get("output_vector_size")
+    cost, size = entry.get("input_cost_per_token"), entry.get("output_vector_size")
     return Known(
         int(size) if size else None,
-        found.get("max_input_tokens") or None,
+        entry.get("max_input_tokens") or None,
         round(cost * 1e6, 6) if cost else None,
         f"litellm {metadata.version('litellm')}" if cost else "",
     )

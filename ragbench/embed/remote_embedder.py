@@ -290,31 +290,31 @@ def _prepare(e: RemoteEmbedder, texts: list[str], role: str) -> tuple[list[str],
 # %% ../../nbs/08_embed/10_remote_embedder.ipynb #6eec76bb
 def _attempt(e: Any, texts: list[str], role: str, tokens: int) -> tuple[np.ndarray, Embedded] | Failure:
     "One request, and what came back, checked."
-    got = e._ask(texts, role)
-    if isinstance(got, Failure):
-        return got
-    if got.prompt_tokens is None:
+    answer = e._ask(texts, role)
+    if isinstance(answer, Failure):
+        return answer
+    if answer.prompt_tokens is None:
         e._tally(estimated=tokens)
     try:
-        array = checked(got.vectors, len(texts), e._stated_dim)
+        array = checked(answer.vectors, len(texts), e._stated_dim)
         settled = e._live.once("dim", lambda: array.shape[1])
         if array.shape[1] != settled:
             raise ValueError(f"vectors of {array.shape[1]} dimensions instead of {settled}")
     except ValueError as error:
-        e._live.spend(got.prompt_tokens or 0)
+        e._live.spend(answer.prompt_tokens or 0)
         return Failure(
             f"the answer cannot be used: {error}",
             True,
             fix="Check the model's name; state its dimension in native_dim= if it is another than is known",
         )
-    return array, got
+    return array, answer
 
 
 def _call(e: RemoteEmbedder, texts: list[str], role: str, tokens: int) -> np.ndarray:
     "Vectors `(n, d)` float32 of one batch, after as many attempts as it takes; raises `RemoteError`."
     with e._live.slots:
-        (array, got), attempts = e._answered(lambda: _attempt(e, texts, role, tokens), e._where)
-    e._live.add(got._replace(attempts=attempts))
+        (array, answer), attempts = e._answered(lambda: _attempt(e, texts, role, tokens), e._where)
+    e._live.add(answer._replace(attempts=attempts))
     e._tally(texts=len(texts))
     return (array / np.linalg.norm(array, axis=1, keepdims=True) if e.normalize else array).astype(np.float32)
 

@@ -197,7 +197,7 @@ NEEDS = {
     "w_condorcet": "weights",
 }
 
-
+# %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #70aebf19
 @dataclass(frozen=True)
 class RanxFusion(ArrayFusion):
     """A fusion method of ranx by its name there; `norm` is for methods that read scores; of candidates that
@@ -275,7 +275,7 @@ class CombSUM(ArrayFusion):
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         return ON_SCORES["sum"](normalized(table, self.norm), self)
 
-
+# %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #14da3c54
 @dataclass(frozen=True)
 class CombMNZ(ArrayFusion):
     """Sum of normalised scores times the number of lists that have the candidate (Fox and Shaw, 1994); a run
@@ -298,7 +298,7 @@ class CombMNZ(ArrayFusion):
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         return ON_SCORES["mnz"](normalized(table, self.norm), self)
 
-
+# %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #9a786707
 @dataclass(frozen=True)
 class Borda(ArrayFusion):
     """An election by points (Aslam and Montague, 2001), the lists weighted if `weights` are given; those

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
@@ -39,10 +39,10 @@ def candidates(
     nlist = max(1, min(int(4 * np.sqrt(n)), n // 39))
     specs = [f"PQ{m}x4fs,RFlat" for m in pieces] + [f"IVF{nlist},Flat", "SQ8"]
     specs += [f"IVF{nlist},PQ{m}x4fs,RFlat" for m in pieces[:2]]
-    made = [FaissFactory(s, metric=metric, train_size=min(n, max(65_536, 64 * nlist))) for s in specs]
+    indexes = [FaissFactory(s, metric=metric, train_size=min(n, max(65_536, 64 * nlist))) for s in specs]
     if graphs:
-        made += [FaissFactory(f"HNSW{m},Flat", ef_construction=100, metric=metric) for m in (16, 32)]
-    return made
+        indexes += [FaissFactory(f"HNSW{m},Flat", ef_construction=100, metric=metric) for m in (16, 32)]
+    return indexes
 
 # %% ../../nbs/09_index/06_advise.ipynb #d593c2cb
 LADDERS = {
@@ -130,7 +130,7 @@ _FORMS = {
     "MB": _tenths,
 }
 
-
+# %% ../../nbs/09_index/06_advise.ipynb #acec116d
 @dataclass(frozen=True, eq=False)
 class Advice:
     """Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search;
@@ -196,6 +196,34 @@ class Advice:
             (7.4, 4.6),
         )
 
+# %% ../../nbs/09_index/06_advise.ipynb #ec1ba7c3
+def _write_names(ax: Any, data: Any, wide: float) -> float:
+    "Write each point's name beside it, lower where another stands; `wide`: a character's share of the axis."
+    from matplotlib import rcParams
+
+    (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
+    gap, placed = 0.062 * (top - bottom), []
+    line = {"arrowstyle": "-", "color": rcParams["text.color"], "alpha": 0.35, "lw": 0.8}
+    for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
+        height, share = r.recall - 0.6 * gap, (np.log(r.single_ms) - left) / (right - left)
+        side = -1 if share + wide * len(r.factory) > 1 else 1
+        low, high = sorted((share, share + side * (wide * len(r.factory) + 0.02)))
+        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - height) < gap]:
+            height = min(hit) - 1.001 * gap
+        placed.append((low, high, height))
+        far = r.recall - height > gap
+        ax.annotate(
+            r.factory,
+            (r.single_ms, r.recall),
+            xytext=(r.single_ms * np.exp(side * 0.014 * (right - left)), height),
+            fontsize=10,
+            va="center",
+            ha="left" if side > 0 else "right",
+            weight="bold" if r.best else "normal",
+            arrowprops=line | {"shrinkA": 0, "shrinkB": 5, "relpos": ((1 - side) / 2, 0.5)} if far else None,
+        )
+    return min(height for *_, height in placed) - gap
+
 # %% ../../nbs/09_index/06_advise.ipynb #2579e730
 def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
     "The points of an advice, their names moved down until no two touch."
@@ -217,38 +245,9 @@ def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
         )
     ax.axhline(recall, lw=1.2, linestyle=(0, (3, 3)), color=rcParams["text.color"], alpha=0.6, zorder=1)
     ax.margins(0.12, 0.12)
-    (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
-    gap, wide, placed = 0.062 * (top - bottom), 0.085 / figure.get_figwidth() / 0.88, []
-    for r in data.sort_values("recall", ascending=False, kind="stable").itertuples():
-        at, share = r.recall - 0.6 * gap, (np.log(r.single_ms) - left) / (right - left)
-        side = -1 if share + wide * len(r.factory) > 1 else 1
-        low, high = sorted((share, share + side * (wide * len(r.factory) + 0.02)))
-        while hit := [h for a, b, h in placed if a < high and low < b and abs(h - at) < gap]:
-            at = min(hit) - 1.001 * gap
-        placed.append((low, high, at))
-        ax.annotate(
-            r.factory,
-            (r.single_ms, r.recall),
-            xytext=(r.single_ms * np.exp(side * 0.014 * (right - left)), at),
-            fontsize=10,
-            va="center",
-            ha="left" if side > 0 else "right",
-            weight="bold" if r.best else "normal",
-            arrowprops=(
-                {
-                    "arrowstyle": "-",
-                    "color": rcParams["text.color"],
-                    "alpha": 0.35,
-                    "lw": 0.8,
-                    "shrinkA": 0,
-                    "shrinkB": 5,
-                    "relpos": ((1 - side) / 2, 0.5),
-                }
-                if r.recall - at > gap
-                else None
-            ),
-        )
-    ax.set_ylim(min([bottom, *(h - gap for *_, h in placed)]), top)
+    lowest = _write_names(ax, data, wide=0.085 / figure.get_figwidth() / 0.88)
+    bottom, top = ax.get_ylim()
+    ax.set_ylim(min(bottom, lowest), top)
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v, ",.12g")))
@@ -262,13 +261,13 @@ def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissS
     for sweep in ladder(searcher):
         for effort, query in enumerate(sweep):
             view = searcher.tuned(**query)
-            got = judge.recall(view)
+            reached = judge.recall(view)
             work = query.get("nprobe", 1) * (1 + 0.25 * effort)
-            if (got >= recall and (best_recall < recall or work < cost)) or (
-                best_recall < recall and got > best_recall
+            if (reached >= recall and (best_recall < recall or work < cost)) or (
+                best_recall < recall and reached > best_recall
             ):
-                best, best_recall, cost = view, got, work
-            if got >= recall:
+                best, best_recall, cost = view, reached, work
+            if reached >= recall:
                 break
         if best_recall >= recall:
             break
@@ -281,16 +280,25 @@ def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vector
         asked = as_vectors(queries)
         v.space.check(asked.space)
         return v, asked
-    held = np.zeros(len(v), bool)
-    held[np.random.default_rng(seed).choice(len(v), min(n_queries, len(v) // 5), replace=False)] = True
-    return v[~held], v[held]
+    is_query = np.zeros(len(v), bool)
+    is_query[np.random.default_rng(seed).choice(len(v), min(n_queries, len(v) // 5), replace=False)] = True
+    return v[~is_query], v[is_query]
 
 # %% ../../nbs/09_index/06_advise.ipynb #c7f0c5ef
 ENOUGH = (
     4_000_000  # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
 )
 
+# %% ../../nbs/09_index/06_advise.ipynb #cdef1995
+def _check_wishes(recall: Any, metric: Any, counts: Mapping[str, Any]) -> None:
+    "Raise `ConfigError` for a recall that is no share, a metric that there is not, and counts below 1."
+    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1:
+        raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")
+    for name, value in counts.items():
+        whole_number(name, value, 1, "advise")
+    one_of_few("metric", metric if isinstance(metric, str) else repr(metric), METRICS, "advise")
 
+# %% ../../nbs/09_index/06_advise.ipynb #e316d335
 def advise(
     vectors: Vectors | np.ndarray,
     recall: float = 0.99,  # wanted, at k
@@ -318,11 +326,7 @@ def advise(
     Chapter: https://ragbench.github.io/ragbench/09_index/advise.html
     """
     v = as_vectors(vectors)
-    if isinstance(recall, bool) or not isinstance(recall, int | float) or not 0 < recall <= 1:
-        raise ConfigError(f"recall is {recall!r:.60}", "advise", "Give a share above 0, such as 0.99")
-    for name, value in {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists}.items():
-        whole_number(name, value, 1, "advise")
-    one_of_few("metric", metric if isinstance(metric, str) else repr(metric), METRICS, "advise")
+    _check_wishes(recall, metric, {"k": k, "n_queries": n_queries, "sample": sample, "finalists": finalists})
     if len(v) and configs is None and v.array.size <= whole_number("enough", enough, 0, "advise"):
         return _flat_alone(v, queries, recall, k, metric)
     if len(v) < 1000:
@@ -359,17 +363,17 @@ def _first_look(
 ) -> list[tuple[FaissFactory, float, float]]:
     """Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the
     fastest of them first."""
-    judge, found = Judge(FaissFlat(metric).build(part), asked, k), []
+    judge, settings = Judge(FaissFlat(metric).build(part), asked, k), []
     for config in configs:
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore", UserWarning
             )  # small samples are meant here; the final build warns
-            view, got = _reach(judge, config.build(part), recall)
-        found.append((config, got, view))
+            view, reached = _reach(judge, config.build(part), recall)
+        settings.append((config, reached, view))
         done()
-    seconds = time_single([f[2] for f in found], asked[:50], k)
-    rows = [(c, got, float(s)) for (c, got, _), s in zip(found, seconds)]
+    seconds = time_single([f[2] for f in settings], asked[:50], k)
+    rows = [(c, reached, float(s)) for (c, reached, _), s in zip(settings, seconds)]
     return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
 
 
@@ -404,8 +408,8 @@ def _measured(
         began = time.perf_counter()
         built = config.build(base)
         seconds = time.perf_counter() - began
-        view, got = _reach(judge, built, recall)
-        rows.append((config.factory, config.with_query(**view.query), view, got, seconds))
+        view, reached = _reach(judge, built, recall)
+        rows.append((config.factory, config.with_query(**view.query), view, reached, seconds))
         done()
     return _advice(rows, asked[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
 

@@ -51,8 +51,12 @@ def _bytes_of(vector: Any) -> np.ndarray:
 def _find(data: np.ndarray, mapped: mmap.mmap, codes: np.ndarray, unit: int) -> tuple[int, int] | None:
     "Where `codes` stands in the file, after its length in `unit`s."
     head = struct.pack("<Q", len(codes) // unit) + codes[:64].tobytes()
-    at = mapped.find(head) + 8
-    return (at, at + len(codes)) if at >= 8 and np.array_equal(data[at : at + len(codes)], codes) else None
+    start = mapped.find(head) + 8
+    return (
+        (start, start + len(codes))
+        if start >= 8 and np.array_equal(data[start : start + len(codes)], codes)
+        else None
+    )
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #e115da36
 def _find_lists(data: np.ndarray, mapped: mmap.mmap, index: Any) -> list[tuple[int, int]]:
@@ -68,9 +72,9 @@ def _find_lists(data: np.ndarray, mapped: mmap.mmap, index: Any) -> list[tuple[i
         return []
     codes = faiss.rev_swig_ptr(lists.get_codes(int(first[0])), int(sizes[first[0]]) * lists.code_size)
     ids = faiss.rev_swig_ptr(lists.get_ids(int(first[0])), int(sizes[first[0]])).view(np.uint8)
-    at = mapped.find(codes.tobytes() + ids.tobytes(), max(0, mapped.find(b"ilar")))
-    ends = at + np.cumsum(sizes * (lists.code_size + 8))
-    if at < 0 or ends[-1] > len(data):
+    start = mapped.find(codes.tobytes() + ids.tobytes(), max(0, mapped.find(b"ilar")))
+    ends = start + np.cumsum(sizes * (lists.code_size + 8))
+    if start < 0 or ends[-1] > len(data):
         return []
     return [(int(e - n * (lists.code_size + 8)), int(e - n * 8)) for e, n in zip(ends, sizes) if n]
 
@@ -90,21 +94,23 @@ def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
     "Byte ranges `[start, end)` of the file that hold codes, in order; what is not found counts as structure."
     import faiss
 
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         data = np.frombuffer(mapped, np.uint8)
         for part in layers(index):
             if isinstance(part, faiss.IndexIVF):
-                found += _find_lists(data, mapped, part)
+                ranges += _find_lists(data, mapped, part)
             elif isinstance(part, faiss.IndexFlatCodes) and part.codes.size() >= 4096:
                 place = _find(
                     data, mapped, _bytes_of(part.codes), 4 if isinstance(part, faiss.IndexFlat) else 1
                 )
-                found += [place] if place else []
+                ranges += [place] if place else []
         del data
-    found.sort()
+    ranges.sort()
     return (
-        sampled(found, os.path.getsize(path)) if all(a[1] <= b[0] for a, b in zip(found, found[1:])) else []
+        sampled(ranges, os.path.getsize(path))
+        if all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:]))
+        else []
     )
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #ec7a19ae
@@ -113,14 +119,14 @@ def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None, size: 
     hexadecimal characters."""
     h, size = hashlib.sha256(), os.path.getsize(path) if size is None else size
     with open(path, "rb", buffering=0) as f:
-        at = 0
+        position = 0
         for start, end in [*(skip or ()), (size, size)]:
-            f.seek(at)
-            left = start - at
-            while left > 0 and (block := f.read(min(left, 1 << 22))):
+            f.seek(position)
+            remaining = start - position
+            while remaining > 0 and (block := f.read(min(remaining, 1 << 22))):
                 h.update(block)
-                left -= len(block)
-            at = end
+                remaining -= len(block)
+            position = end
     return h.hexdigest()
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #a71ff49b

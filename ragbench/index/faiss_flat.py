@@ -78,11 +78,11 @@ def border(exact: FlatSearcher, query: np.ndarray, best: np.ndarray) -> float:
 
 
 def found_share(
-    exact: FlatSearcher, query: np.ndarray, found: np.ndarray, wanted: int, least: float
+    exact: FlatSearcher, query: np.ndarray, candidates: np.ndarray, wanted: int, least: float
 ) -> float:
     """The share of `wanted` rows among the rows `found` for one prepared query, by their exact scores of at
     least `least`; 1 where nothing is wanted."""
     if not wanted:
         return 1.0
-    rows = np.unique(found[found >= 0])
+    rows = np.unique(candidates[candidates >= 0])
     return min(wanted, int((exact.exact_scores(query, rows) >= least).sum())) / wanted

@@ -106,7 +106,7 @@ def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
         write_atomic(new / SHARDS, json.dumps(saved))
     return folder
 
-
+# %% ../../nbs/09_index/05_faiss_shards.ipynb #56d0f707
 def open_shards(folder: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
     """The shards of `folder` as one searcher; raises `StoreError` when one is missing, damaged or of another
     set."""
@@ -158,13 +158,13 @@ def _one_lists(searcher: FaissSearcher) -> Any:
     import faiss
 
     index = searcher.built.index
-    found = [p for p in layers(index) if isinstance(p, faiss.IndexIVF)]
+    inverted = [p for p in layers(index) if isinstance(p, faiss.IndexIVF)]
     if (
-        len(found) == 1
-        and type(faiss.downcast_InvertedLists(found[0].invlists)) is faiss.ArrayInvertedLists
+        len(inverted) == 1
+        and type(faiss.downcast_InvertedLists(inverted[0].invlists)) is faiss.ArrayInvertedLists
         and not isinstance(index, faiss.IndexShards)
     ):
-        return found[0]
+        return inverted[0]
     raise ConfigError(
         "it has no inverted lists that FAISS can keep on disk",
         searcher.built.config,

@@ -85,7 +85,7 @@ def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
         )
     return []
 
-
+# %% ../../nbs/09_index/04_faiss_variants.ipynb #f5ad48e8
 def seeded(index: Any, seed: int, owner: str) -> list[Any]:
     """Our seed into every random part; no printed warnings; no polysemous training, which nothing here uses.
     Keep what it returns until the index is trained."""
@@ -106,13 +106,13 @@ def seeded(index: Any, seed: int, owner: str) -> list[Any]:
             raise ConfigError(
                 f"seed is {seed}, but FAISS fixes that of {type(part).__name__}", owner, "Leave out seed"
             )
-    return [kept for t in transforms(index) for kept in _seed_transform(t, seed, owner)]
+    return [sample for t in transforms(index) for sample in _seed_transform(t, seed, owner)]
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #3dda683c
 def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str) -> tuple[str, ...]:
     """Train on a seeded sample of `size` rows (`None`: on all; FAISS then takes at most 256 a centroid);
     returns notes, which are also warned of."""
-    kept = seeded(index, seed, owner)
+    samples = seeded(index, seed, owner)
     if index.is_trained:
         return ()
     sample = (
@@ -136,11 +136,11 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
     for note in notes:
         warnings.warn(f"{owner}: {note}", stacklevel=4)  # the line that builds
     feed(index, "train", sample, owner)
-    if kept:
+    if samples:
         _forget(index)
     return tuple(notes)
 
-
+# %% ../../nbs/09_index/04_faiss_variants.ipynb #54a16b68
 def feed(index: Any, what: str, array: np.ndarray, owner: str) -> None:
     "FAISS's `train` or `add` on the threads of this process; what it refuses is a `ConfigError`."
     try:
@@ -161,7 +161,7 @@ def _forget(index: Any) -> None:
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #cab17abb
 MOST = 2**31 - 1  # what FAISS can hold in such a number
 
-
+# %% ../../nbs/09_index/04_faiss_variants.ipynb #890cb5de
 @dataclass(frozen=True, kw_only=True)
 class VariantConfig(ABC):
     """What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample
@@ -318,7 +318,7 @@ class FaissPQ(FaissVariant):
     def check_dim(self, dim: int) -> None:
         _whole_pieces(self.m, dim, "FaissPQ")
 
-
+# %% ../../nbs/09_index/04_faiss_variants.ipynb #56b35af9
 @dataclass(frozen=True)
 class FaissIVFPQ(FaissVariant):
     """Inverted lists of product-quantised residuals. Raises `ConfigError` for an `m` that does not divide
@@ -400,7 +400,7 @@ class FaissSQ(FaissVariant):
     def spec(self) -> str:
         return SCALARS[self.kind]
 
-
+# %% ../../nbs/09_index/04_faiss_variants.ipynb #e4c656e3
 @dataclass(frozen=True)
 class FaissRaBitQ(FaissVariant):
     """RaBitQ: `bits` a number (1 to 9); with `nlist`, in inverted lists of which a query probes `nprobe`.

@@ -27,7 +27,7 @@ __all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'sco
 # %% ../../nbs/10_lexical/01_bm25.ipynb #cf09c7a4
 METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
 
-
+# %% ../../nbs/10_lexical/01_bm25.ipynb #320156b5
 @dataclass(frozen=True)
 class BM25:
     """A formula: `method`, saturation `k1`, length normalisation `b`, and `delta` for `bm25l` (0.5) and
@@ -98,8 +98,8 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
     if size >= 8:
         highest = scores[: len(scores) // size * size].reshape(-1, size).max(axis=1)
         floor = np.partition(highest, len(highest) - k)[len(highest) - k]
-    found = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
-    return found[np.argsort(-scores[found], kind="stable")[:k]]
+    rows = np.flatnonzero(scores >= floor if floor > 0 else scores > 0)
+    return rows[np.argsort(-scores[rows], kind="stable")[:k]]
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #bf656eed
 LARGE = (
@@ -107,7 +107,7 @@ LARGE = (
 )  # postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
 BLOCK = 1 << 20  # postings that are worked on at a time
 
-
+# %% ../../nbs/10_lexical/01_bm25.ipynb #7f05c3eb
 @dataclass(frozen=True, eq=False)
 class Postings:
     """Who holds which word: list `i` is `docs[indptr[i]:indptr[i + 1]]`, with `tf` (weighted) occurrences in
@@ -223,7 +223,7 @@ def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
         out += rows[i]
     return out
 
-
+# %% ../../nbs/10_lexical/01_bm25.ipynb #9abeba73
 def held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "How many different words of a question each passage holds, `(n,)` int64."
     lists = [
@@ -232,7 +232,7 @@ def held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     ]
     return np.bincount(np.concatenate([np.empty(0, np.int64), *lists]), minlength=len(postings))
 
-
+# %% ../../nbs/10_lexical/01_bm25.ipynb #a581b67f
 def search_postings(
     postings: Postings,
     queries: Sequence[Sequence[bytes]],  # the words of each question
@@ -245,7 +245,7 @@ def search_postings(
     "Scores `(q, k)` float64 and row ids `(q, k)` of the best passages, best first, ties in order of row id."
     whole_number("k", k, 1, "search")
     hidden = None if where is None else ~np.isin(postings.rowids, where)
-    found = []
+    answers = []
     for words in queries:
         scores = scores_of(postings, words)
         if hidden is not None:
@@ -253,8 +253,8 @@ def search_postings(
         if every:
             scores[held_by(postings, words) < len(set(words))] = 0
         top = best(scores, k)
-        found.append((scores[top], postings.rowids[top]))
-    return pad(found, k)
+        answers.append((scores[top], postings.rowids[top]))
+    return pad(answers, k)
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #2786b9bc
 def read_postings(
@@ -304,16 +304,16 @@ class _Counter:
         if not docs:
             return
         of_word = np.repeat(np.arange(len(docs)), [len(d) for d in docs])
-        at = np.searchsorted(self.rowids, np.concatenate(docs))
-        new = np.ones(len(at), dtype=bool)
-        new[1:] = (np.diff(of_word) != 0) | (np.diff(at) != 0)
+        rows = np.searchsorted(self.rowids, np.concatenate(docs))
+        new = np.ones(len(rows), dtype=bool)
+        new[1:] = (np.diff(of_word) != 0) | (np.diff(rows) != 0)
         tf = np.bincount(np.cumsum(new) - 1, np.concatenate(values), minlength=int(new.sum()))
-        self.length += np.bincount(at, minlength=len(self.rowids))
+        self.length += np.bincount(rows, minlength=len(self.rowids))
         exact = (tf == tf.astype(np.float32)).all()
         self.blocks.append(
             (
                 np.bincount(of_word[new], minlength=len(docs)),
-                at[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64),
+                rows[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64),
                 tf.astype(np.float32) if exact else tf,
             )
         )
@@ -364,9 +364,9 @@ def kept_postings(store: Any, con: sqlite3.Connection, table: str, weights: Sequ
         "sqlite": sqlite3.sqlite_version,
         "layout": 1,
     }
-    kept = store.make("postings", recipe, arrays)
-    blob, ends = kept.array("words").tobytes(), kept.array("ends").tolist()
+    artifact = store.make("postings", recipe, arrays)
+    blob, ends = artifact.array("words").tobytes(), artifact.array("ends").tolist()
     return Postings(
         [blob[i:j] for i, j in zip([0, *ends], ends)],
-        *(kept.array(name) for name in ("indptr", "docs", "tf", "length", "rowids")),
+        *(artifact.array(name) for name in ("indptr", "docs", "tf", "length", "rowids")),
     )

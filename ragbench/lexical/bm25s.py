@@ -35,7 +35,7 @@ def need(module: str) -> Any:
     except ImportError as e:
         raise MissingExtra({"Stemmer": "PyStemmer"}.get(module, module), "bm25s") from e
 
-
+# %% ../../nbs/10_lexical/05_bm25s.ipynb #0ce0c665
 @dataclass(frozen=True)
 class Cutter:
     """bm25s's tokenizer with a Snowball stemmer (a language, or none) and stop words (a language code, words,

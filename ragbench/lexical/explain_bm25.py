@@ -115,18 +115,18 @@ def expression(searcher: FTS5Searcher, match: str, row: int) -> list[TermWeight]
         BM25(),
         _columns(con, searcher.table),
     )
-    idf, norm, found = float(bm25.idf(np.array([df]), n)[0]), 1 - bm25.b + bm25.b * length / mean, {}
+    idf, norm, frequencies = float(bm25.idf(np.array([df]), n)[0]), 1 - bm25.b + bm25.b * length / mean, {}
     for i, column in enumerate(columns):
         part, _ = native_search(
             con, searcher.table, match, [float(i == j) for j in range(len(columns))], 1, only
         )
         r = float(part[0]) / idf
-        found[column] = round(bm25.k1 * norm * r / (bm25.k1 + 1 - r), 9) + 0.0
-    f = sum(w * found[c] for c, w in zip(columns, searcher.engine.used))
+        frequencies[column] = round(bm25.k1 * norm * r / (bm25.k1 + 1 - r), 9) + 0.0
+    f = sum(w * frequencies[c] for c, w in zip(columns, searcher.engine.used))
     return [
-        TermWeight(match, c, found[c], df, idf, float(total[0]) * w * found[c] / f)
+        TermWeight(match, c, frequencies[c], df, idf, float(total[0]) * w * frequencies[c] / f)
         for c, w in zip(columns, searcher.engine.used)
-        if found[c]
+        if frequencies[c]
     ]
 
 # %% ../../nbs/10_lexical/04_explain_bm25.ipynb #80eb4975
@@ -145,13 +145,13 @@ def term_weights(
     if engine.match in ("or", "and"):
         words = [w.decode("utf-8", "replace") for w in Words(unstemmed(engine.tokenize))([query])[0]]
         words = words if engine.match == "or" else list(dict.fromkeys(words))
-        found = single_terms(
+        weights = single_terms(
             searcher,
             [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]],
             row,
         )
-        missing = engine.match == "and" and any(not t.tf for t in found)
-        return [t._replace(score=0.0) for t in found] if missing else found  # "and" is all or nothing
+        missing = engine.match == "and" and any(not t.tf for t in weights)
+        return [t._replace(score=0.0) for t in weights] if missing else weights  # "and" is all or nothing
     match = expressions(searcher, [query])[0]
     return [
         t

@@ -21,10 +21,10 @@ def occurrences(con: sqlite3.Connection, table: str, word: bytes, prefix: bool =
     name = f"temp.{identifier(table + '_counts')}"
     con.execute(f"CREATE VIRTUAL TABLE IF NOT EXISTS {name} USING fts5vocab(main, {identifier(table)}, row)")
     text = word.decode("utf-8", "replace")
-    where, given = (
+    where, parameters = (
         ("term = ?", [text]) if not prefix else ("term >= ? AND term < ?", [text, text + chr(0x10FFFF)])
     )
-    rows, count = con.execute(f"SELECT sum(doc), sum(cnt) FROM {name} WHERE {where}", given).fetchone()
+    rows, count = con.execute(f"SELECT sum(doc), sum(cnt) FROM {name} WHERE {where}", parameters).fetchone()
     return rows or 0, count or 0
 
 

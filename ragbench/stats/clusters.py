@@ -58,7 +58,7 @@ class Grouping(NamedTuple):
 def _enough(sizes: np.ndarray) -> bool:
     return len(sizes) >= FEWEST and sizes.sum() ** 2 >= FEWEST_EQUAL * (sizes**2).sum()
 
-
+# %% ../../nbs/14_stats/03_clusters.ipynb #11c8c295
 @typed
 def grouping(gold: Gold) -> Grouping:
     "Documents where there are enough of them, else questions."
@@ -74,7 +74,7 @@ def grouping(gold: Gold) -> Grouping:
         if len(sizes) == documents
         else f" ({documents} documents, joined where a question has evidence in several)"
     )
-    for found, sizes_of, what in (
+    for group_labels, sizes_of, what in (
         (labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
         (
             first,
@@ -87,9 +87,9 @@ def grouping(gold: Gold) -> Grouping:
     ):
         if _enough(sizes_of):
             return (
-                Grouping(found, len(sizes_of), what)
+                Grouping(group_labels, len(sizes_of), what)
                 if sizes_of.max() > 1
-                else Grouping(None, len(found), "over questions, each about a document of its own")
+                else Grouping(None, len(group_labels), "over questions, each about a document of its own")
             )
     if len(own) < FEWEST:
         why = (

@@ -145,11 +145,11 @@ def compare_family(
     "A comparison for each column of differences, `p` adjusted for all of them."
     d = score_table(d, "compare_family")
     d = np.where(np.abs(d) < TIE, 0.0, d)
-    found = compare_columns(d, level, resamples, seed, clusters, limits)
-    p = correct([c.p for c in found], correction)
+    tests = compare_columns(d, level, resamples, seed, clusters, limits)
+    p = correct([c.p for c in tests], correction)
     if correction == "holm":
         p = doubted(p, grouped(d, clusters).sums, seed)
-    return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(found, p)]
+    return [Comparison(**{**vars(c), "p": float(q)}) for c, q in zip(tests, p)]
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #0995c9ed
 @typed
@@ -172,10 +172,10 @@ def compare_to(
     itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
     others = np.delete(d, baseline_index, axis=1)
     limits = np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0)
-    found = (
+    tests = (
         compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
     )
-    return found[:baseline_index] + itself + found[baseline_index:]
+    return tests[:baseline_index] + itself + tests[baseline_index:]
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #85732887
 def _patterns(groups: int, seed: int, rows: int) -> Iterator[np.ndarray]:
@@ -220,7 +220,7 @@ def _own_p(u: np.ndarray, seed: int) -> np.ndarray:
         [sign_flip_p(u[:, i : i + 400], seed) for i in range(0, u.shape[1], 400)] or [np.empty(0)]
     )
 
-
+# %% ../../nbs/14_stats/02_corrections.ipynb #66b85178
 @typed
 def max_t_p(
     u: np.ndarray,  # (g, m) what each group adds to each of m sums that are 0 on average if there is nothing

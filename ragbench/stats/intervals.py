@@ -108,12 +108,12 @@ def grouped(
 # %% ../../nbs/14_stats/00_intervals.ipynb #25ae4073
 def resample_counts(groups: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     "How often each group is drawn in each resample, in blocks `(rows, groups)` that bound the memory."
-    rng, left, most = seeded(seed), resamples, max(1, 2_000_000 // groups)
-    while left:
-        rows = min(most, left)
+    rng, remaining, most = seeded(seed), resamples, max(1, 2_000_000 // groups)
+    while remaining:
+        rows = min(most, remaining)
         cell = rng.integers(groups, size=(rows, groups)) + groups * np.arange(rows)[:, None]
         yield np.bincount(cell.ravel(), minlength=rows * groups).reshape(rows, groups).astype(np.float64)
-        left -= rows
+        remaining -= rows
 
 
 def resampled_means(sample: Sample, resamples: int, seed: int) -> np.ndarray:
@@ -149,10 +149,10 @@ def bca_ends(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z:
     bias = norm.ppf(np.clip(below, 0.5 / rows, 1 - 0.5 / rows))
     ordered, ends = np.sort(means, axis=0), []
     for w in (bias - z, bias + z):
-        at = norm.cdf(bias + w / (1 - acceleration * w)) * (rows - 1)
-        low = np.minimum(at.astype(np.int64), rows - 2)
+        rank = norm.cdf(bias + w / (1 - acceleration * w)) * (rows - 1)
+        low = np.minimum(rank.astype(np.int64), rows - 2)
         first, second = (np.take_along_axis(ordered, low[None] + i, axis=0)[0] for i in (0, 1))
-        ends.append(first + (at - low) * (second - first))
+        ends.append(first + (rank - low) * (second - first))
     return np.stack(ends, axis=1)
 
 # %% ../../nbs/14_stats/00_intervals.ipynb #127e7ff9
@@ -246,8 +246,8 @@ def mean_interval(
     edge = at_edge(sums, sample.sizes, scale)
     ends[edge] = np.nan
     for low, high in np.unique(scale[edge & ~np.isnan(scale[:, 0])], axis=0):
-        at = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
-        ends[at] = bounded_interval(sums[:, at], sample.sizes, (low, high), level, seed=seed)
+        alike = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
+        ends[alike] = bounded_interval(sums[:, alike], sample.sizes, (low, high), level, seed=seed)
     low, high = (scale if limits is None else limits).T
     return np.clip(
         ends, np.where(np.isnan(low), -np.inf, low)[:, None], np.where(np.isnan(high), np.inf, high)[:, None]

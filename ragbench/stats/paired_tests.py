@@ -37,11 +37,11 @@ TIE = 1e-12  # differences below this are rounding, not quality
 
 def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
     "`FLIPS` rows of random signs for `n` queries, in blocks; they depend on `n` and `seed` alone."
-    rng, left, most = seeded(seed, 1), FLIPS, max(1, 2_000_000 // n)
-    while left:
-        rows = min(most, left)
+    rng, remaining, most = seeded(seed, 1), FLIPS, max(1, 2_000_000 // n)
+    while remaining:
+        rows = min(most, remaining)
         yield 2.0 * rng.integers(2, size=(rows, n)) - 1
-        left -= rows
+        remaining -= rows
 
 # %% ../../nbs/14_stats/01_paired_tests.ipynb #ce65c319
 def untailed(
@@ -159,7 +159,7 @@ class Comparison:
             f" of {self.n}"
         )
 
-
+# %% ../../nbs/14_stats/01_paired_tests.ipynb #410e9706
 @typed
 def all_ties(n: int, groups: int = 0, what: str = "they score the same") -> str:
     """What may be said where no question tells two systems apart: the share that might (the rule of three,

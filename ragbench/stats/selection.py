@@ -39,14 +39,14 @@ def held_out_scores(
         )
     quantum = on_grid(x)[1].max()
     whole = np.rint(x / quantum)  # one grid for all, so that systems compare exactly
-    held, chosen = np.zeros(len(x)), np.zeros(x.shape[1])
+    unseen, chosen = np.zeros(len(x)), np.zeros(x.shape[1])
     for _ in range(whole_number("repeats", repeats, 1, "held_out_scores")):
         fold = (rng.permutation(group.max() + 1) % folds)[group]
         rest = whole.sum(axis=0) - np.eye(folds)[fold].T @ whole  # sums outside each fold, (folds, s)
         winners = (rest == rest.max(axis=1, keepdims=True)).astype(np.float64)
-        held += (whole * winners[fold]).sum(axis=1) / winners.sum(axis=1)[fold] / repeats
+        unseen += (whole * winners[fold]).sum(axis=1) / winners.sum(axis=1)[fold] / repeats
         chosen += (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0) / repeats
-    return held * quantum, chosen
+    return unseen * quantum, chosen
 
 # %% ../../nbs/14_stats/06_selection.ipynb #8afdaf56
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def selection_optimism(
 ) -> Optimism:
     "What choosing the best of `s` systems on these queries overstates."
     x = score_table(scores, "selection_optimism")
-    held, chosen = held_out_scores(x, folds, seed, repeats, clusters)
+    unseen, chosen = held_out_scores(x, folds, seed, repeats, clusters)
     quantum = on_grid(x)[1].max()
     total = np.rint(x / quantum).sum(axis=0)
     best = float(total.max() * quantum / len(x))
@@ -84,5 +84,5 @@ def selection_optimism(
         chosen[total == total.max()]
     ).sum()  # sorted, so that the order of columns cannot change the last bit
     return Optimism(
-        best, float(held.mean()), round(float(best - held.mean()), 12) + 0.0, float(share)
+        best, float(unseen.mean()), round(float(best - unseen.mean()), 12) + 0.0, float(share)
     )  # + 0.0: rounding is no negative optimism

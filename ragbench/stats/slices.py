@@ -57,7 +57,7 @@ class Slice:
     comparison: Comparison
     interaction: float
 
-
+# %% ../../nbs/14_stats/05_slices.ipynb #d6c70879
 @dataclass(frozen=True, eq=False)
 class Slices:
     "Two systems by tag; `.verdict` says in a sentence what depends on what."
@@ -115,10 +115,10 @@ class Slices:
         ]
         return pd.DataFrame(rows, index=pd.Index([s.tag for s in self.slices], name="tag"))
 
-
-def _shown(found: Slices):
+# %% ../../nbs/14_stats/05_slices.ipynb #b3f3514f
+def _shown(result: Slices):
     "The table for people: three decimals, true minus signs, blanks for what is not known."
-    signed, frame = ("difference", "low", "high"), found.to_frame()
+    signed, frame = ("difference", "low", "high"), result.to_frame()
     written = {
         **dict.fromkeys(("n", "wins", "losses"), thousands),
         **dict.fromkeys(("p", "interaction_p"), p_text),
@@ -128,17 +128,17 @@ def _shown(found: Slices):
     return type(frame)(texts, index=frame.index)
 
 
-def _verdict(found: Slices) -> str:
-    tested = [s for s in found.slices if s.interaction == s.interaction]
+def _verdict(result: Slices) -> str:
+    tested = [s for s in result.slices if s.interaction == s.interaction]
     depends = [s for s in tested if s.interaction < 0.05]
     if not tested:
         return (
-            f"No tag has enough questions, with it and without it, to ask whether {found.a} and {found.b}"
+            f"No tag has enough questions, with it and without it, to ask whether {result.a} and {result.b}"
             " differ by kind of question."
         )
     if not depends:
         return (
-            f"Nothing shows that the difference between {found.a} and {found.b} depends on the kind of"
+            f"Nothing shows that the difference between {result.a} and {result.b} depends on the kind of"
             f" question ({count(len(tested), 'tag')}, least corrected p"
             f" {p_text(min(s.interaction for s in tested))})."
         )
@@ -148,7 +148,7 @@ def _verdict(found: Slices) -> str:
         for s in depends
     )
     return (
-        f"The difference between {found.a} and {found.b} depends on the kind of question, corrected for"
+        f"The difference between {result.a} and {result.b} depends on the kind of question, corrected for"
         f" {count(len(tested), 'tag')}: {say}."
     )
 
@@ -180,11 +180,11 @@ def slice_by_tag(
     if enough.any():
         inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
     for j, t in enumerate(known):
-        at = tagged[:, j]
+        mine = tagged[:, j]
         c = compare_columns(
-            (x - y)[at], 0.95, 10_000, seed, None if groups is None else groups[at], apart(x, y)
+            (x - y)[mine], 0.95, 10_000, seed, None if groups is None else groups[mine], apart(x, y)
         )[0]
-        rows.append(Slice(t, float(x[at].mean()), float(y[at].mean()), c, float(inner[j])))
+        rows.append(Slice(t, float(x[mine].mean()), float(y[mine].mean()), c, float(inner[j])))
     adjusted = correct([s.comparison.p for s in rows], "holm")
     return Slices(
         *names,

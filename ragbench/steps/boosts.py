@@ -35,11 +35,11 @@ __all__ = ['attributes', 'Boost', 'Boosts']
 # %% ../../nbs/12_steps/01_boosts.ipynb #bd385616
 def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
     "What conditions may ask of chunk `row`: the values of every field that it has."
-    found = {
+    fields = {
         f: chunk_values(chunks, row, f)
         for f in known_fields(Corpus([chunks.corpus[int(chunks.doc_row[row])]]))
     }
-    return {f: held for f, held in found.items() if held}
+    return {f: values for f, values in fields.items() if values}
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def _load(folder: str, max_tokens: int | None) -> Any:
             "Give the folder or name of a cross-encoder",
         ) from e
 
-
+# %% ../../nbs/12_steps/02_cross_encoder.ipynb #dac1030f
 @dataclass(frozen=True)
 class CrossEncoderReranker:
     """Scores (question, passage) pairs with the cross-encoder `model`, a folder or a name; the best `depth`

@@ -80,7 +80,7 @@ class Neighbours:
         rows = slice(max(first, row - self.before), min(last, row + self.after + 1))
         return int(chunks.start[rows].min()), int(chunks.end[rows].max())
 
-
+# %% ../../nbs/12_steps/04_expansion.ipynb #c8a9642c
 @dataclass(frozen=True)
 class SentenceWindow:
     """Grow to whole sentences, and by `sentences` of them on each side. Raises `ConfigError` for numbers
@@ -109,7 +109,7 @@ class SentenceWindow:
         first, last = max(0, touched[0] - self.sentences), min(len(ends) - 1, touched[-1] + self.sentences)
         return min(start, int(starts[first])), max(end, len(text[: ends[last]].rstrip()))
 
-
+# %% ../../nbs/12_steps/04_expansion.ipynb #c0e5ce6c
 @dataclass(frozen=True)
 class ParentSection:
     """Grow to the section that the chunk begins in, or to one further out. `levels` further out, 0 for its
@@ -129,8 +129,8 @@ class ParentSection:
     def span(self, chunks: Chunks, row: int) -> tuple[int, int]:
         "The grown span of chunk `row`; the chunk itself where it stands under no heading."
         start, end = int(chunks.start[row]), int(chunks.end[row])
-        found = section_span(chunks.corpus[int(chunks.doc_row[row])], start, self.levels, end)
-        return (start, end) if found is None else (min(start, found[0]), max(end, found[1]))
+        section = section_span(chunks.corpus[int(chunks.doc_row[row])], start, self.levels, end)
+        return (start, end) if section is None else (min(start, section[0]), max(end, section[1]))
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #ee62172f
 def section_span(
@@ -172,28 +172,28 @@ def _placed(grow: Any, chunks: Chunks, place: Any, call: str, fix: str) -> tuple
 
 def _span(grow: Any, chunks: Chunks, row: int) -> tuple[int, int, int]:
     "Where chunk `row` has grown to: (doc_row, start, end)."
-    got = grow.span(chunks, row)
+    answer = grow.span(chunks, row)
     fix = (
         "span(chunks, row) returns (start, end), two whole numbers: a non-empty span inside the document"
         " of the chunk"
     )
-    if not isinstance(got, (tuple, list, np.ndarray)) or len(got) != 2:
-        raise DataError(f"span gave {what_came(got)}", who("expansion", grow), fix)
-    return _placed(grow, chunks, (int(chunks.doc_row[row]), *got), "span", fix)
+    if not isinstance(answer, (tuple, list, np.ndarray)) or len(answer) != 2:
+        raise DataError(f"span gave {what_came(answer)}", who("expansion", grow), fix)
+    return _placed(grow, chunks, (int(chunks.doc_row[row]), *answer), "span", fix)
 
 
 def _related(grow: Any, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
     "What is related to chunk `row`, each (doc_row, start, end)."
-    got = grow.related(chunks, row)
+    answer = grow.related(chunks, row)
     fix = (
         "related(chunks, row) returns a list of (doc_row, start, end), each a non-empty span inside its"
         " document"
     )
-    if not isinstance(got, (tuple, list)) or not all(
-        isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in got
+    if not isinstance(answer, (tuple, list)) or not all(
+        isinstance(g, (tuple, list, np.ndarray)) and len(g) == 3 for g in answer
     ):
-        raise DataError(f"related gave {what_came(got)}", who("expansion", grow), fix)
-    return [_placed(grow, chunks, g, "related", fix) for g in got]
+        raise DataError(f"related gave {what_came(answer)}", who("expansion", grow), fix)
+    return [_placed(grow, chunks, g, "related", fix) for g in answer]
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #03ea2653
 def expand(
@@ -215,10 +215,10 @@ def grown(
     wholly."""
     out, covered = [], {}
     for i, r in enumerate(int(r) for r in rows if r >= 0):
-        found = [_span(grow, chunks, r)]
+        places = [_span(grow, chunks, r)]
         if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)):
-            found += _related(grow, chunks, r)
-        for doc, start, end in found:
+            places += _related(grow, chunks, r)
+        for doc, start, end in places:
             if documents is not None and not documents[doc]:
                 continue
             have = covered.get(doc, np.empty((0, 2), np.int64))
@@ -239,7 +239,7 @@ def _grows(grow: Any) -> bool:
     except (AttributeError, TypeError, ValueError):
         return False
 
-
+# %% ../../nbs/12_steps/04_expansion.ipynb #bbc81ec8
 @dataclass(frozen=True)
 class SeeAlso:
     """Hand over, behind a passage, the beginning of what its document or section is related to:
@@ -298,14 +298,14 @@ class SeeAlso:
         relations."""
         doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
         here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
-        found = [
+        places = [
             place_span(chunks, target, self.chunks_each)
             for source, target in self.relations
             if source in here
         ]
-        return list(dict.fromkeys(found))[: self.most]
+        return list(dict.fromkeys(places))[: self.most]
 
-
+# %% ../../nbs/12_steps/04_expansion.ipynb #759bf047
 def place_span(chunks: Chunks, place: Place, most: int) -> tuple[int, int, int]:
     """Where the first `most` chunks of a document or section stand: (doc_row, start, end); raises `DataError`
     for a place that is not there."""

@@ -90,7 +90,7 @@ def check_rewriter(rewriter: Any, owner: str) -> None:
     choice_of("keep", rewriter.keep, (True, False), owner)
     text_of("prompt", rewriter.prompt, owner)
 
-
+# %% ../../nbs/12_steps/00_rewriting.ipynb #41d05be7
 @dataclass(frozen=True)
 class MultiQuery:
     """Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant
@@ -125,30 +125,30 @@ class MultiQuery:
             {"role": "system", "content": self.prompt.replace("{n}", str(self.n))},
             {"role": "user", "content": question},
         ]
-        found = ask_until(
+        wordings = ask_until(
             self.chat,
             messages,
             lambda text: parse_wordings(text, self.n),
             self.tries,
             f"question {question[:60]!r}",
         )
-        return (*([Query(question)] if self.keep else []), *map(Query, found))
+        return (*([Query(question)] if self.keep else []), *map(Query, wordings))
 
-
+# %% ../../nbs/12_steps/00_rewriting.ipynb #520248af
 def parse_wordings(answer: str, n: int) -> list[str]:
     "The JSON list of `n` different texts in an answer; raises `BadAnswer`."
-    at, decoder = answer.find("["), json.JSONDecoder()
+    start, decoder = answer.find("["), json.JSONDecoder()
     try:
-        found = decoder.raw_decode(answer[at:])[0] if at >= 0 else None
+        wordings = decoder.raw_decode(answer[start:])[0] if start >= 0 else None
     except ValueError:
-        found = None
-    if not isinstance(found, list):
+        wordings = None
+    if not isinstance(wordings, list):
         raise BadAnswer("there is no JSON list in the answer")
-    if not all(isinstance(t, str) and t.strip() for t in found):
+    if not all(isinstance(t, str) and t.strip() for t in wordings):
         raise BadAnswer("the list holds something that is no text")
-    if len(found) != n:
-        raise BadAnswer(f"the list holds {len(found)} texts and not {n}")
-    texts = [re.sub(r"\s+", " ", t).strip() for t in found]
+    if len(wordings) != n:
+        raise BadAnswer(f"the list holds {len(wordings)} texts and not {n}")
+    texts = [re.sub(r"\s+", " ", t).strip() for t in wordings]
     if len({t.casefold() for t in texts}) < n:
         raise BadAnswer("two of the texts are the same")
     return texts
@@ -194,7 +194,7 @@ class HyDE:
         passage = ask_until(self.chat, messages, _passage, self.tries, f"question {question[:60]!r}")
         return (*([Query(question)] if self.keep else []), Query(passage, "passage"))
 
-
+# %% ../../nbs/12_steps/00_rewriting.ipynb #e7e6f9fc
 def _passage(answer: str) -> str:
     "An answer as one paragraph; raises `BadAnswer` for less than three words."
     text = re.sub(r"\s+", " ", answer).strip()
@@ -209,21 +209,21 @@ REWRITE = (
 )
 
 
-def _queries(rewriter: Any, got: Any) -> tuple[Query, ...]:
+def _queries(rewriter: Any, answer: Any) -> tuple[Query, ...]:
     "What a rewriter gave, as queries; raises `ConfigError`."
     owner = who("rewriter", rewriter)
-    if not isinstance(got, (tuple, list)) or isinstance(got, Query):
-        raise ConfigError(f"it gave {what_came(got)}", owner, REWRITE)
-    if not len(got):
+    if not isinstance(answer, (tuple, list)) or isinstance(answer, Query):
+        raise ConfigError(f"it gave {what_came(answer)}", owner, REWRITE)
+    if not len(answer):
         raise ConfigError("it made no query", owner, REWRITE)
-    for q in got:
+    for q in answer:
         if not isinstance(q, (tuple, list)) or not 1 <= len(q) <= 2 or not all(isinstance(x, str) for x in q):
             raise ConfigError(f"a query is {what_came(q)}", owner, REWRITE)
         if not q[0].strip():
             raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
         if len(q) == 2 and q[1] not in ("query", "passage"):
             raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
-    return tuple(Query(*q) for q in got)
+    return tuple(Query(*q) for q in answer)
 
 
 def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewritten:
@@ -235,13 +235,13 @@ def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewri
         return {"queries": [list(q) for q in queries], "ms": 1000 * (time.perf_counter() - began)}
 
     if store is None:
-        got = ask()
+        answer = ask()
     else:
-        kept = store.make(
+        artifact = store.make(
             "rewrite", {"rewriter": rewriter, "question": question, "code": code_hash(Rewritten)}, ask
         )
-        got = {"queries": kept.value("queries"), "ms": kept.value("ms")}
-    return Rewritten(tuple(Query(*q) for q in got["queries"]), got["ms"])
+        answer = {"queries": artifact.value("queries"), "ms": artifact.value("ms")}
+    return Rewritten(tuple(Query(*q) for q in answer["queries"]), answer["ms"])
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #2e54ef8a
 def fuse_queries(
