@@ -53,7 +53,7 @@ def _width(file: Path) -> int:
         )
     return width
 
-
+# %% ../../nbs/08_embed/08_fastembed.ipynb #8c788a14
 def registered_name(model: str, path: Path, pooling: str | None) -> str:
     "The name under which fastembed knows the model in a folder; one that it does not list is registered."
     from fastembed import TextEmbedding
@@ -102,13 +102,13 @@ def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[A
             "Give a listed name, or path= and pooling= of a folder with model.onnx",
         )
     name = registered_name(model, Path(path), pooling) if path else model
-    given = (
+    location = (
         {"specific_model_path": path}
         if path
         else {"local_files_only": bool(os.environ.get("HF_HUB_OFFLINE"))}
     )
     try:
-        loaded = TextEmbedding(name, threads=1, cuda=False, **given)
+        loaded = TextEmbedding(name, threads=1, cuda=False, **location)
     except (ValueError, OSError, RuntimeError) as e:
         raise ConfigError(
             f"fastembed cannot load {model!r} ({type(e).__name__}: {(str(e).splitlines() or [''])[0][:160]})",
@@ -167,7 +167,7 @@ class FastEncoding(LocalEmbedder):
         )
         return (unit64(array) if self.normalize else array).astype(np.float32)
 
-
+# %% ../../nbs/08_embed/08_fastembed.ipynb #87e0cfd4
 @typed
 @dataclass(frozen=True)
 class FastEmbedEmbedder(FastEncoding):

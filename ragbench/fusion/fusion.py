@@ -53,14 +53,14 @@ def align(
     m = max(1, int(column[:, -1].max(initial=-1)) + 1) if wide else 1
     column += line * m
     cell = np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column
-    found = np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
-    given = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
+    rank = np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
+    score = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
     if not there.all():
-        column, ids, cell, found, given = (x[there] for x in (column, ids, cell, found, given))
+        column, ids, cell, rank, score = (x[there] for x in (column, ids, cell, rank, score))
     out = np.full((q, m), -1, dtype=np.int64)
     ranks = np.zeros((len(rows), q, m), dtype=np.int32)
     aligned = np.full((len(rows), q, m), np.nan)
-    out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, found, given
+    out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, rank, score
     return Aligned(aligned, out, ranks)
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #659ade8c
@@ -73,7 +73,7 @@ def blocks(q: int, width: int) -> list[slice]:
     step = max(1, CELLS // max(width, 1))
     return [slice(i, i + step) for i in range(0, max(q, 1), step)]
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #8e94f1f3
 class ArrayFusion(ABC):
     """What fusions share: a subclass says how a table of candidates becomes numbers.
 
@@ -87,19 +87,19 @@ class ArrayFusion(ABC):
     def fused(self, table: Aligned, kinds: Sequence[str]) -> np.ndarray:
         "One number for each candidate, `(q, m)`, higher is better."
 
-    def checked(self, given: np.ndarray, table: Aligned) -> np.ndarray:
+    def checked(self, fused: np.ndarray, table: Aligned) -> np.ndarray:
         "What `fused` gave, looked at; raises `DataError`."
         shape = table.rows.shape
         fix = "fused(table, kinds) returns one number for each candidate: the shape of table.rows"
-        if np.shape(given) != shape or np.asarray(given).dtype.kind not in "iufb":
+        if np.shape(fused) != shape or np.asarray(fused).dtype.kind not in "iufb":
             raise DataError(
-                f"it gave {what_came(given)} for candidates of shape {shape}", who("fusion", self), fix
+                f"it gave {what_came(fused)} for candidates of shape {shape}", who("fusion", self), fix
             )
-        if (bad := np.isnan(given) & (table.rows >= 0)).any():
+        if (bad := np.isnan(fused) & (table.rows >= 0)).any():
             raise DataError(
                 f"the score of row {int(table.rows[bad][0])} is not a number", who("fusion", self), fix
             )
-        return given
+        return fused
 
     def highest(self, runs: int, depth: int) -> float | None:
         "What no fused score of so many runs of this depth can exceed; `None` where there is no such number."
@@ -218,7 +218,7 @@ class RRF(ArrayFusion):
         parts = np.where(table.has, 1.0 / (float(self.k) + np.maximum(table.ranks, 1)), 0.0)
         return weighted(parts, self.weights, "RRF").sum(axis=0)
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #10af517a
 def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
     "Weights as a tuple of numbers of at least 0, or a `ConfigError`."
     if isinstance(weights, np.ndarray):
@@ -234,7 +234,7 @@ def check_weights(weights: Sequence[float], owner: str) -> tuple[float, ...]:
         )
     return tuple(map(float, weights))
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #1f520d72
 def weighted(parts: np.ndarray, weights: Sequence[float] | None, owner: str) -> np.ndarray:
     "What each run gives, times its weight: `(n_runs, q, m)`."
     if weights is None:
@@ -256,7 +256,7 @@ def min_max(scores: np.ndarray) -> np.ndarray:
     span = np.fmax.reduce(scores, axis=-1, keepdims=True) - low
     return np.divide(scores - low, span, out=np.where(np.isnan(scores), np.nan, 0.0), where=span > 0)
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #008453b9
 @dataclass(frozen=True)
 class MinMax(ArrayFusion):
     """Weighted sum of min-max normalised scores: `dense` for the dense run, the rest for the lexical one; a
@@ -284,14 +284,14 @@ class MinMax(ArrayFusion):
             np.where(table.has, min_max(table.scores), 0.0), shares(self.dense, kinds, "MinMax"), "MinMax"
         ).sum(axis=0)
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #1a615f85
 def check_share(dense: float, owner: str) -> float:
     "The weight of the dense run as a number from 0 to 1, or a `ConfigError`."
     if isinstance(dense, bool) or not isinstance(dense, (int, float)) or not 0 <= dense <= 1:
         raise ConfigError(f"dense is {dense!r}", owner, "Give the weight of the dense run, from 0 to 1")
     return float(dense)
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #bad64b6d
 def shares(dense: float, kinds: Sequence[str], owner: str) -> list[float]:
     "The weight of each run where one is dense and one is lexical."
     if sorted(kinds) != ["dense", "lexical"]:

@@ -306,18 +306,18 @@ def _fetch_more(
     scores, rows = nothing(len(q), k)
     open_, fetch, view = np.arange(len(q)), min(n, 16 + 2 * k * n // int(mask.sum())), searcher
     while len(open_):
-        step, left = max(1, 10_000_000 // fetch), []
+        step, short = max(1, 10_000_000 // fetch), []
         for i in range(0, len(open_), step):
             part = open_[i : i + step]
             s, r = ask(view, q[part], fetch, view.params)
-            for j, found, row, keep in zip(part, s, r, (r >= 0) & allowed[r]):
-                got = min(k, int(keep.sum()))
-                scores[j, :got], rows[j, :got] = found[keep][:got], row[keep][:got]
-                if got < want:
-                    left.append(j)
+            for j, line, row, keep in zip(part, s, r, (r >= 0) & allowed[r]):
+                count = min(k, int(keep.sum()))
+                scores[j, :count], rows[j, :count] = line[keep][:count], row[keep][:count]
+                if count < want:
+                    short.append(j)
         if wider := _wider(b.index, view.query) if fetch == n else {}:
             view = view.tuned(**wider)
-        open_, fetch = np.array(left if fetch < n or wider else [], np.int64), min(n, fetch * 4)
+        open_, fetch = np.array(short if fetch < n or wider else [], np.int64), min(n, fetch * 4)
     return scores, rows
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #32d23964
@@ -421,7 +421,7 @@ def _precise(
         scores[part], rows[part] = ask(searcher, q[part], k, searcher.params)
     return scores, rows
 
-
+# %% ../../nbs/09_index/02_faiss_base.ipynb #825f1de2
 class FlatSearcher(FaissSearcher):
     "A searcher that compares with every vector, and knows them."
 
@@ -504,7 +504,7 @@ def save(searcher: FaissSearcher, path: str | Path) -> Path:
         b.rows,
     )
 
-
+# %% ../../nbs/09_index/02_faiss_base.ipynb #b04c8c9b
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
     """A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`.
     Raises `StoreError` for a damaged file.

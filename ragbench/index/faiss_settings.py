@@ -36,19 +36,19 @@ def query_defaults(index: Any) -> dict[str, float]:
     "The query arguments of a FAISS index and their present values."
     import faiss
 
-    found: dict[str, float] = {}
+    defaults: dict[str, float] = {}
     for part in layers(index):
         if isinstance(part, faiss.IndexRefine):
-            found["k_factor"] = float(part.k_factor)
+            defaults["k_factor"] = float(part.k_factor)
         if isinstance(part, faiss.IndexIVFInterface) and not isinstance(
             part, faiss.IndexIVFAdditiveQuantizerFastScan
         ):  # which takes no parameters
-            found["nprobe"] = part.nprobe
+            defaults["nprobe"] = part.nprobe
             for q in layers(part.quantizer):
-                found |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
+                defaults |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
         if isinstance(part, faiss.IndexHNSW):
-            found["ef_search"] = part.hnsw.efSearch
-    return found
+            defaults["ef_search"] = part.hnsw.efSearch
+    return defaults
 
 # %% ../../nbs/09_index/01_faiss_settings.ipynb #9fc861ed
 def search_params(index: Any, query: Mapping[str, float], selector: Any = None) -> Any:
@@ -64,9 +64,9 @@ def search_params(index: Any, query: Mapping[str, float], selector: Any = None) 
         return faiss.SearchParametersPreTransform(index_params=inner) if inner else None
     if isinstance(index, faiss.IndexRefine):
         inner = search_params(index.base_index, query, selector)
-        given = {"base_index_params": inner} if inner else {}
+        options = {"base_index_params": inner} if inner else {}
         return faiss.IndexRefineSearchParameters(
-            k_factor=float(query.get("k_factor", index.k_factor)), **given
+            k_factor=float(query.get("k_factor", index.k_factor)), **options
         )
     sel = {"sel": selector} if selector is not None else {}
     if isinstance(index, faiss.IndexHNSW):
@@ -80,12 +80,12 @@ def _ivf_params(index: Any, query: Mapping[str, float], sel: dict[str, Any]) -> 
     "Search parameters of an inverted file; RaBitQ has its own kind."
     import faiss
 
-    given = {"nprobe": int(query.get("nprobe", index.nprobe)), **sel}
+    options = {"nprobe": int(query.get("nprobe", index.nprobe)), **sel}
     if "coarse_ef" in query:
-        given["quantizer_params"] = faiss.SearchParametersHNSW(efSearch=int(query["coarse_ef"]))
+        options["quantizer_params"] = faiss.SearchParametersHNSW(efSearch=int(query["coarse_ef"]))
     if isinstance(index, faiss.IndexIVFRaBitQ):
-        return faiss.IVFRaBitQSearchParameters(qb=index.qb, **given)
-    return faiss.SearchParametersIVF(**given)
+        return faiss.IVFRaBitQSearchParameters(qb=index.qb, **options)
+    return faiss.SearchParametersIVF(**options)
 
 # %% ../../nbs/09_index/01_faiss_settings.ipynb #06a412d6
 def takes_selector(index: Any) -> bool:

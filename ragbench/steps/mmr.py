@@ -62,21 +62,21 @@ class MMR:
             nearest = similarity if len(picked) == 1 else np.maximum(nearest, similarity)
         return np.array(values), np.array(picked, dtype=np.int64)
 
-
-def _relevance(query: Any, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
+# %% ../../nbs/12_steps/03_mmr.ipynb #e4490873
+def _relevance(query: Any, c: np.ndarray, relevance: np.ndarray | None) -> np.ndarray:
     "What was given, or the query's cosine with each candidate: `(n,)` float64."
-    if given is None:
+    if relevance is None:
         q = unit64(np.atleast_2d(getattr(query, "array", query)))
         if q.shape[-1] != c.shape[-1]:
             raise DataError(f"the query has {q.shape[-1]} dimensions, the candidates {c.shape[-1]}", "MMR")
         return c @ q[0]
-    if np.shape(given) != (len(c),):
+    if np.shape(relevance) != (len(c),):
         raise DataError(
-            f"relevance has shape {np.shape(given)} for {len(c)} candidates",
+            f"relevance has shape {np.shape(relevance)} for {len(c)} candidates",
             "MMR",
             "Give one number a candidate",
         )
-    return np.asarray(given, dtype=np.float64)
+    return np.asarray(relevance, dtype=np.float64)
 
 # %% ../../nbs/12_steps/03_mmr.ipynb #aa824136
 def above(
