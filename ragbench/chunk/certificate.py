@@ -88,7 +88,7 @@ def law_offsets(text: str, claims: Sequence[Claim]) -> str | None:
             return f"chunk {i} is {_clip(t)}, but [{s}, {e}) is {_clip(text[s:e])}"
     return None
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #5de7f282
 def law_order(text: str, claims: Sequence[Claim]) -> str | None:
     "No chunk begins before the one in front of it; those without an offset stand nowhere."
     starts = [(i, c.start) for i, c in enumerate(claims) if c.start is not None and c.start >= 0]
@@ -101,7 +101,7 @@ def law_order(text: str, claims: Sequence[Claim]) -> str | None:
         None,
     )
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #a607903d
 def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
     "Every character that is not white space lies in a chunk."
     spans = [
@@ -109,14 +109,14 @@ def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
         for c in claims
         if c.start is not None and c.end is not None and 0 <= c.start < min(c.end, len(text))
     ]
-    at = ink(text)[1]
-    lost = at[covered(np.c_[at, at + 1], spans or np.empty((0, 2), np.int64)) == 0]
+    offsets = ink(text)[1]
+    lost = offsets[covered(np.c_[offsets, offsets + 1], spans or np.empty((0, 2), np.int64)) == 0]
     if not len(lost):
         return None
     run = int(np.argmax(np.append(np.diff(lost), 2) > 1)) + 1
     return (
         f"{_clip(text[lost[0] : lost[run - 1] + 1])} at {lost[0]} is in no chunk ({thousands(len(lost))} of"
-        f" {thousands(len(at))} characters lost)"
+        f" {thousands(len(offsets))} characters lost)"
     )
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #25c3b090
@@ -129,7 +129,7 @@ class Promise(NamedTuple):
     tokenizer: str | None = "characters"
 
     @classmethod
-    def of(cls, chunker: Any, **said: Any) -> Promise:
+    def of(cls, chunker: Any, **overrides: Any) -> Promise:
         "From the chunker's `promise` or its fields, overruled by what is said."
         read: dict[str, Any] = {
             n: v for n in ("size", "overlap") if type(v := getattr(chunker, n, None)) is int
@@ -142,10 +142,10 @@ class Promise(NamedTuple):
             else "characters"
         )
         read |= getattr(chunker, "promise", None) or {}
-        said = {k: v for k, v in said.items() if v is not None}
-        if "size" in said and read["tokenizer"] is None:
-            said.setdefault("tokenizer", "characters")
-        return cls(**read | said)
+        overrides = {k: v for k, v in overrides.items() if v is not None}
+        if "size" in overrides and read["tokenizer"] is None:
+            overrides.setdefault("tokenizer", "characters")
+        return cls(**read | overrides)
 
     @property
     def unit(self) -> str:
@@ -161,7 +161,7 @@ class Promise(NamedTuple):
             " 'characters' or 'words'), or say certify(…, tokenizer=…)"
         )
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #4f6dc054
 def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
     """How many tokens `text[s:e]` has; the chunk is only tokenised alone where the document's count is more
     than the bound."""
@@ -263,7 +263,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "empty and blank": (),
 }
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #84e32844
 def _document(name: str, text: str, kind: str = "plain prose") -> Document:
     "A document whose only field is its text, so that a chunker by fields has something to read."
     return Document(name, text, fields=(Field("text", 0, len(text)),), metadata={"kind": kind})
@@ -316,7 +316,7 @@ def examine(chunker: Chunker | Claims, doc: Document, promise: Promise) -> dict[
         if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             raise
         return {"no exception": f"{type(e).__name__}: {' '.join(str(e).split())[:160]}"}
-    found = {
+    violations = {
         "offsets exact": law_offsets(doc.text, claims),
         "order": law_order(doc.text, claims),
         "coverage": law_coverage(doc.text, claims),
@@ -325,7 +325,7 @@ def examine(chunker: Chunker | Claims, doc: Document, promise: Promise) -> dict[
         "deterministic": _again(chunker, doc, claims),
         "nothing for nothing": _nothing(doc.text, claims),
     }
-    return {law: wrong for law, wrong in found.items() if wrong}
+    return {law: wrong for law, wrong in violations.items() if wrong}
 
 
 def _nothing(text: str, claims: Sequence[Claim]) -> str | None:
@@ -390,7 +390,7 @@ class Row(NamedTuple):
     checked: int  # documents
     example: str = ""
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #37764e80
 @dataclass(frozen=True)
 class Certificate:
     "What was checked and what failed; true if nothing did."
@@ -448,7 +448,62 @@ LAWS = ("no exception", "offsets exact", "order", "coverage", "size bound", "ove
 
 LARGEST = 1_000_000  # tokens of a promise
 
+# %% ../../nbs/07_chunk/15_certificate.ipynb #5f036371
+def _check_sizes(large: int, size: int | None, overlap: int | None) -> None:
+    "Raise `ConfigError` for a long line or a promise that could not be tried."
+    if whole_number("large", large, 0, "certify") > 10**9:
+        raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
+    for name, value in (("size", size), ("overlap", overlap)):
+        if value is not None and whole_number(name, value, 0, "certify") > LARGEST:
+            raise ConfigError(
+                f"{name} is {value}",
+                "certify",
+                f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}",
+            )
 
+
+def _law_row(
+    law: str,
+    violations: Sequence[tuple[Document, dict[str, str]]],  # of each document, from `examine`
+    chunker: Any,
+    promise: Promise,
+) -> Row:
+    "The row of one law over all documents."
+    bound = {"size bound": promise.size, "overlap bound": promise.overlap}.get(law, 0)
+    promised = bound is not None
+    if promised and law.endswith("bound") and promise.unclear:
+        return Row(law, None, 0, promise.unclear)
+    wrong = [(doc, broken[law]) for doc, broken in violations if law in broken]
+    return _row(law, wrong, len(violations) if promised else 0, promised, chunker, promise, {law})
+
+
+def _kind_row(
+    kind: str,
+    violations: Sequence[tuple[Document, dict[str, str]]],
+    chunker: Any,
+    promise: Promise,
+) -> Row:
+    "The row of one kind of documents: any law but the bounds."
+    laws = set(LAWS) - {"size bound", "overlap bound"}
+    if kind == "empty and blank":
+        laws.add("nothing for nothing")
+    mine = [(doc, broken) for doc, broken in violations if doc.metadata.get("kind", "your corpus") == kind]
+    wrong = [
+        (doc, next(broken[law] for law in broken if law in laws))
+        for doc, broken in mine
+        if laws & set(broken)
+    ]
+    return _row(kind, wrong, len(mine), True, chunker, promise, laws)
+
+
+def _line_row(chunker: Any, large: int, seconds: float) -> Row:
+    "The row of the long line."
+    if not large:
+        return Row("one long line", None, 0)
+    wrong = _long(chunker, large, seconds)
+    return Row(f"{number(large / 1e6, 'g')} MB of one line", wrong is None, 1, wrong or "")
+
+# %% ../../nbs/07_chunk/15_certificate.ipynb #40870d5b
 @typed
 def certify(
     chunker: Chunker | Claims,
@@ -479,75 +534,31 @@ def certify(
             name or repr(chunker),
             {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types},
         )
-    if whole_number("large", large, 0, "certify") > 10**9:
-        raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
-    for value_of, value in (("size", size), ("overlap", overlap)):
-        if value is not None and whole_number(value_of, value, 0, "certify") > LARGEST:
-            raise ConfigError(
-                f"{value_of} is {value}",
-                "certify",
-                f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}",
-            )
+    _check_sizes(large, size, overlap)
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
     docs = [*stress_corpus(max(3000, 8 * (promise.size or 0))), *(corpus or ())]
-    found = [(d, examine(chunker, d, promise)) for d in docs]
-    rows = []
-    for law in LAWS:
-        kept = {"size bound": promise.size, "overlap bound": promise.overlap}.get(law, 0) is not None
-        unclear = promise.unclear if law.endswith("bound") and kept else ""
-        rows.append(
-            Row(law, None, 0, unclear)
-            if unclear
-            else _row(
-                law,
-                [(d, w[law]) for d, w in found if law in w],
-                len(docs) if kept else 0,
-                kept,
-                chunker,
-                promise,
-                {law},
-            )
-        )
-    for kind in [*KINDS, *(["your corpus"] if corpus else [])]:
-        laws = set(LAWS) - {"size bound", "overlap bound"} | (
-            {"nothing for nothing"} if kind == "empty and blank" else set()
-        )
-        mine = [(d, w) for d, w in found if d.metadata.get("kind", "your corpus") == kind]
-        rows.append(
-            _row(
-                kind,
-                [(d, next(w[x] for x in w if x in laws)) for d, w in mine if laws & set(w)],
-                len(mine),
-                True,
-                chunker,
-                promise,
-                laws,
-            )
-        )
-    wrong = _long(chunker, large, seconds) if large else None
-    rows.append(
-        Row(
-            f"{number(large / 1e6, 'g')} MB of one line" if large else "one long line",
-            (wrong is None) if large else None,
-            int(large > 0),
-            wrong or "",
-        )
-    )
+    violations = [(doc, examine(chunker, doc, promise)) for doc in docs]
+    kinds = [*KINDS, *(["your corpus"] if corpus else [])]
+    rows = [
+        *(_law_row(law, violations, chunker, promise) for law in LAWS),
+        *(_kind_row(kind, violations, chunker, promise) for kind in kinds),
+        _line_row(chunker, large, seconds),
+    ]
     return Certificate(name or getattr(chunker, "name", "") or repr(chunker), tuple(rows))
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #d3cf8787
 def _row(
     title: str,
     wrong: Sequence[tuple[Document, str]],
     checked: int,
-    kept: bool,
+    promised: bool,
     chunker: Any,
     promise: Promise,
     laws: set[str],
 ) -> Row:
     "The row of one property; of several failures, the one on the shortest document, made smaller still."
     if not wrong:
-        return Row(title, True if kept else None, checked)
+        return Row(title, True if promised else None, checked)
     doc, why = min(wrong, key=lambda x: len(x[0]))
 
     def broken(t):
@@ -583,12 +594,12 @@ class _OfType:
         )
 
 
-def _together(name: str, found: Mapping[str, Certificate]) -> Certificate:
+def _together(name: str, certificates: Mapping[str, Certificate]) -> Certificate:
     """One certificate of several: a property holds if it holds for each type; the failure shown is that of
     the first type that fails."""
     rows = {}
-    for title in dict.fromkeys(r.property for c in found.values() for r in c.rows):
-        mine = {t: r for t, c in found.items() for r in c.rows if r.property == title}
+    for title in dict.fromkeys(r.property for c in certificates.values() for r in c.rows):
+        mine = {t: r for t, c in certificates.items() for r in c.rows if r.property == title}
         wrong = next((f"[{t}] {r.example}" for t, r in mine.items() if r.passed is False), "")
         judged = [r.passed for r in mine.values() if r.passed is not None]
         rows[title] = Row(

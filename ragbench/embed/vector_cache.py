@@ -43,7 +43,7 @@ def row_crc(role: str, text_hash: str, vector: bytes) -> int:
     "The checksum of a row."
     return zlib.crc32(vector, zlib.crc32(f"{role} {text_hash} ".encode("utf-8", "surrogatepass")))
 
-
+# %% ../../nbs/08_embed/07_vector_cache.ipynb #9fec0f58
 @dataclass(frozen=True)
 class EmbeddingCache:
     """Vectors by text, in a folder; one file for each embedder fingerprint. `fingerprint` is the embedder's.
@@ -134,7 +134,7 @@ def _readonly(path: Path) -> sqlite3.Connection:
     con.text_factory = _text
     return con
 
-
+# %% ../../nbs/08_embed/07_vector_cache.ipynb #e28532d7
 def _upgrade(con: sqlite3.Connection) -> None:
     "Give the rows of an older file checksums of the whole row, where their own is right."
     con.create_function(
@@ -165,7 +165,7 @@ def _readable(con: sqlite3.Connection, most: int) -> Iterator[tuple]:
         except sqlite3.DatabaseError:
             last, step = last + step, min(2 * step, 64)
 
-
+# %% ../../nbs/08_embed/07_vector_cache.ipynb #4d80d2a4
 def rescue(path: Path, why: str, sure: bool = False) -> int:
     """Move a damaged file aside and put what can be read of it into a new one; returns the number of vectors,
     and warns."""
@@ -215,7 +215,7 @@ def read_vectors(
 ) -> dict[str, np.ndarray]:
     """The cached vectors among `hashes`; one whose bytes are not those that were written counts as missing,
     which is said."""
-    found, bad = {}, 0
+    vectors, bad = {}, 0
     for i in range(0, len(hashes), 500):
         part = hashes[i : i + 500]
         rows = con.execute(
@@ -232,20 +232,20 @@ def read_vectors(
             ):
                 bad += 1
                 continue
-            found[h] = np.frombuffer(blob, np.float32)
+            vectors[h] = np.frombuffer(blob, np.float32)
     if bad:
         warnings.warn(
             f"{_file(con)}: {thousands(bad)} cached vectors are damaged; their texts are embedded again",
             DamagedArtifact,
             stacklevel=2,
         )
-    return found
+    return vectors
 
 
 def _file(con: sqlite3.Connection) -> str:
     return con.execute("PRAGMA database_list").fetchone()[2]
 
-
+# %% ../../nbs/08_embed/07_vector_cache.ipynb #8be9839a
 def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
     "Commit the vectors `(n, d)` of `hashes`, all or none."
     blobs = [row.tobytes() for row in np.ascontiguousarray(array, np.float32)]
@@ -261,7 +261,7 @@ def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], arr
             con.execute("ROLLBACK")
         raise
 
-
+# %% ../../nbs/08_embed/07_vector_cache.ipynb #f114624e
 def verify_cache(cache: EmbeddingCache) -> list[str]:
     "Recompute every checksum of a cache; returns what does not match, empty when all is well."
     bad = []
@@ -283,15 +283,15 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
     return bad
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #c4cb5aed
-def embedded(embedder: Any, given: Any, n: int) -> Vectors:
+def embedded(embedder: Any, output: Any, n: int) -> Vectors:
     """What an embedder gave for `n` texts, as vectors of its space; raises `DataError` for anything else,
     `VectorSpaceError` for another space."""
     owner = who("embedder", embedder)
     fix = f"Return Vectors(array, embedder.space) with one row for each of the {n} text{'s' * (n != 1)}"
-    if given is None:
+    if output is None:
         raise DataError("it gave None", owner, fix)
     try:
-        vectors = as_vectors(given)
+        vectors = as_vectors(output)
         embedder.space.check(vectors.space, "new")
         if vectors.space != embedder.space:
             vectors = Vectors(

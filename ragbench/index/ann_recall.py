@@ -62,7 +62,7 @@ class AnnRecall:
             f" {len(self.per_query)} queries, against exact search"
         )
 
-
+# %% ../../nbs/09_index/14_ann_recall.ipynb #6c53399e
 def ann_recall(
     searcher: Any,  # any built vector index
     exact: Any,  # FaissFlat(metric).build(vectors), of the same rows
@@ -92,12 +92,12 @@ def ann_recall(
         )
     if exact.metric != getattr(searcher, "metric", exact.metric):
         raise ConfigError(f"the metrics differ: {searcher.metric} and {exact.metric}", "ann_recall")
-    given = {} if where is None else {"where": where}
-    found = searcher.search(q, k, **given)[1]
-    kept = zip(exact.prepare(q), found, (t[t >= 0] for t in exact.search(q, k, **given)[1]))
+    filters = {} if where is None else {"where": where}
+    rows = searcher.search(q, k, **filters)[1]
+    pairs = zip(exact.prepare(q), rows, (t[t >= 0] for t in exact.search(q, k, **filters)[1]))
     return AnnRecall(
         np.array(
-            [found_share(exact, p, f, len(t), border(exact, p, t)) for p, f, t in kept], dtype=np.float64
+            [found_share(exact, p, f, len(t), border(exact, p, t)) for p, f, t in pairs], dtype=np.float64
         ),
         k,
     )
@@ -110,7 +110,7 @@ def family(pid: int) -> Iterator[int]:
         for child in tasks.read_text().split():
             yield from family(int(child))
 
-
+# %% ../../nbs/09_index/14_ann_recall.ipynb #f2d48956
 def resident_bytes(pid: int) -> int:
     "The proportional set size of a process and all that it started."
     total = 0
@@ -152,7 +152,7 @@ def _measure() -> None:
     print("bytes", here() - before)
     getattr(built, "close", lambda: None)()
 
-
+# %% ../../nbs/09_index/14_ann_recall.ipynb #6318035b
 def memory_of(
     index: Any,
     vectors: Vectors | np.ndarray,
@@ -169,22 +169,22 @@ def memory_of(
     """
     if not Path("/proc/self/smaps_rollup").exists():
         return None
-    given = pickle.dumps((index, as_vectors(vectors), as_vectors(queries), k))
+    job = pickle.dumps((index, as_vectors(vectors), as_vectors(queries), k))
     code = (
         f"from ragbench.base.processes import end_with; end_with({lifeline()}); from ragbench.index"
         ".ann_recall import _measure; _measure()"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], input=given, capture_output=True, timeout=timeout, pass_fds=[lifeline()]
+        [sys.executable, "-c", code], input=job, capture_output=True, timeout=timeout, pass_fds=[lifeline()]
     )
-    told = [line.split()[1] for line in done.stdout.decode().splitlines() if line.startswith("bytes ")]
-    if not told:
+    sizes = [line.split()[1] for line in done.stdout.decode().splitlines() if line.startswith("bytes ")]
+    if not sizes:
         raise DataError(
             "the process that measures memory ended early"
             f" ({done.stderr.decode(errors='replace').strip()[-200:]})",
             repr(index),
         )
-    return max(0, int(told[0]))
+    return max(0, int(sizes[0]))
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #e7b315cb
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,7 @@ class Guarded:
             f" {number(self.disk_bytes / 1e6, '.1f')} MB on disk{memory}"
         )
 
-
+# %% ../../nbs/09_index/14_ann_recall.ipynb #ac7e5db1
 def guard(
     index: Any,
     vectors: Vectors | np.ndarray,

@@ -43,8 +43,8 @@ def native_search(
     t, ids = identifier(table), [] if allowed is None else [json.dumps(allowed.tolist())]
     among = "AND +rowid IN (SELECT value FROM json_each(?))" if ids else ""
     sql = f"SELECT -rank, rowid FROM {t} WHERE {t} MATCH ? AND rank MATCH ? {among} ORDER BY rank LIMIT ?"
-    found = con.execute(sql, [match, f"bm25({', '.join(map(repr, weights))})", *ids, k]).fetchall()
-    return np.array([s for s, _ in found], dtype=np.float64), np.array([r for _, r in found], dtype=np.int64)
+    hits = con.execute(sql, [match, f"bm25({', '.join(map(repr, weights))})", *ids, k]).fetchall()
+    return np.array([s for s, _ in hits], dtype=np.float64), np.array([r for _, r in hits], dtype=np.int64)
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #17001b4a
 def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
@@ -246,7 +246,7 @@ def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]
         for words in searcher.kept["compile"].words(list(queries))
     ]
 
-
+# %% ../../nbs/10_lexical/03_fts5.ipynb #c4844397
 def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     "Whether the postings can and should answer these questions."
     if searcher.engine.match not in ("or", "and") or searcher.only:
@@ -263,7 +263,7 @@ def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
         return long
     return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
 
-
+# %% ../../nbs/10_lexical/03_fts5.ipynb #f034ac11
 def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
     """The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that
     is too much work."""
@@ -275,7 +275,7 @@ def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
         check_work(searcher.con, searcher.table, [] if never else t, engine.match)
     return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
 
-
+# %% ../../nbs/10_lexical/03_fts5.ipynb #a3502d79
 def stamp(con: sqlite3.Connection, table: str) -> list:
     "What changes whenever an FTS5 table does: its records of its totals and of its structure."
     return con.execute(f"SELECT block FROM {identifier(table + '_data')} WHERE id IN (1, 10)").fetchall()
@@ -288,12 +288,12 @@ def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
         raise ConfigError(
             f"the connection is a {type(con).__name__}", "FTS5.attach", "Give sqlite3.connect(path)"
         )
-    found = con.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (table,)).fetchone()
-    if found is None or not re.search(r"using\s+fts5", found[0], re.I):
+    definition = con.execute("SELECT sql FROM main.sqlite_master WHERE name = ?", (table,)).fetchone()
+    if definition is None or not re.search(r"using\s+fts5", definition[0], re.I):
         raise ConfigError("it is not an FTS5 table", table)
     options = {
         k.lower(): re.sub(r"(['\"])\1", r"\1", v[1:-1]) if v[0] in "'\"" else v
-        for k, v in re.findall(r"(\w+)\s*=\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^\s,)]+)", found[0])
+        for k, v in re.findall(r"(\w+)\s*=\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^\s,)]+)", definition[0])
     }
     if options.get("tokenize", "unicode61").split() != tokenize.split():
         raise ConfigError(

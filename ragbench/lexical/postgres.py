@@ -91,7 +91,7 @@ class PgFullText:
 # %% ../../nbs/10_lexical/06_postgres.ipynb #bf9a93d8
 LONGEST = 20_000  # characters of a question
 
-
+# %% ../../nbs/10_lexical/06_postgres.ipynb #cb79ebdc
 @dataclass(frozen=True, eq=False)
 class PgFullTextSearcher:
     "A table of passages in PostgreSQL; row numbers are those of the chunk table."
@@ -139,18 +139,18 @@ class PgFullTextSearcher:
             "SELECT ts_rank_cd(words, q, %(normalization)s), id FROM {}, (SELECT {} AS q) AS asked WHERE q @@"
             " words AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s)) ORDER BY 1 DESC, 2 LIMIT %(k)s"
         ).format(Identifier(self.table), query)
-        given = {
+        parameters = {
             "config": self.engine.config,
             "normalization": self.engine.normalization,
             "k": k,
             "ids": None if where is None else row_filter(where, len(self), foreign=True).tolist(),
         }
         with connect(self.url) as con:
-            found = [con.execute(sql, given | {"text": storable(t)}).fetchall() for t in queries]
+            answers = [con.execute(sql, parameters | {"text": storable(t)}).fetchall() for t in queries]
         return pad(
             [
                 (np.array([s for s, _ in f], dtype=np.float64), np.array([i for _, i in f], dtype=np.int64))
-                for f in found
+                for f in answers
             ],
             k,
         )
@@ -162,7 +162,7 @@ class PgFullTextSearcher:
         with connect(self.url) as con:
             con.execute(SQL("DROP TABLE IF EXISTS {}").format(Identifier(self.table)))
 
-
+# %% ../../nbs/10_lexical/06_postgres.ipynb #8d13df45
 def storable(text: str) -> str:
     "`text` as PostgreSQL can take it; raises `DataError` for what is not a string."
     if not isinstance(text, str):

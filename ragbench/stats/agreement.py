@@ -64,20 +64,46 @@ class Agreement:
     def __str__(self) -> str:
         if np.isnan(self.tau):
             return f"One of the two puts all {self.systems} systems level, so there is no order to agree on."
-        said = f"Kendall's tau {estimate(self.tau, self.low, self.high, '.2f')} over {self.systems} systems"
+        sentence = (
+            f"Kendall's tau {estimate(self.tau, self.low, self.high, '.2f')} over {self.systems} systems"
+        )
         if np.isnan(self.low):
-            return f"{said} ({without_interval(min(self.queries))})."
+            return f"{sentence} ({without_interval(min(self.queries))})."
         word = (
             "agree as well as each agrees with itself"
             if self.high >= np.nanmin(self.itself)
             else "agree less than each agrees with itself"
         )
         return (
-            f"{said}; with themselves {number(self.itself[0], '.2f') or 'not known'} and"
+            f"{sentence}; with themselves {number(self.itself[0], '.2f') or 'not known'} and"
             f" {number(self.itself[1], '.2f') or 'not known'}: they {word}, and name the same first in"
             f" {percent(self.same_first, 0)} of resamples of {self.queries[0]} and {self.queries[1]}"
             " questions."
         )
+
+# %% ../../nbs/14_stats/07_agreement.ipynb #6db3a2a1
+def _two_tables(a: np.ndarray, b: np.ndarray, paired: bool, clusters: tuple) -> tuple[np.ndarray, np.ndarray]:
+    "The scores by both yardsticks; `DataError` where they are not of the same systems."
+    x, y = score_table(a, "order_agreement"), score_table(b, "order_agreement")
+    if x.shape[1] != y.shape[1] or x.shape[1] < 2:
+        raise DataError(
+            f"{x.shape[1]} and {y.shape[1]} systems",
+            "order_agreement",
+            "Give the same two or more systems, as columns",
+        )
+    if paired and len(x) != len(y):
+        raise DataError(
+            f"{len(x)} and {len(y)} queries",
+            "order_agreement",
+            "Two metrics of the same queries, or paired=False",
+        )
+    if len(clusters) != 2:
+        raise DataError(
+            f"clusters is {clusters!r:.60}",
+            "order_agreement",
+            "Give two, one for each gold; None for single questions",
+        )
+    return x, y
 
 # %% ../../nbs/14_stats/07_agreement.ipynb #ec80ade4
 @typed
@@ -100,28 +126,10 @@ def order_agreement(
 
     Chapter: https://ragbench.github.io/ragbench/14_stats/agreement.html
     """
-    x, y = score_table(a, "order_agreement"), score_table(b, "order_agreement")
-    if x.shape[1] != y.shape[1] or x.shape[1] < 2:
-        raise DataError(
-            f"{x.shape[1]} and {y.shape[1]} systems",
-            "order_agreement",
-            "Give the same two or more systems, as columns",
-        )
-    if paired and len(x) != len(y):
-        raise DataError(
-            f"{len(x)} and {len(y)} queries",
-            "order_agreement",
-            "Two metrics of the same queries, or paired=False",
-        )
+    x, y = _two_tables(a, b, paired, clusters)
     interval_level(level)
     seeded(seed)
     whole_number("resamples", resamples, 100, "order_agreement")
-    if len(clusters) != 2:
-        raise DataError(
-            f"clusters is {clusters!r:.60}",
-            "order_agreement",
-            "Give two, one for each gold; None for single questions",
-        )
     first_groups, second_groups = (grouped(v, c).sizes for v, c in ((x, clusters[0]), (y, clusters[1])))
 
     def draw(v, c, s):
@@ -143,7 +151,7 @@ def order_agreement(
         (len(x), len(y)),
     )
 
-
+# %% ../../nbs/14_stats/07_agreement.ipynb #4b2c58ed
 def _median(taus: np.ndarray) -> float:
     "The median of what is finite, NaN where nothing is."
     return float(np.nanmedian(taus)) if np.isfinite(taus).any() else float("nan")
