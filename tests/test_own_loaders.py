@@ -301,7 +301,7 @@ def test_corpora_add_up(folder, tmp_path):
     assert whole == one + (two + three) == Corpus([a, b, c])
     assert whole.fingerprint == (one + (two + three)).fingerprint == Corpus([a, b, c]).fingerprint
     assert [e.source for e in whole.errors] == ["x.pdf", "y.pdf"]
-    assert sum([two, three], one) == whole
+    assert sum([one, two, three]) == whole
     with pytest.raises(
         DataError, match=r"1 ids? (is|are) in both corpora, first 'a', from /a.md and elsewhere"
     ):

@@ -99,6 +99,41 @@ def retrieved(retriever: Any) -> Any:
     return asked(rb.System(rb.TokenChunker(8), retriever))
 
 
+def load_as(metadata: Any = None, loader: Any = None, gives: Any = None, told: Any = None) -> Any:
+    "A file that a loader of one's own reads, or what is none, or one that gives odd things."
+
+    def mine(path, *, doc_id):
+        return gives if gives is not None else rb.Document(doc_id, "x", metadata={"told": told})
+
+    Path("a.mine").write_text("x")
+
+    def about(file):
+        return {"a": told}
+
+    loaders, facts = {".mine": mine if loader is None else loader}, about if metadata is None else metadata
+    return rb.load_corpus("a.mine", loaders=loaders, metadata=facts, workers=0)
+
+
+def find_where(value: Any = 1, unequal: Any = 2, limit: Any = 0) -> Any:
+    "Conditions with one odd value, of a filter, a boost and a database."
+    records = [{"rev": i} for i in range(len(VECTORS))]
+    database = rb.WithMetadata(rb.FaissFlat()).build(VECTORS, records)
+    for asked_for in (value, {"$ne": unequal}, {"$gte": limit}):
+        database.search(VECTORS[:1], 2, where={"rev": asked_for})
+        rb.Boost({"rev": asked_for}, 0.1).applies("pump 1", {"rev": [1]})
+        BUILT.search("stop the pump", 2, where={"rev": asked_for})
+
+
+BUILT = rb.System(rb.TokenChunker(8), LEXICAL).build(CORPUS)
+
+
+def asked_of_all(corpus: rb.Corpus) -> Any:
+    "A corpus that was loaded is searched by whatever its metadata say; a refused file is a row."
+    if len(corpus):
+        rb.System(rb.TokenChunker(8), LEXICAL).build(corpus).search("x", where={"doc": corpus[0].id})
+    return repr(corpus), corpus.fingerprint, corpus._repr_html_()
+
+
 # what is called, with what works, and what is then done with it
 CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
     "Document": (rb.Document, {"id": "a", "text": "x"}, lambda d: rb.TokenChunker(8)(rb.Corpus([d]))),
@@ -211,6 +246,9 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
         repr,
     ),
     "load_corpus": (rb.load_corpus, {"source": "/proc/nowhere/docs"}, None),
+    "load_corpus by a loader": (load_as, {}, asked_of_all),
+    "conditions": (find_where, {}, None),
+    "Corpus +": (CORPUS.__add__, {"other": rb.Corpus([])}, repr),
     "load_dataset": (rb.load_dataset, {"path": "nowhere"}, None),
     "load_beir": (rb.load_beir, {"path": "/proc/nowhere"}, None),
     "load_trec": (rb.load_trec, {"path": "/proc/nowhere"}, None),

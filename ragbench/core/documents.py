@@ -335,6 +335,10 @@ class Corpus:
             )
         return Corpus(self.documents + other.documents, self.errors + other.errors)
 
+    def __radd__(self, other: Any) -> Corpus:
+        "What lets `sum([a, b])` begin with 0; raises `DataError` for anything else."
+        return self + Corpus([]) if other == 0 and isinstance(other, int) else self + other
+
     def __getitem__(self, which: int | str) -> Document:
         return self.documents[self.row(which) if isinstance(which, str) else which]
 
