@@ -66,6 +66,14 @@ KERNELS = {
     "alike",
     "interval_kinds",
     "apart",
+    "score_table",
+    "on_grid",
+    "resample_counts",
+    "interval_level",
+    "widened_deviate",
+    "bca_ends",
+    "exact_sum",
+    "spread_interval",
 }
 
 CORPUS = rb.Corpus(
