@@ -47,8 +47,8 @@ test: $(DEV) ## set up, then checks, ruff, types, notebooks and pytest
 	@$(BIN)/ruff check
 	$(call step,types)
 	@$(BIN)/mypy
-	$(call step,notebooks ($(WORKERS) at a time))
-	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --n_workers $(WORKERS) --timing
+	$(call step,notebooks ($(WORKERS) at a time), and their stored outputs)
+	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python tools/outputs.py --n_workers $(WORKERS) --timing
 	$(call step,pytest)
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not system and not slow"
 

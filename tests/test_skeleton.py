@@ -482,6 +482,62 @@ def test_the_site_is_made_with_these_links():
     assert "PYTHONPATH=tools nbdev_docs" in (ROOT / "Makefile").read_text()
 
 
+# --- stored outputs -----------------------------------------------------------------------------------------
+
+
+def run_outputs(root: Path, path: Path, **env: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools/outputs.py"), "--path", str(path)]
+    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"} | {"PYTHONPATH": str(root)} | env
+    return subprocess.run(command, cwd=root, env=env, capture_output=True, text=True, check=False)
+
+
+def test_an_output_older_than_its_code_is_found_and_can_be_stored_anew(tmp_path):
+    root = copy_of_skeleton(tmp_path)
+    path = root / "nbs/00_core/00_answer.ipynb"
+    sources = [
+        "#| default_exp core.answer",
+        "#| export\ndef answer(): return 43",
+        "print(answer())",
+        "answer()",
+        "#| varies\nprint(answer())",
+        "print('took 1.25 s, at 0x7f00aa11')",
+        "#| eval: false\nprint(answer())",
+        "#| slow\nprint(answer())",
+    ]
+    notebook(path, *sources)
+    nb = json.loads(path.read_text())
+    printed = [{"output_type": "stream", "name": "stdout", "text": ["42\n"]}]
+    shown = [
+        {
+            "output_type": "execute_result",
+            "execution_count": None,
+            "metadata": {},
+            "data": {"text/plain": ["42"]},
+        }
+    ]
+    timed = [{"output_type": "stream", "name": "stdout", "text": ["took 0.75 s, at 0x7f00bb22\n"]}]
+    stored = [[], [], printed, shown, printed, timed, printed, printed]
+    for cell, outputs in zip(nb["cells"][1:], stored, strict=True):
+        cell["outputs"] = outputs
+    path.write_text(json.dumps(nb))
+
+    done = run_outputs(root, path)
+    assert done.returncode == 1
+    assert re.findall(r"cell (\w+): the stored output is not that of the code", done.stderr) == ["c2", "c3"]
+    assert "-42\n+43" in done.stderr
+    assert run_outputs(root, path, WRITE="1").returncode == 0
+    after = [c["outputs"] for c in json.loads(path.read_text())["cells"][1:]]
+    assert "43" in str(after[2]) and "43" in str(after[3])
+    assert after[4:] == stored[4:]
+    assert run_outputs(root, path).returncode == 0
+
+
+def test_make_test_compares_stored_outputs():
+    rules = (ROOT / "Makefile").read_text().split("\ntest-all:")[0]
+    assert "tools/outputs.py" in rules
+    assert "tools/check.py docs" in rules
+
+
 # --- packaging ----------------------------------------------------------------------------------------------
 
 
