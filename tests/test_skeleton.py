@@ -476,6 +476,17 @@ def test_only_public_names_become_links(tmp_path):
         assert pages.link_names(left, page, symbols) == left
 
 
+def test_a_docstring_reads_on_the_site_as_it_is_meant():
+    shown = (
+        "### System\n\n```python\ndef System()\n```\n\n*What is cut, and*\nwhat finds it.\n\n"
+        ">>> System(1)\n'1'\n\nChapter: https://example.org/system.html\n\nMore."
+    )
+    assert pages.plain_docstring(shown) == (
+        "### System\n\n```python\ndef System()\n```\n\nWhat is cut, and\nwhat finds it.\n\n"
+        "\n```python\n>>> System(1)\n'1'\n```\n\n\nMore."
+    )
+
+
 def test_the_site_is_made_with_these_links():
     assert settings()["procs"] == "pages:PublicLinks"
     assert settings()["skip_procs"] == "add_links"

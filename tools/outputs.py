@@ -7,9 +7,9 @@ python tools/outputs.py --path nbs/X.ipynb    one
 WRITE=1 python tools/outputs.py …             store the new outputs where they differ, then run nbdev_clean
 
 Compared is text: what is printed, and the text of what is shown. Durations, addresses, ports and temporary
-paths are taken out first. A cell whose output is another each time (a table of latencies) says `#| varies`. Not seen:
-pictures, HTML, what goes to stderr, cells that do not run (`#| slow`, `#| eval: false`), and the pages of
-findings and benchmarks that are not run on their full data.
+paths are taken out first. A cell whose output is another each time (a table of latencies) says `#| varies`.
+Not seen: pictures, HTML, what goes to stderr, cells that do not run (`#| slow`, `#| eval: false`), and the
+numbers of findings and benchmarks, whose outputs say on what they were run.
 """
 
 from __future__ import annotations

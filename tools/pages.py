@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import re
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Collection, Iterator
@@ -134,6 +135,20 @@ def link_repository(markdown: str, page: PurePosixPath, root: Path, url: str) ->
     return LINK.sub(move, markdown)
 
 
+FIRST_LINE = re.compile(
+    r"(\n```\n\n\s*)\*(.+)\*(?=\n|$)"
+)  # fastcore sets the first line of a docstring in italics
+OWN_CHAPTER = re.compile(r"\n\s*Chapter: https?://\S+")
+DOCTEST = re.compile(r"(?:^[ \t]*>>> .*\n?(?:^[ \t]*\S.*\n?)*)+", re.MULTILINE)
+
+
+def plain_docstring(markdown: str) -> str:
+    """What `show_doc` made of a docstring, so that Markdown reads it as it is meant: sentences upright to
+    their ends, examples as code, and no link to the page that it stands on."""
+    markdown = OWN_CHAPTER.sub("", FIRST_LINE.sub(r"\1\2", markdown))
+    return DOCTEST.sub(lambda m: f"\n```python\n{textwrap.dedent(m[0]).rstrip()}\n```\n", markdown)
+
+
 class PublicLinks(Processor):
     """Links to public names and to files of the repository, in prose and in what `show_doc` shows."""
 
@@ -153,7 +168,10 @@ class PublicLinks(Processor):
             cell.source = self.linked(cell.source)
         for output in cell.get("outputs", []):
             if "text/markdown" in output.get("data", {}):
-                output["data"]["text/markdown"] = self.linked("".join(output["data"]["text/markdown"]))
+                markdown = "".join(output["data"]["text/markdown"])
+                if "show_doc(" in (cell.get("source") or ""):
+                    markdown = plain_docstring(markdown)
+                output["data"]["text/markdown"] = self.linked(markdown)
 
 
 # --- one page -----------------------------------------------------------------------------------------------
