@@ -483,7 +483,7 @@ def test_a_docstring_reads_on_the_site_as_it_is_meant():
     )
     assert pages.plain_docstring(shown) == (
         "### System\n\n```python\ndef System()\n```\n\nWhat is cut, and\nwhat finds it.\n\n"
-        "\n```python\n>>> System(1)\n'1'\n```\n\n\nMore."
+        "\n```python\n>>> System(1)\n'1'\n```\n\nMore."
     )
 
 
