@@ -368,6 +368,7 @@ def test_a_fingerprint_that_another_process_does_not_find_is_caught(tmp_path):
 class Searched:
     vectors: Vectors
     owner: object
+    takes = ("where",)
 
     @property
     def nbytes(self):
@@ -450,6 +451,10 @@ def scaling(self, built, queries):
     return array @ built.vectors.array.T
 
 
+class Silent(Searched):
+    takes = ()
+
+
 class Keeping(Exact):
     "Keeps what it built in itself."
 
@@ -477,6 +482,7 @@ INDEXES = {
     "its batch": (index("I", scored=of_its_batch), "a query alone has other scores"),
     "any space": (index("J", check=lambda *_: None), "it compares its vectors with those of 'another model'"),
     "no filter": (index("K", allowed=lambda self, s, where: s), "`where` does not allow it"),
+    "a silent filter": (index("N", build=lambda self, v: Silent(v, self)), "does not say that it takes one"),
     "its queries": (index("L", scored=scaling), "it changed the arrays"),
     "one built": (Keeping, "building a second index changed the answers"),
     "few found": (
@@ -504,6 +510,7 @@ class Counted:
     texts: tuple
     owner: object
     nbytes = 8
+    takes = ("where",)
 
     def search(self, texts, k, where=None):
         return self.owner.search(self, texts, k, where)
@@ -622,9 +629,10 @@ class Ranker:
     chunks: Chunks
     owner: object
     nbytes = 8
+    takes = ("where",)
 
-    def rank(self, texts, k, context=None):
-        return self.owner.rank(self, texts, k)
+    def rank(self, texts, k, where=None):
+        return self.owner.rank(self, texts, k, where)
 
 
 @dataclass(frozen=True)
@@ -642,8 +650,12 @@ class ByWords:
     def ordered(self, scores, text, built, k):
         return rank(scores, np.arange(len(scores)), hash64([text])[0], built.chunks.text_hashes, k)
 
-    def rank(self, built, texts, k):
-        found = [self.ordered(s, t, built, k) for s, t in zip(self.scored(built, texts), texts)]
+    def allowed(self, scores, where):
+        return Exact().allowed(scores, where)
+
+    def rank(self, built, texts, k, where):
+        scores = self.allowed(self.scored(built, texts), where)
+        found = [self.ordered(s, t, built, k) for s, t in zip(scores, texts)]
         n = min(k, len(built.chunks))
         scores, rows = np.array([s for s, _ in found]), np.array([r for _, r in found])
         return Exact().filled(scores.reshape(-1, n), rows.reshape(-1, n), k)
@@ -669,8 +681,8 @@ def counting(self, built, texts):
     return ByWords.scored(self, built, texts) * (1 + np.arange(len(built.chunks)) * (next(COUNTER) % 2))
 
 
-def narrow(self, built, texts, k):
-    scores, rows = ByWords.rank(self, built, texts, k)
+def narrow(self, built, texts, k, where):
+    scores, rows = ByWords.rank(self, built, texts, k, where)
     return scores[:, : len(built.chunks)], rows[:, : len(built.chunks)]
 
 
@@ -687,10 +699,11 @@ RETRIEVERS = {
     "ids": (retriever("C", scored=by_id), "its ranking changes when documents are renamed"),
     "chance": (retriever("D", scored=counting), "a second search gives another answer"),
     "rows out of range": (
-        retriever("E", rank=lambda self, b, t, k: (np.ones((len(t), k)), np.full((len(t), k), 99))),
+        retriever("E", rank=lambda self, b, t, k, w: (np.ones((len(t), k)), np.full((len(t), k), 99))),
         "row 99 is not among the",
     ),
     "too narrow": (retriever("F", rank=narrow), "it gave scores of shape"),
+    "no filter": (retriever("I", allowed=lambda self, s, where: s), "`where` does not allow it"),
     "scripts": (retriever("G", scored=of_letters), "raises UnicodeEncodeError"),
     "upside down": (
         retriever("H", scored=lambda self, b, t: -ByWords.scored(self, b, t)),

@@ -17,6 +17,7 @@ from ..base.component_output import what_came
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..base.number_text import number
+from ..core.protocols import takes
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 from .index_suite import ill_ordered, ill_shaped, same_answers
 
@@ -195,8 +196,13 @@ def leaves_questions_alone(engine: Any, case: EngineCase) -> Found:
 
 def filters(engine: Any, case: EngineCase) -> Found:
     "a filter leaves only rows that it allows"
-    if "where" not in inspect.signature(case.searcher.search).parameters:
-        return Left("search takes no `where`")
+    has_where = "where" in inspect.signature(case.searcher.search).parameters
+    if has_where and not takes(case.searcher, "where"):
+        return "search has a parameter `where`, and its class does not say that it takes one", (
+            "Give the class of what is searched: takes = ('where',)"
+        )
+    if not has_where:
+        return Left("it takes no filter")
     allowed = np.arange(0, case.n, 2)
     rows = np.asarray(case.search(case.n, where=allowed)[1])
     if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:

@@ -18,6 +18,7 @@ from ..base.component_output import what_came
 from ..base.errors import RagbenchError, VectorSpaceError
 from ..base.number_text import number, percent
 from ..core.vectors import Space, Vectors
+from ..core.protocols import takes
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
@@ -253,8 +254,13 @@ def keeps_spaces_apart(index: Any, case: IndexCase) -> Found:
 
 def filters(index: Any, case: IndexCase) -> Found:
     "a filter leaves only rows that it allows, and all of them"
-    if "where" not in inspect.signature(case.searcher.search).parameters:
-        return Left("search takes no `where`")
+    has_where = "where" in inspect.signature(case.searcher.search).parameters
+    if has_where and not takes(case.searcher, "where"):
+        return "search has a parameter `where`, and its class does not say that it takes one", (
+            "Give the class of what is searched: takes = ('where',)"
+        )
+    if not has_where:
+        return Left("it takes no filter")
     allowed = np.arange(0, case.n, 3)
     rows = np.asarray(case.search(case.n, where=allowed)[1])
     if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import typed
+from ..base.component_output import what_came
 from ..chunk.whole_document import WholeDocument
 from ..core.documents import Corpus, Document
+from ..core.protocols import takes
+from ..system.build_context import Context
 from ..system.system import System
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 from .engine_suite import PASSAGES, QUESTIONS, RAW
 from .index_suite import ill_ordered, ill_shaped
 
 # %% auto #0
-__all__ = ['TIED', 'RetrieverCase', 'has_a_kind', 'works_in_a_system', 'ranks', 'finds_words', 'ignores_names',
+__all__ = ['TIED', 'RetrieverCase', 'has_a_kind', 'works_in_a_system', 'ranks', 'filters', 'finds_words', 'ignores_names',
            'ignores_positions', 'searches_alike', 'takes_raw_questions', 'check_retriever']
 
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #f8ed602b
@@ -70,14 +73,29 @@ def works_in_a_system(retriever: Any, case: RetrieverCase) -> Found:
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #4b9c9ea3
 def ranks(retriever: Any, case: RetrieverCase) -> Found:
     "its own answer has scores (q, k) and rows (q, k), best first, filled where k is too large"
-    ranker = getattr(case.built, "ranker", None)
+    chunks = WholeDocument()(case.corpus())
+    ranker, n = retriever.build(chunks, Context()), len(chunks)
     if not callable(getattr(ranker, "rank", None)):
-        return Left("a system asks it in another way")
-    n = len(case.corpus())
+        return f"build gave {what_came(ranker)}, which has no rank(texts, k)", "Return what ranks the chunks"
     for k in (3, n + 5):
         answer = ranker.rank(list(QUESTIONS), k)
         if wrong := ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(answer, n):
             return wrong[0].replace("search gave", "rank gave"), wrong[1]
+    return None
+
+
+def filters(retriever: Any, case: RetrieverCase) -> Found:
+    "where it takes a filter, only rows that it allows are found"
+    ranker = retriever.build(WholeDocument()(case.corpus()), Context())
+    if not takes(ranker, "where"):
+        return Left("it takes none: one that does says takes = ('where',)")
+    allowed = np.arange(0, len(case.corpus()), 2)
+    rows = np.asarray(ranker.rank(list(QUESTIONS), 5, where=allowed)[1])
+    if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:
+        return (
+            f"row {int(strange[0])} was found, and `where` does not allow it",
+            "Rank the rows of `where` alone",
+        )
     return None
 
 
@@ -146,7 +164,7 @@ def check_retriever(
 ) -> Conformance:
     "Hold a retriever to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
-        *(has_a_kind, works_in_a_system, ranks, finds_words, ignores_names, ignores_positions),
+        *(has_a_kind, works_in_a_system, ranks, filters, finds_words, ignores_names, ignores_positions),
         *(searches_alike, takes_raw_questions),
     )
     return run_checks(
