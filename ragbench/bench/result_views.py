@@ -299,8 +299,8 @@ class Choices:
         return add_run(self, name, run, chunks)
 
     def save(self, path: str | Path, with_texts: bool = True) -> Path:
-        """Write everything to one file, which `Results.load` reads again, with the texts of the corpus or
-        without; returns its path."""
+        """Write everything to one file, which `Results.load` reads again; without the texts of the corpus
+        unless `with_texts`; returns its path."""
         from ragbench.bench.results_file import save
 
         return save(self, path, with_texts)

@@ -309,7 +309,7 @@ def advise(
     metric: str = "cosine",
     sample: int = 20_000,  # vectors for the first look
     finalists: int = 4,  # candidates built on everything
-    graphs: bool = True,
+    graphs: bool = True,  # try graphs too, which take long to build
     configs: Sequence[FaissFactory] | None = None,  # instead of `candidates`
     seed: int = 0,
     enough: int = ENOUGH,  # numbers up to which exact search will do; 0 measures in any case

@@ -119,7 +119,7 @@ class AzureRead:
     """Azure Document Intelligence by its REST API; endpoint and key are read from the environment. `seconds`
     for one page, waiting included. Raises `ConfigError` for a resolution below 1.
 
-    >>> AzureRead("https://ocr.example", key_env="OCR_KEY")  # doctest: +SKIP
+    >>> load_corpus("scans/", ocr=AzureRead())  # doctest: +SKIP
 
     Chapter: https://ragbench.github.io/ragbench/06_ingest/ocr.html
     """

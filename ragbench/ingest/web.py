@@ -465,7 +465,7 @@ def load_url(
     max_depth: int = 0,  # links to follow from the first page
     same_host: bool = True,  # stay on the host (and port) of the first page
     delay: float = 1.0,  # seconds between two requests to one host, more where robots.txt asks
-    max_redirects: int = 5,
+    max_redirects: int = 5,  # of one page
     # also hosts that are not on the public internet; never with URLs that strangers chose
     allow_private: bool = False,
     user_agent: str = USER_AGENT,  # its first word is the name that robots.txt is asked about

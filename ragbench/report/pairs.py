@@ -40,7 +40,7 @@ class Pairs:
     frame: Any  # DataFrame: first, second, difference, low, high, p, wins, ties, losses; pairs in plan order
     systems: tuple[str, ...]
     metric: str
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what stands below the table
 
     def __len__(self) -> int:
         return len(self.frame)

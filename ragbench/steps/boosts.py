@@ -44,7 +44,8 @@ def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
 # %% ../../nbs/12_steps/01_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)
 class Boost:
-    """Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`.
+    """Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`. Raises
+    `ConfigError` for a condition that is none.
 
     >>> Boost({"asset": "in query"}, 0.2).by
     0.2
