@@ -20,7 +20,7 @@ from ragbench.bench.plan import make_plan
 from ragbench.steps.boosts import Boost, Boosts
 from ragbench.steps.expansion import Neighbours, ParentSection
 from ragbench.steps.mmr import MMR
-from ragbench.steps.rewriting import Query
+from ragbench.steps.rewriting import Wording
 from ragbench.store.artifacts import Store, verify
 from ragbench.system.build_context import Context
 from ragbench.system.pipeline import pipeline
@@ -225,7 +225,7 @@ class Twice:
     "The question, and its words in another order."
 
     def rewrite(self, question):
-        return Query(question), Query(" ".join(reversed(question.split())))
+        return Wording(question), Wording(" ".join(reversed(question.split())))
 
 
 @dataclass(frozen=True)

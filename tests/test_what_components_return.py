@@ -12,7 +12,7 @@ from ragbench.base.errors import RagbenchError
 from ragbench.core.chunks import chunk_corpus
 from ragbench.core.vectors import Space, Vectors
 from ragbench.fusion.fusion import ArrayFusion
-from ragbench.steps.rewriting import Query
+from ragbench.steps.rewriting import Wording
 
 TEXTS = [
     "the pump stops when the valve is shut",
@@ -409,12 +409,12 @@ def test_what_is_related(got, said, tmp_path):
 REWRITES = {
     "a text": (lambda q: q, "it gave a str"),
     "a list of texts": (lambda q: [q, "ab"], "a query is a str"),
-    "one query": (lambda q: Query(q), "it gave a Query of 2"),
+    "one query": (lambda q: Wording(q), "it gave a Wording of 2"),
     "nothing": (lambda q: None, "it gave None"),
     "none": (lambda q: [], "it made no query"),
-    "empty": (lambda q: [Query(" ")], "the text of a query is ' '"),
-    "a role": (lambda q: [Query(q, "question")], "the role of a query is 'question'"),
-    "a number": (lambda q: [Query(3)], "a query is a Query"),
+    "empty": (lambda q: [Wording(" ")], "the text of a query is ' '"),
+    "a role": (lambda q: [Wording(q, "question")], "the role of a query is 'question'"),
+    "a number": (lambda q: [Wording(3)], "a query is a Wording"),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..remote.chat import as_reply
+from ..remote.chat import BadAnswer, as_reply
 from .kamradt import CHROMA_SEPARATORS
 from .recursive import RecursiveChunker
 from .token import check_fields, decided
@@ -26,7 +26,7 @@ from ..store.artifacts import Store
 from ..text.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['INSTRUCTION', 'question', 'BadAnswer', 'parse_cuts', 'ask_cuts', 'windowed_cuts', 'LLMChunker']
+__all__ = ['INSTRUCTION', 'question', 'parse_cuts', 'ask_cuts', 'windowed_cuts', 'LLMChunker']
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #c4865304
 INSTRUCTION = (
@@ -43,10 +43,6 @@ def question(instruction: str, pieces: Sequence[str]) -> list[dict[str, str]]:
     return [{"role": "system", "content": instruction}, {"role": "user", "content": shown}]
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #377ce065
-class BadAnswer(ValueError):
-    "An answer that does not say where to cut; the message says why, to the model."
-
-
 def parse_cuts(
     answer: str,
     n: int,  # how many pieces were shown

@@ -98,7 +98,7 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class Rewriter(Protocol):
-    """Makes of a question what is searched for: at least one `Query(text, role)`, the role `'query'` or
+    """Makes of a question what is searched for: at least one `Wording(text, role)`, the role `'query'` or
     `'passage'`, as many for each question."""
 
     def rewrite(self, question: str) -> Sequence[tuple[str, str]]: ...

@@ -38,7 +38,7 @@ from .judged_units import judge
 from ..fusion.fusion import RRF, MinMax, ZScore, rank_batch
 from ..fusion.ranx_fusion import RanxFusion
 from ..system.retrievers import Hybrid
-from ..system.system import expand
+from ..base.choices import all_choices
 
 # %% auto #0
 __all__ = ['METHODS', 'candidates', 'lined_up', 'scored_by', 'fusion_scores', 'FusionTuning', 'tune_fusion']
@@ -75,7 +75,7 @@ def candidates(
             "tune_fusion",
             f"Give {classes[0].__name__}(…), with its arguments",
         )
-    fusions = [f for m in given for f in expand(m)]
+    fusions = [f for m in given for f in all_choices(m)]
     if wrong := [f for f in fusions if not hasattr(f, "fuse_batch")]:
         raise ConfigError(
             f"{wrong[0]!r} has no fuse_batch",

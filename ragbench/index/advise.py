@@ -19,7 +19,8 @@ from ..base.errors import ConfigError, DataError, whole_number
 from ..base.number_text import ms_text, number, percent, thousands
 from ..base.progress import progress_bar
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, FaissSearcher, FlatSearcher, one_of_few
+from .faiss_base import FaissSearcher, FlatSearcher, one_of_few
+from .metrics import METRICS
 from .faiss_settings import pinned, query_defaults
 from .faiss_variants import FaissFactory
 from .faiss_flat import FaissFlat, border, found_share

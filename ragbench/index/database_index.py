@@ -20,7 +20,8 @@ from ..base.files import make_folder, write_atomic
 from ..base.number_text import number, thousands
 from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
-from .faiss_base import METRICS, nothing, one_of_few, prepared, row_numbers
+from .faiss_base import one_of_few, prepared, row_numbers
+from .metrics import METRICS, nothing
 
 # %% auto #0
 __all__ = ['Backend', 'DatabaseSearcher', 'search_rows', 'retuned', 'put_rows', 'remove_rows', 'in_order', 'DatabaseIndex',

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 import numpy as np
 from ..base.errors import ConfigError, DataError, whole_number
-from ..base.number_text import number, thousands
 from ..base.threads import threads
 from ..core.row_filter import row_filter
 from ..core.vectors import Space, Vectors, as_vectors, numbers, unit
@@ -24,14 +23,12 @@ from ragbench.index.faiss_settings import (
     search_params,
     takes_selector,
 )
+from .metrics import nothing
 
 # %% auto #0
-__all__ = ['METRICS', 'BLOCK', 'BATCH', 'FAR', 'one_of_few', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'nothing',
-           'row_numbers', 'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of',
-           'save', 'open_index']
-
-# %% ../../nbs/09_index/02_faiss_base.ipynb #e6830500
-METRICS = ("cosine", "ip", "l2")
+__all__ = ['BLOCK', 'BATCH', 'FAR', 'one_of_few', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'row_numbers',
+           'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save',
+           'open_index']
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #f3b0f5a4
 def one_of_few(name: str, value: Any, allowed: Sequence[Any], owner: str) -> None:
@@ -217,18 +214,6 @@ def ask(searcher: FaissSearcher, q: np.ndarray, k: int, params: Any) -> tuple[np
     if b.rows is not None:
         rows = np.where(rows < 0, -1, b.rows[rows])
     return (scores, rows) if n == k else _widened(scores, rows, k)
-
-
-def nothing(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
-    "The answer that found no row: −inf and −1, `(n, k)`; raises `ConfigError` for one of more than 4 GB."
-    if 12 * n * k > 4 * 10**9:
-        raise ConfigError(
-            f"k is {thousands(k)}: the answer to {thousands(n)} queries would take"
-            f" {number(12 * n * k / 1e9, ',.0f')} GB",
-            "search",
-            "Ask for fewer rows, or fewer queries at once",
-        )
-    return np.full((n, k), -np.inf, np.float32), np.full((n, k), -1, np.int64)
 
 
 def _widened(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

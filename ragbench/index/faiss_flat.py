@@ -12,7 +12,8 @@ import numpy as np
 
 from ..base.errors import ConfigError, DataError
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FlatSearcher, one_of_few, prepared
+from .faiss_base import Built, FlatSearcher, one_of_few, prepared
+from .metrics import METRICS
 from .faiss_settings import pinned
 
 # %% auto #0

@@ -13,7 +13,8 @@ import numpy as np
 from ..base.errors import ConfigError, DataError, at_least
 from ..base.number_text import thousands
 from ..core.vectors import Vectors, as_vectors
-from .faiss_base import METRICS, Built, FaissSearcher, one_of_few, prepared, searcher_of
+from .faiss_base import Built, FaissSearcher, one_of_few, prepared, searcher_of
+from .metrics import METRICS
 from .faiss_files import layers
 from .faiss_settings import pinned
 

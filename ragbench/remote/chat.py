@@ -15,7 +15,7 @@ from .concurrency import side_by_side
 from .calls import Failure, Remote, check_url, openai_failure, read_key
 
 # %% auto #0
-__all__ = ['Reply', 'as_reply', 'Chat']
+__all__ = ['Reply', 'as_reply', 'BadAnswer', 'Chat']
 
 # %% ../../nbs/05_remote/02_chat.ipynb #86676469
 class Reply(NamedTuple):
@@ -48,6 +48,10 @@ def as_reply(answer: Any, owner: str = "") -> Reply:
             "Its function takes messages and gives a string, or something with a `text`, as Chat does",
         )
     return answer if isinstance(answer, Reply) else Reply(text or "", getattr(answer, "finish", "stop"))
+
+# %% ../../nbs/05_remote/02_chat.ipynb #1a2b8358
+class BadAnswer(ValueError):
+    "An answer of a model that cannot be used; the message says why, to the model."
 
 # %% ../../nbs/05_remote/02_chat.ipynb #cd0885e3
 def _reply(answer: Any) -> Reply:

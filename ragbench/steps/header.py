@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Document
+from ..base.choices import choices_of
 from ..base.errors import ConfigError, DataError
 
 # %% auto #0
@@ -30,10 +31,7 @@ def title_of(doc: Document) -> str:
 # %% ../../nbs/12_steps/05_header.ipynb #66dd7b96
 def check_header(header: Any, owner: str) -> None:
     "Raise `ConfigError` for what is no header; of a list of choices, for each."
-    for h in header if isinstance(header, list) else [header]:
-        if isinstance(h, list):
-            check_header(h, owner)
-            continue
+    for h in choices_of(header):
         if (
             h is None
             or isinstance(h, str)

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..remote.chat import as_reply
-from ..chunk.llm import BadAnswer
+from ..remote.chat import BadAnswer, as_reply
 from ..base.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..store.fingerprint import code_hash, hash64
 from ..base.component_output import what_came, who
@@ -23,11 +22,11 @@ from ..store.artifacts import Store
 from ..fusion.fusion import RRF, rank_batch
 
 # %% auto #0
-__all__ = ['WORDINGS', 'PASSAGE', 'REWRITE', 'Query', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery', 'parse_wordings',
-           'HyDE', 'rewritten', 'fuse_queries']
+__all__ = ['WORDINGS', 'PASSAGE', 'REWRITE', 'Wording', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery',
+           'parse_wordings', 'HyDE', 'rewritten', 'fuse_queries']
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #8af18101
-class Query(NamedTuple):
+class Wording(NamedTuple):
     "One text to search for; `role` is how an encoder reads it: `'query'` or `'passage'`."
 
     text: str
@@ -37,7 +36,7 @@ class Query(NamedTuple):
 class Rewritten(NamedTuple):
     "What a question became, and the milliseconds that it took when it was asked."
 
-    queries: tuple[Query, ...]
+    queries: tuple[Wording, ...]
     ms: float
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #f7329058
@@ -118,7 +117,7 @@ class MultiQuery:
     def queries(self) -> int:
         return self.n + bool(self.keep)  # that it makes of a question
 
-    def rewrite(self, question: str) -> tuple[Query, ...]:
+    def rewrite(self, question: str) -> tuple[Wording, ...]:
         """The queries for one question; raises `DataError` where the model gives no usable answer,
         `RemoteError` where it cannot be asked."""
         messages = [
@@ -132,7 +131,7 @@ class MultiQuery:
             self.tries,
             f"question {question[:60]!r}",
         )
-        return (*([Query(question)] if self.keep else []), *map(Query, wordings))
+        return (*([Wording(question)] if self.keep else []), *map(Wording, wordings))
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #520248af
 def parse_wordings(answer: str, n: int) -> list[str]:
@@ -187,12 +186,12 @@ class HyDE:
     def queries(self) -> int:
         return 1 + bool(self.keep)
 
-    def rewrite(self, question: str) -> tuple[Query, ...]:
+    def rewrite(self, question: str) -> tuple[Wording, ...]:
         """The queries for one question; raises `DataError` where the model gives no usable answer,
         `RemoteError` where it cannot be asked."""
         messages = [{"role": "system", "content": self.prompt}, {"role": "user", "content": question}]
         passage = ask_until(self.chat, messages, _passage, self.tries, f"question {question[:60]!r}")
-        return (*([Query(question)] if self.keep else []), Query(passage, "passage"))
+        return (*([Wording(question)] if self.keep else []), Wording(passage, "passage"))
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #e7e6f9fc
 def _passage(answer: str) -> str:
@@ -204,15 +203,15 @@ def _passage(answer: str) -> str:
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #beb131e7
 REWRITE = (
-    "rewrite(question) returns a tuple of at least one Query, such as (Query('a text'), Query('a made-up"
-    " answer', 'passage'))"
+    "rewrite(question) returns a tuple of at least one Wording, such as (Wording('a text'), Wording('a"
+    " made-up answer', 'passage'))"
 )
 
 
-def _queries(rewriter: Any, answer: Any) -> tuple[Query, ...]:
+def _queries(rewriter: Any, answer: Any) -> tuple[Wording, ...]:
     "What a rewriter gave, as queries; raises `ConfigError`."
     owner = who("rewriter", rewriter)
-    if not isinstance(answer, (tuple, list)) or isinstance(answer, Query):
+    if not isinstance(answer, (tuple, list)) or isinstance(answer, Wording):
         raise ConfigError(f"it gave {what_came(answer)}", owner, REWRITE)
     if not len(answer):
         raise ConfigError("it made no query", owner, REWRITE)
@@ -223,7 +222,7 @@ def _queries(rewriter: Any, answer: Any) -> tuple[Query, ...]:
             raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
         if len(q) == 2 and q[1] not in ("query", "passage"):
             raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
-    return tuple(Query(*q) for q in answer)
+    return tuple(Wording(*q) for q in answer)
 
 
 def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewritten:
@@ -241,7 +240,7 @@ def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewri
             "rewrite", {"rewriter": rewriter, "question": question, "code": code_hash(Rewritten)}, ask
         )
         answer = {"queries": artifact.value("queries"), "ms": artifact.value("ms")}
-    return Rewritten(tuple(Query(*q) for q in answer["queries"]), answer["ms"])
+    return Rewritten(tuple(Wording(*q) for q in answer["queries"]), answer["ms"])
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #2e54ef8a
 def fuse_queries(

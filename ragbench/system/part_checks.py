@@ -5,20 +5,20 @@
 # %% ../../nbs/13_system/00_part_checks.ipynb #6d0c3569
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from ..base.errors import ConfigError
 from ..core.protocols import OPTIONS
+from ..base.choices import choices_of
 from ..lexical.bm25s import BM25S
 from ..lexical.fts5 import FTS5
 from ..lexical.postgres import PgFullText
 
 # %% auto #0
 __all__ = ['KINDS', 'METHODS', 'can', 'is_chunker', 'is_engine', 'is_retriever', 'is_index', 'is_embedder', 'is_fusion',
-           'what_it_is', 'said_of', 'lacking', 'has_choices', 'check_part', 'check_takes']
+           'what_it_is', 'said_of', 'lacking', 'check_part', 'check_takes']
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #aef62a79
 def can(value: Any, method: str, *args: str) -> bool:
@@ -118,19 +118,6 @@ def lacking(value: Any, place: str) -> str:
     return f"It lacks {' and '.join(missing)}. " if missing else ""
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #67262c82
-def has_choices(value: Any) -> bool:
-    "Whether a list of choices stands anywhere inside."
-    if isinstance(value, list):
-        return True
-    if isinstance(value, tuple):
-        return any(map(has_choices, value))
-    return (
-        dataclasses.is_dataclass(value)
-        and not isinstance(value, type)
-        and any(has_choices(getattr(value, f.name)) for f in dataclasses.fields(value))
-    )
-
-
 def check_part(
     value: Any,
     owner: str,  # the class whose place it is, and the name of the place
@@ -140,10 +127,7 @@ def check_part(
     none: bool = False,  # nothing may stand there too
 ) -> None:
     "Raise `ConfigError` unless `value`, or each of a list of choices, fits its place."
-    for v in value if isinstance(value, list) else [value]:
-        if isinstance(v, list):
-            check_part(v, owner, place, fits, fix, none)
-            continue
+    for v in choices_of(value):
         if v is None and none:
             continue
         if isinstance(v, type):

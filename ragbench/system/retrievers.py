@@ -23,10 +23,10 @@ from ..embed.vector_cache import embedded
 from ..index.faiss_flat import FaissFlat
 from ..lexical.fts5 import FTS5
 from ..fusion.fusion import RRF, ArrayFusion, rank_batch
+from ..base.choices import each_choice, has_choices
 from ragbench.system.part_checks import (
     check_part,
     check_takes,
-    has_choices,
     is_embedder,
     is_engine,
     is_fusion,
@@ -223,16 +223,8 @@ class Dense(_Retriever):
     kind = "dense"
 
     def __post_init__(self):
-        def named(e):
-            return (
-                [named(x) for x in e]
-                if isinstance(e, list)
-                else named_embedder(e)
-                if isinstance(e, str)
-                else e
-            )
-
-        object.__setattr__(self, "embedder", named(self.embedder))
+        named = each_choice(self.embedder, lambda e: named_embedder(e) if isinstance(e, str) else e)
+        object.__setattr__(self, "embedder", named)
         check_part(
             self.embedder,
             "Dense",

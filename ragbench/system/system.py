@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,8 @@ from ..core.documents import Corpus
 from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..base.errors import ConfigError, DataError, at_least, whole_number
-from .part_checks import can, check_part, has_choices, is_chunker, is_retriever
+from ..base.choices import all_choices, choices_of, has_choices
+from .part_checks import can, check_part, is_chunker, is_retriever
 from .build_context import Context, stored
 from ..steps.header import check_header
 from ..core.labels import distinct, label, shown
@@ -31,8 +31,8 @@ from .step import Answers, Executor, Step, Trail, as_asked
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem', 'warn_if_empty',
-           'expand', 'grid', 'step_label', 'names_of']
+__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid',
+           'step_label', 'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
 STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
@@ -161,13 +161,10 @@ def _check_steps(system: System) -> None:
         check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
     check_header(system.header, "System")
     for name in ("per_document", "candidates"):
-        given = getattr(system, name)
-        for value in (
-            given if isinstance(given, list) else [given]
-        ):  # a list is a choice, and so is None in it
+        for value in choices_of(getattr(system, name)):
             if value is not None or name == "candidates":
                 at_least(name, value, 1, "System")
-    for score in system.min_score if isinstance(system.min_score, list) else [system.min_score]:
+    for score in choices_of(system.min_score):
         if score is not None and (
             isinstance(score, bool) or not isinstance(score, (int, float)) or not -np.inf < score < np.inf
         ):
@@ -288,31 +285,6 @@ def warn_if_empty(
         if step.kind == "min_score":
             say_if_empty(step.config, value(step.inputs[0]), value(step))
 
-# %% ../../nbs/13_system/07_system.ipynb #c63daa16
-def expand(value: Any) -> list[Any]:
-    "Every value that `value` stands for, first choices first."
-    if isinstance(value, list):
-        return [v for choice in value for v in expand(choice)]
-    if not has_choices(value):
-        return [value]
-    if isinstance(value, tuple):
-        return [tuple(c) for c in itertools.product(*map(expand, value))]
-    names = [f.name for f in dataclasses.fields(value)]
-    return [
-        _with(value, dict(zip(names, c)))
-        for c in itertools.product(*(expand(getattr(value, n)) for n in names))
-    ]
-
-
-def _with(value: Any, fields: dict[str, Any]) -> Any:
-    "The same kind of component with other fields; its own checks run again."
-    first = next(iter(fields)) if fields else None
-    if (
-        isinstance(fields.get(first), tuple) and not value.__dataclass_params__.init
-    ):  # made as Kind(*parts, other=…), like Hybrid
-        return type(value)(*fields[first], **{k: v for k, v in fields.items() if k != first})
-    return type(value)(**fields)
-
 # %% ../../nbs/13_system/07_system.ipynb #1cb88095
 def grid(*systems: System) -> list[System]:
     """All the systems that `systems` stand for, without repetitions; a list anywhere inside is a choice.
@@ -329,7 +301,7 @@ def grid(*systems: System) -> list[System]:
     for system in systems:
         if not isinstance(system, System):
             raise ConfigError(f"expected a System, got {type(system).__name__}", "grid")
-        for s in expand(system):
+        for s in all_choices(system):
             if s not in out:
                 out.append(s)
     if not out:
