@@ -10,7 +10,7 @@ import time
 
 import httpcore
 import pytest
-from test_web import Site, html
+from helper_site import Site, html
 
 from ragbench.base.errors import ConfigError
 from ragbench.ingest import fetch
@@ -54,14 +54,6 @@ def dialled(monkeypatch):
     monkeypatch.setattr(fetch.Web, "_peer", lambda self, response: None)  # the sites really are on loopback
     tried_and_sites = type("Dialled", (), {"tried": tried, "sites": sites})
     return tried_and_sites
-
-
-@pytest.fixture
-def site():
-    s = Site()
-    yield s
-    s.server.shutdown()
-    s.server.server_close()
 
 
 @pytest.mark.parametrize("host", INSIDE)

@@ -1,6 +1,7 @@
 """Law 1 for every chunker that there is: exact offsets, order, nothing lost, sizes kept, whatever the
 text."""
 
+import helper_texts
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -21,24 +22,10 @@ from ragbench.text.tokenizers import get_tokenizer
 # text as it comes: words, emoji, combining marks, right-to-left, Thai, Chinese, CRLF, special tokens,
 # repeats, structure
 PIECES = [
-    "pump ",
-    "valve\n",
-    "\n\n",
-    "  ",
-    "\r\n",
-    "🙂",
-    "e\u0301",
-    "שלום ",
-    "ปั๊มน้ำ",
-    "离心泵",
+    *helper_texts.PIECES,
     "。",
     "<|endoftext|>",
     "foo-bar ",
-    "a" * 50,
-    "1.2.3 ",
-    "\u200b",
-    "\t",
-    "x",
     "Stop. ",
     "\n\n2.3 Startup\n\n",
     "\n1.1 Scope\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helper_metrics import TREC_NAMES
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -433,17 +434,6 @@ def test_document_metrics_agree_with_trec_eval():
         [np.where(np.arange(20) < rng.integers(1, 21), rng.permutation(30)[:20], -1) for _ in range(40)]
     )
     run = Run([f"q{q}" for q in range(40)], np.tile(-np.arange(20.0), (40, 1)), rows)
-    pairs = {
-        "recall@5": "recall_5",
-        "precision@10": "P_10",
-        "mrr": "recip_rank",
-        "map": "map",
-        "ndcg": "ndcg",
-        "ndcg@10": "ndcg_cut_10",
-        "hit_rate@5": "success_5",
-        "r-precision": "Rprec",
-        "map@10": "map_cut_10",
-    }
     qrels = {f"q{q}": {e.doc_id: e.grade for e in evidence if e.query_id == f"q{q}"} for q in range(40)}
     answers = {
         q: {corpus[int(r)].id: float(-i) for i, r in enumerate(run.of(n))}
@@ -452,8 +442,8 @@ def test_document_metrics_agree_with_trec_eval():
     theirs = pytrec_eval.RelevanceEvaluator(
         qrels, {"recall", "P", "recip_rank", "map", "ndcg", "ndcg_cut", "success", "Rprec", "map_cut"}
     ).evaluate(answers)
-    ours = rank_metrics(gold, Ranking(chunks, run), list(pairs))
-    for name, trec in pairs.items():
+    ours = rank_metrics(gold, Ranking(chunks, run), list(TREC_NAMES))
+    for name, trec in TREC_NAMES.items():
         np.testing.assert_allclose(
             ours[name], [theirs[f"q{q}"][trec] for q in range(40)], atol=1e-12, err_msg=name
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import hostile_files as hostile
 import pytest
+from helper_site import html
 from test_ingest import make_docx, make_pdf
-from test_web import Site, html
 
 from ragbench.base.memory_limits import address_space
 from ragbench.ingest.load_corpus import SMALL, load_corpus
@@ -22,14 +22,6 @@ from ragbench.ingest.web import load_url
 
 needs_bound = pytest.mark.skipif(not address_space()[0], reason="the system bounds no address space")
 MB = 1_000_000
-
-
-@pytest.fixture
-def site():
-    s = Site()
-    yield s
-    s.server.shutdown()
-    s.server.server_close()
 
 
 TOO_LONG = {

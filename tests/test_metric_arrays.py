@@ -3,6 +3,7 @@ empty ones."""
 
 import numpy as np
 import pytest
+from helper_metrics import TREC_NAMES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,18 +19,7 @@ from ragbench.evaluate.rank_metrics import HOLES, parse_metric, ranx_scores
 
 CORPUS = Corpus([Document(f"d{i:02}", f"text number {i}") for i in range(14)])
 CHUNKS = Chunks(CORPUS, np.arange(14), np.zeros(14), np.full(14, 4))
-TREC = {
-    "recall@5": "recall_5",
-    "precision@10": "P_10",
-    "mrr": "recip_rank",
-    "map": "map",
-    "ndcg": "ndcg",
-    "ndcg@10": "ndcg_cut_10",
-    "hit_rate@5": "success_5",
-    "r-precision": "Rprec",
-    "map@10": "map_cut_10",
-    "bpref": "bpref",
-}
+TREC = TREC_NAMES | {"bpref": "bpref"}
 RANX = [
     "recall@3",
     "recall",

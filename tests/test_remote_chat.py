@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helper_leaks import KEY, LEAKS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,8 +21,6 @@ from ragbench.remote.calls import RemoteError, backoff
 from ragbench.remote.chat import Chat
 from ragbench.store.fingerprint import fingerprint
 from ragbench.testing.loopback import Answer, Loopback
-
-KEY = "sk-0123456789-secret"
 
 
 @pytest.fixture(autouse=True)
@@ -111,14 +110,6 @@ def test_waits_grow_and_differ():
     assert all(0.5 * min(60, 2**n) <= w[n] <= min(60, 2**n) for w in waits for n in range(8))
     assert len({w[3] for w in waits}) == 200
     assert 5 <= backoff(0, 5, 1, 60, rng.random) <= 6
-
-
-LEAKS = {
-    "401 that echoes": Answer(f"Incorrect API key provided: {KEY}. You can find yours at …", status=401),
-    "500 that echoes": Answer(f"proxy error, headers: Authorization: Bearer {KEY}", status=500),
-    "no JSON": Answer(body=f"debug: {KEY}"),
-    "hang-up": Answer(KEY, cut=True),
-}
 
 
 @pytest.mark.parametrize("leak", LEAKS)

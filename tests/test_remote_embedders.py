@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helper_leaks import KEY, LEAKS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,6 @@ from ragbench.testing.loopback import Answer, Loopback
 from ragbench.testing.toy_vectors import ToyVectors, asked_texts, toy_vector
 from ragbench.text.tokenizers import get_tokenizer
 
-KEY = "sk-0123456789-secret"
 DIM = 6
 
 
@@ -700,13 +700,6 @@ def test_keys_do_not_belong_among_options(options):
 
 
 # --- keys ---------------------------------------------------------------------------------------------------
-
-LEAKS = {
-    "401 that echoes": Answer(f"Incorrect API key provided: {KEY}. You can find yours at …", status=401),
-    "500 that echoes": Answer(f"proxy error, headers: Authorization: Bearer {KEY}", status=500),
-    "no JSON": Answer(body=f"debug: {KEY}"),
-    "hang-up": Answer(KEY, cut=True),
-}
 
 
 @pytest.mark.parametrize("leak", LEAKS)

@@ -257,7 +257,7 @@ def test_several_sources_make_one_corpus_with_distinct_ids(tmp_path):
 
 def test_files_and_a_url_in_one_load(tmp_path):
     pytest.importorskip("trafilatura")
-    from test_web import Site, html
+    from helper_site import Site, html
 
     site = Site()
     site.pages["/"] = html("Docs")

@@ -3,7 +3,6 @@ byte."""
 
 import contextlib
 import json
-import os
 import random
 import shutil
 import sqlite3
@@ -248,20 +247,6 @@ def test_vectors_of_an_older_file_are_kept(tmp_path):
 
 
 # --- disks that refuse --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    if (
-        os.getuid()
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("no right to mount a file system")
-    yield tmp_path
-    subprocess.run(["mount", "-o", "remount,rw", str(tmp_path)], capture_output=True)
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
 @pytest.mark.parametrize("free", [0, 4096, 40_000, 150_000, 300_000])

@@ -174,21 +174,6 @@ def test_the_search_leaves_others_alone(source):
 # --- what a failing disk is called --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 1 MiB; only root can make one."""
-    if (
-        os.getuid()
-        or subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(tmp_path)], capture_output=True
-        ).returncode
-    ):
-        pytest.skip("no right to mount a file system")
-    yield tmp_path
-    subprocess.run(["mount", "-o", "remount,rw", str(tmp_path)], capture_output=True)
-    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
-
-
 def test_a_full_disk(small_disk):
     np = pytest.importorskip("numpy")
     write_atomic(small_disk / "table.csv", "old")

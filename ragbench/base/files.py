@@ -192,13 +192,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     device = final.exists() and not final.is_file()
     new = beside(Path(os.path.realpath(os.curdir), final.name) if device else final)
     try:
-        try:
+        with _named_causes(new, path):
             yield new
-        except Exception as e:
-            cause = hidden_cause(new, e)
-            if cause is None or (known := disk_error(cause, path)) is None:
-                raise
-            raise known from e
         with disk_errors(path):
             _placed(new, final)
     finally:
@@ -217,6 +212,18 @@ def write_atomic(path: str | Path, data: str | bytes) -> Path:
     with whole_file(path) as new:
         new.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
     return Path(path)
+
+
+@contextmanager
+def _named_causes(new: Path, path: str | Path) -> Iterator[None]:
+    "Inside, an error behind which the disk of `new` stands is a `StoreError` about `path`."
+    try:
+        yield
+    except Exception as e:
+        cause = hidden_cause(new, e)
+        if cause is None or (known := disk_error(cause, path)) is None:
+            raise
+        raise known from e
 
 # %% ../../nbs/00_base/05_files.ipynb #86efccb5
 def _exchange(a: Path, b: Path) -> bool:
@@ -255,13 +262,8 @@ def whole_folder(path: str | Path) -> Iterator[Path]:
         sweep(final)
         new.mkdir()
     try:
-        try:
+        with _named_causes(new, path):
             yield new
-        except Exception as e:
-            cause = hidden_cause(new, e)
-            if cause is None or (known := disk_error(cause, path)) is None:
-                raise
-            raise known from e
         with disk_errors(path):
             sync(new)
             _swapped(new, final)
