@@ -15,11 +15,15 @@ from typer.testing import CliRunner
 from ragbench.apps import dataset_rules as rules
 from ragbench.apps.cli import app
 from ragbench.apps.dataset_check import Checked, check_dataset
-from ragbench.apps.loader_losses import parser_losses
+from ragbench.base.errors import DataError
+from ragbench.core.documents import Document
 from ragbench.ingest.load_corpus import load_dataset
 from ragbench.ingest.shipped import shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from parser_losses import Source, loss, parser_losses, read_source  # noqa: E402
+
 SHIPPED = sorted(shipped_datasets())
 BUILT = sorted(p.parent.name for p in (ROOT / "datasets").glob("*/build.py"))
 
@@ -137,6 +141,35 @@ def test_a_loss_is_seen(tmp_path):
     assert sorted(cut.missing) == sorted("sentence echo stands at its own place in this text".split())
     assert (more.lost, more.moved, more.added) == (0, 0, ("page", "3", "of", "9"))
     assert (swapped.lost, swapped.extra, swapped.moved) == (0, 0, 0.4)
+
+
+def test_what_a_source_is():
+    """Front matter stands apart; comments, the language of a fence and the rule of a table are no words."""
+    text = (
+        "---\ntitle: Pump\n---\n# Pump\n\n<!-- pagebreak -->\nStart the **pump**.\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n\n```text\n06:14 trip\n```\n"
+    )
+    words = "pump start the pump a b 1 2 06 14 trip".split()
+    assert read_source(text) == Source(words, ["title", "pump"])
+
+
+def test_columns_read_across_are_moved():
+    """They lose nothing and add nothing, and still no quote survives."""
+    source = read_source("Close the valve before you open the drain\n\nWear gloves when you handle the acid")
+    across = "Close the valve Wear gloves before you when you open the drain handle the acid"
+    found = loss(source, Document("columns", across))
+    assert (found.lost, found.extra) == (0, 0)
+    assert found.moved > 0.2
+
+
+def test_headers_and_footers_left_in_are_extra():
+    plain, furnished = parser_losses("procedures"), parser_losses("procedures", strip_furniture=False)
+    assert furnished.by_format()["pdf"][1] > 2 * plain.by_format()["pdf"][1]
+
+
+def test_a_set_without_sources_has_no_losses():
+    with pytest.raises(DataError, match="no document has a source here"):
+        parser_losses("textbook")
 
 
 # --- what is refused ----------------------------------------------------------------------------------------
