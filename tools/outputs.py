@@ -6,10 +6,10 @@ python tools/outputs.py                       all chapters; the flags of nbdev_t
 python tools/outputs.py --path nbs/X.ipynb    one
 WRITE=1 python tools/outputs.py …             store the new outputs where they differ, then run nbdev_clean
 
-Compared is text: what is printed, and the text of what is shown. Durations, addresses, ports and temporary
-paths are taken out first. A cell whose output is another each time (a table of latencies) says `#| varies`.
-Not seen: pictures, HTML, what goes to stderr, cells that do not run (`#| slow`, `#| eval: false`), and the
-numbers of findings and benchmarks, whose outputs say on what they were run.
+Compared is text: what is printed, and the text of what is shown. Durations, addresses, ports, hashes and
+temporary paths are taken out first. A cell whose output is another each time (a table of latencies) says
+`#| varies`. Not seen: pictures, HTML, what goes to stderr, cells that do not run (`#| slow`, `#| eval: false`),
+and the numbers of findings and benchmarks, whose outputs say on what they were run.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ CHANGING = [
     (re.compile(r"0x[0-9a-f]{6,}"), "0x…"),
     (re.compile(r"(/private)?/(tmp|var/folders)/[\w./-]+"), "/tmp/…"),
     (re.compile(r"\d[\d.,]*( ?)(ns|µs|μs|us|ms|s|min|seconds?|minutes?)\b"), r"…\1\2"),
+    (re.compile(r"\b[0-9a-f]{32}\b|(?<=fingerprint=')[0-9a-f]{8}\b|#[0-9a-f]{6}\b"), "hash"),  # of code too
     (re.compile(r"127\.0\.0\.1:\d+"), "127.0.0.1:…"),
     (re.compile(r"^ragbench: computing rank metrics with ranx: .*\n", re.MULTILINE), ""),  # once a process
     (re.compile(r"\d[\d.,]*( ?)(/s|times as fast|× faster)"), r"…\1\2"),
@@ -64,6 +65,7 @@ def differences(stored: list, new: list) -> str:
 class Comparing(CaptureShell):
     """A shell that remembers which cells came out otherwise than stored."""
 
+    kernel = None  # its presence tells pandas that tables are for a notebook, not for a terminal
     changed: list[tuple[str, str, list]] = []  # (cell id, difference, new outputs) of the last notebook
 
     def run_all(self, nb, exc_stop=False, preproc=lambda cell: False, **options):
@@ -86,7 +88,8 @@ def write_outputs(path: Path, changed: list[tuple[str, str, list]]) -> None:
     new = {cell_id: outputs for cell_id, _, outputs in changed}
     for cell in notebook["cells"]:
         if cell["id"] in new:
-            cell["outputs"] = json.loads(json.dumps(new[cell["id"]], default=dict))
+            outputs = json.loads(json.dumps(new[cell["id"]], default=dict))
+            cell["outputs"] = [o for o in outputs if o.get("name") != "stderr"]  # progress, warnings
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
