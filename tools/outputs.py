@@ -8,8 +8,8 @@ WRITE=1 python tools/outputs.py …             store the new outputs where they
 
 Compared is text: what is printed, and the text of what is shown. Durations, addresses, ports, hashes and
 temporary paths are taken out first. A cell whose output is another each time (a table of latencies) says
-`#| varies`. Not seen: pictures, HTML, what goes to stderr, cells that do not run (`#| slow`, `#| eval: false`),
-and the numbers of findings and benchmarks, whose outputs say on what they were run.
+`#| varies`. Not seen: pictures, HTML, what goes to stderr, cells that do not run (`#| slow`,
+`#| eval: false`), and the numbers of findings and benchmarks, whose outputs say on what they were run.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ def write_outputs(path: Path, changed: list[tuple[str, str, list]]) -> None:
     for cell in notebook["cells"]:
         if cell["id"] in new:
             outputs = json.loads(json.dumps(new[cell["id"]], default=dict))
-            cell["outputs"] = [o for o in outputs if o.get("name") != "stderr"]  # progress, warnings
+            warned = any(o.get("name") == "stderr" for o in cell["outputs"])  # else it is progress
+            cell["outputs"] = [o for o in outputs if warned or o.get("name") != "stderr"]
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
