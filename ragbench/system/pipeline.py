@@ -35,6 +35,7 @@ from ragbench.system.step import (
     corpus_source,
     questions_source,
 )
+from .where import allowed_rows
 
 # %% auto #0
 __all__ = ['STAGES', 'chunk_step', 'stage_steps', 'vectors_of', 'Pipeline', 'pipeline']
@@ -160,6 +161,15 @@ def _unpack_expanded(a: Artifact, value: Any) -> Expanded:
 
 _EXPANDED = Stored(_pack_expanded, _unpack_expanded)
 
+# %% ../../nbs/13_system/06b_pipeline.ipynb #850c5dfe
+def _matching_rows(where: Any, chunks: Chunks) -> np.ndarray:
+    return allowed_rows(chunks, where)
+
+
+def _both(config: None, matching: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+    "Rows that the system's filter lets through, and the search's."
+    return matching if allowed is None else np.intersect1d(matching, allowed)
+
 # %% ../../nbs/13_system/06b_pipeline.ipynb #0edfc1b6
 @dataclass(frozen=True, eq=False, repr=False)
 class Pipeline:
@@ -212,7 +222,14 @@ def pipeline(
         asked if system.query is None else Step("query", system.query, (asked,), _rewrite, ("context",))
     )
     allowed = allowed_source(bound=questions is not None)
-    sources = Sources(source, chunks or chunk_step(system.chunk, source), wordings, allowed)
+    table = chunks or chunk_step(system.chunk, source)
+    sources = Sources(source, table, wordings, allowed)
+    if system.where is not None:
+        matching = Step("where", system.where, (table,), _matching_rows)
+        allowed = Step("filter", None, (matching, allowed), _both)
+        late = system.overfetch is not None
+        sources = sources._replace(matching=matching, overfetch=system.overfetch) if late else sources
+        sources = sources if late else sources._replace(allowed=allowed)
     deep = system.candidates if system.staged else depth
     found = retrieval(system.retriever, sources, deep)
     config = {"query": system.query, "depth": deep}

@@ -18,7 +18,8 @@ from ..core.labels import label
 from .retrievers import Dense, Hybrid
 
 # %% auto #0
-__all__ = ['METRICS', 'Ceiling', 'retriever_ceiling', 'ceiling', 'check_threshold', 'ThresholdWarning', 'say_if_empty']
+__all__ = ['METRICS', 'Ceiling', 'retriever_ceiling', 'ceiling', 'check_threshold', 'searching_parts', 'ThresholdWarning',
+           'say_if_empty']
 
 # %% ../../nbs/13_system/06_score_bounds.ipynb #8f9b0d9e
 class Ceiling(NamedTuple):
@@ -73,15 +74,31 @@ def ceiling(system: Any) -> Ceiling | None:
 
 # %% ../../nbs/13_system/06_score_bounds.ipynb #e711693f
 def check_threshold(system: Any) -> None:
-    "Raise `ConfigError` where no score can be as high as `min_score`."
-    top = None if system.min_score is None else ceiling(system)
-    if top is not None and system.min_score > top.value + 1e-6 * max(1.0, abs(top.value)):
+    "Raise `ConfigError` where no score can be as high as a `min_score`, of the system or of a retriever."
+    for retriever in searching_parts(system.retrieve):
+        min_score = getattr(retriever, "min_score", None)
+        if min_score is not None:
+            _check_reach(min_score, retriever_ceiling(retriever), type(retriever).__name__, "")
+    if system.min_score is not None:
+        scale = ", or another scale, such as fuse=MinMax(dense=0.5) or a reranker"
+        _check_reach(system.min_score, ceiling(system), "System", scale)
+
+
+def _check_reach(min_score: float, top: Ceiling | None, owner: str, scale: str) -> None:
+    if top is not None and min_score > top.value + 1e-6 * max(1.0, abs(top.value)):
         raise ConfigError(
-            f"min_score is {number(system.min_score, 'g')}, and no score can exceed"
+            f"min_score is {number(min_score, 'g')}, and no score can exceed"
             f" {number(top.value, '.4g')} ({top.of})",
-            "System",
-            "Give a lower min_score, or another scale, such as fuse=MinMax(dense=0.5) or a reranker",
+            owner,
+            f"Give a lower min_score{scale}",
         )
+
+
+def searching_parts(retriever: Any) -> list[Any]:
+    "The retrievers that search for themselves, inside a hybrid or alone."
+    if isinstance(retriever, Hybrid):
+        return [part for inside in retriever.retrievers for part in searching_parts(inside)]
+    return [retriever]
 
 
 class ThresholdWarning(UserWarning):
