@@ -14,7 +14,7 @@ from ..base.errors import ConfigError, DataError, whole_number
 from ..core.vectors import unit64
 
 # %% auto #0
-__all__ = ['MMR', 'above', 'best_per_document']
+__all__ = ['MMR', 'above', 'among', 'best_per_document']
 
 # %% ../../nbs/12_steps/03_mmr.ipynb #5c2239c0
 @dataclass(frozen=True)
@@ -87,6 +87,15 @@ def above(
     "The same answers without those below `min_score`; the gaps close."
     keep = (np.asarray(scores) >= min_score) & (np.asarray(rows) >= 0)
     return _closed(scores, rows, keep)
+
+
+def among(
+    scores: np.ndarray,  # (q, k) higher is better
+    rows: np.ndarray,  # (q, k), -1 for none
+    allowed: np.ndarray,  # (m,) rows
+) -> tuple[np.ndarray, np.ndarray]:
+    "The same answers without rows that are not among the `allowed` ones; the gaps close."
+    return _closed(scores, rows, np.isin(rows, allowed) & (np.asarray(rows) >= 0))
 
 
 def _closed(scores: np.ndarray, rows: np.ndarray, keep: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

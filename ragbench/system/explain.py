@@ -5,6 +5,7 @@
 # %% ../../nbs/13_system/09_explain.ipynb #9c9a2ce1
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -175,6 +176,8 @@ def dense_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
 def retrieval_lines(w: Walk, found: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
     "Every number of a retriever about one row, for wording `j`."
     most = w.most if most is None else most
+    if getattr(found.retriever, "min_score", None) is not None:
+        return _threshold_lines(w, found, j, most)
     if isinstance(found.retriever, Lexical):
         return lexical_lines(w, found, j, most)
     if isinstance(found.retriever, Dense):
@@ -213,6 +216,17 @@ def fusion_lines(w: Walk, found: Retrieval, j: int) -> list[Line]:
         for kind, x, run in zip(kinds, each or (), runs)
     ]
     return [*parts, Line("fusion", "score", fused, rank, "" if rank else "no candidate of any part")]
+
+
+def _threshold_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+    "The lines of a retriever that leaves out what scores less than its `min_score`."
+    min_score = found.retriever.min_score
+    free = dataclasses.replace(found, retriever=dataclasses.replace(found.retriever, min_score=None))
+    lines = retrieval_lines(w, free, j, most)
+    if lines[-1].rank and lines[-1].value < min_score:
+        note = f"its {number(lines[-1].value, '.4g')} is below min_score {number(min_score, 'g')}"
+        lines[-1] = lines[-1]._replace(rank=0, note=note)
+    return lines
 
 # %% ../../nbs/13_system/09_explain.ipynb #a2ed6fab
 def stage_lines(w: Walk) -> tuple[list[Line], str]:
@@ -473,6 +487,8 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     """
     (query,) = check_queries([query])
     row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
+    if s.where is not None and row not in allowed_rows(built.chunks, s.where):
+        return Explanation(built, query, row, (), f"It is not there: it does not meet where={s.where}.")
     if allowed is not None and row not in allowed:
         return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
     w = walk(built, query, row, allowed)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from ..embed.vector_cache import embedded
 from ..index.faiss_flat import FaissFlat
 from ..lexical.fts5 import FTS5
 from ..fusion.fusion import RRF, ArrayFusion, rank_batch
-from ..base.choices import each_choice, has_choices
+from ..base.choices import choices_of, each_choice, has_choices
 from ragbench.system.part_checks import (
     check_part,
     check_takes,
@@ -35,7 +35,7 @@ from ragbench.system.part_checks import (
 )
 from .build_context import Context, check_filter, search_fair, split_query
 from ..steps.header import check_header, headed
-from ..core.labels import label
+from ..core.labels import label, shown
 from .named_encoders import named_embedder
 from ragbench.system.step import (
     RUNS,
@@ -49,10 +49,11 @@ from ragbench.system.step import (
     corpus_source,
     questions_source,
 )
+from ..steps.mmr import above, among
 
 # %% auto #0
-__all__ = ['RANK', 'VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'search_step', 'retrieval', 'Ranker', 'Dense', 'Lexical',
-           'Hybrid', 'fuse_runs', 'dense_parts', 'with_header']
+__all__ = ['RANK', 'VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'search_step', 'retrieval', 'Ranker', 'check_min_score',
+           'Dense', 'Lexical', 'Hybrid', 'fuse_runs', 'dense_parts', 'with_header']
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #1d17f443
 def ask(
@@ -96,6 +97,8 @@ class Sources(NamedTuple):
     chunks: Step
     wordings: Step
     allowed: Step
+    matching: Step | None = None  # rows that count, where more is fetched and the others are dropped
+    overfetch: int = 1  # how many times as much is fetched then
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +133,8 @@ def search_step(
 class _Retriever:
     "A retriever of ours, which says its steps."
 
+    searches = True  # by itself; the parts of a hybrid do
+
     def build(self, chunks: Chunks, context: Context) -> Ranker:
         "Index the chunks, to be asked with `rank(texts, k)`."
         sources = Sources(
@@ -144,7 +149,19 @@ class _Retriever:
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #16069748
 def retrieval(retriever: Any, sources: Sources, depth: int) -> Retrieval:
-    "The steps of any retriever."
+    "The steps of any retriever; what its scores or the system's filter leave out follows its search."
+    if not getattr(retriever, "searches", True):
+        return retriever.steps(sources, depth)
+    found = _searching(retriever, sources, depth * (1 if sources.matching is None else sources.overfetch))
+    runs = found.runs
+    if sources.matching is not None:
+        runs = _after_search("where", {"depth": depth}, _matching_runs, runs, sources.matching)
+    if (min_score := getattr(retriever, "min_score", None)) is not None:
+        runs = _after_search("min_score", min_score, _runs_above, runs)
+    return dataclasses.replace(found, runs=runs)
+
+
+def _searching(retriever: Any, sources: Sources, depth: int) -> Retrieval:
     if isinstance(retriever, _Retriever):
         return retriever.steps(sources, depth)
     built = Step("index", retriever, (sources.chunks,), _build_own, ("context",), VERSIONS)
@@ -162,6 +179,19 @@ def _ask_own(
 ) -> Runs:
     each = (ask(ranker, texts, config["depth"], allowed, role, len(chunks)) for texts, role in wordings.each)
     return Runs(tuple(each), (ranker,))
+
+# %% ../../nbs/13_system/03_retrievers.ipynb #5b5351cb
+def _after_search(kind: str, config: Any, run: Callable[..., Runs], runs: Step, *more: Step) -> Step:
+    return Step(kind, config, (runs, *more), run, (), VERSIONS, RUNS, phase="retrieve")
+
+
+def _runs_above(min_score: float, runs: Runs) -> Runs:
+    return Runs(tuple(above(*answers, min_score) for answers in runs.each), runs.searched)
+
+
+def _matching_runs(config: dict[str, Any], runs: Runs, matching: np.ndarray) -> Runs:
+    each = (among(*answers, matching) for answers in runs.each)
+    return Runs(tuple((s[:, : config["depth"]], r[:, : config["depth"]]) for s, r in each), runs.searched)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #7b6cc722
 @dataclass(frozen=True, eq=False)
@@ -204,6 +234,22 @@ class Ranker:
     def nbytes(self) -> int:
         return sum(int(b.nbytes) for b in self.built)
 
+# %% ../../nbs/13_system/03_retrievers.ipynb #3665e449
+def check_min_score(given: Any, owner: str) -> None:
+    "Raise `ConfigError` unless it is a finite number, nothing, or choices of these."
+    for score in choices_of(given):
+        number = isinstance(score, int | float) and not isinstance(score, bool)
+        if score is not None and not (number and np.isfinite(score)):
+            raise ConfigError(f"min_score is {score!r}", owner, "Give a number")
+
+
+def _header_label(header: Any) -> str:
+    return header if isinstance(header, str) else label(header)
+
+
+def _score_label(min_score: float | None) -> str:
+    return "" if min_score is None else f" ≥{shown(min_score)}"
+
 # %% ../../nbs/13_system/03_retrievers.ipynb #d6de6d2f
 @dataclass(frozen=True)
 class Dense(_Retriever):
@@ -220,6 +266,7 @@ class Dense(_Retriever):
     embedder: Any
     index: Any = field(default_factory=FaissFlat)
     header: Any = None  # 'title', 'section', or your own: see ragbench.steps.header
+    min_score: float | None = None  # on its own scores, inside a hybrid too
     kind = "dense"
 
     def __post_init__(self):
@@ -235,25 +282,21 @@ class Dense(_Retriever):
         )
         check_part(self.index, "Dense", "index", is_index, "Give a vector index, such as FaissFlat()")
         check_header(self.header, "Dense")
+        check_min_score(self.min_score, "Dense")
 
     @property
     def label(self) -> str:
         index = "" if self.index == FaissFlat() else f" {label(self.index)}"
-        return (
-            label(self.embedder)
-            + index
-            + (
-                ""
-                if self.header is None
-                else f" +{self.header if isinstance(self.header, str) else label(self.header)}"
-            )
-        )
+        header = "" if self.header is None else f" +{_header_label(self.header)}"
+        return f"{label(self.embedder)}{index}{header}{_score_label(self.min_score)}"
 
     def __repr__(self) -> str:
-        return (
-            f"Dense(embedder={self.embedder!r},"
-            f" index={self.index!r}{'' if self.header is None else f', header={self.header!r}'})"
+        more = "".join(
+            f", {name}={value!r}"
+            for name, value in (("header", self.header), ("min_score", self.min_score))
+            if value is not None
         )
+        return f"Dense(embedder={self.embedder!r}, index={self.index!r}{more})"
 
     def steps(self, sources: Sources, depth: int) -> Retrieval:
         "Fit the embedder, embed and index the chunks, embed the wordings, search."
@@ -336,6 +379,7 @@ class Lexical(_Retriever):
     """
 
     engine: Any = field(default_factory=FTS5)
+    min_score: float | None = None  # on its own scores, inside a hybrid too
     kind = "lexical"
 
     def __post_init__(self):
@@ -346,10 +390,15 @@ class Lexical(_Retriever):
             lambda v: is_engine(v) or is_index(v) and not hasattr(v, "metric"),
             "Give a lexical engine, such as FTS5() or BM25S()",
         )
+        check_min_score(self.min_score, "Lexical")
 
     @property
     def label(self) -> str:
-        return label(self.engine)
+        return label(self.engine) + _score_label(self.min_score)
+
+    def __repr__(self) -> str:
+        more = "" if self.min_score is None else f", min_score={self.min_score!r}"
+        return f"Lexical(engine={self.engine!r}{more})"
 
     def steps(self, sources: Sources, depth: int) -> Retrieval:
         "Index the words of the chunks, search."
@@ -390,6 +439,7 @@ class Hybrid(_Retriever):
     fuse: Any
     depth: int
     kind = "hybrid"
+    searches = False
 
     def __init__(self, *retrievers: Any, fuse: Any = None, depth: int = 200):
         if len(retrievers) < 2:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,17 +25,31 @@ from .build_context import Context, stored
 from ..steps.header import check_header
 from ..core.labels import distinct, label, shown
 from .pipeline import Pipeline, pipeline
-from .retrievers import Hybrid, Ranker, Sources, dense_parts, with_header
+from .retrievers import check_min_score, dense_parts, Hybrid, Ranker, Sources, with_header
 from .score_bounds import check_threshold, say_if_empty
 from .step import Answers, Executor, Step, Trail, as_asked
 from .where import allowed_rows
+from ..index.conditions import check_fields, check_kinds, clauses
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid',
-           'step_label', 'names_of']
+__all__ = ['STEPS', 'RETRIEVAL', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
+           'warn_if_empty', 'grid', 'step_label', 'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
-STEPS = ("query", "header", "boosts", "rerank", "min_score", "per_document", "mmr", "expand")
+STEPS = (
+    "query",
+    "header",
+    "where",
+    "overfetch",
+    "boosts",
+    "rerank",
+    "min_score",
+    "per_document",
+    "mmr",
+    "expand",
+)
+
+RETRIEVAL = ("header", "where", "overfetch")  # those that are part of the search itself
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,6 +73,10 @@ class System:
     header: Any = dataclasses.field(
         default=None, kw_only=True
     )  # 'title' or 'section': embedded with each passage
+    # a condition on metadata; only chunks that meet it are found
+    where: Any = dataclasses.field(default=None, kw_only=True)
+    # None: the index looks at those chunks alone; 3: at all, for 3 times as many, and the others are dropped
+    overfetch: int | None = dataclasses.field(default=None, kw_only=True)
     boosts: Any = dataclasses.field(default=None, kw_only=True)  # Boosts([...])
     rerank: Any = dataclasses.field(
         default=None, kw_only=True
@@ -90,8 +108,8 @@ class System:
 
     @property
     def staged(self) -> bool:
-        "Whether anything happens beside retrieval; a header alone is part of retrieval."
-        return any(getattr(self, s) is not None for s in STEPS if s != "header")
+        "Whether anything happens beside retrieval; a header and a filter are part of retrieval."
+        return any(getattr(self, s) is not None for s in STEPS if s not in RETRIEVAL)
 
     @property
     def retriever(self) -> Any:
@@ -160,15 +178,12 @@ def _check_steps(system: System) -> None:
     for name, (fits, fix) in PARTS.items():
         check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
     check_header(system.header, "System")
-    for name in ("per_document", "candidates"):
+    for name in ("per_document", "candidates", "overfetch"):
         for value in choices_of(getattr(system, name)):
             if value is not None or name == "candidates":
                 at_least(name, value, 1, "System")
-    for score in choices_of(system.min_score):
-        if score is not None and (
-            isinstance(score, bool) or not isinstance(score, (int, float)) or not -np.inf < score < np.inf
-        ):
-            raise ConfigError(f"min_score is {score!r}", "System", "Give a number")
+    check_min_score(system.min_score, "System")
+    _check_where(system)
     if not isinstance(system.name, (str, type(None))):
         raise ConfigError(
             f"name is {system.name!r:.80}",
@@ -185,6 +200,21 @@ def _check_steps(system: System) -> None:
             "Leave mmr out, or add a Dense retriever",
         )
     check_threshold(system)
+
+
+def _check_where(system: System) -> None:
+    "Raise `ConfigError` for a filter that is no condition, and for fetching more where nothing is dropped."
+    for where in choices_of(system.where):
+        if not isinstance(where, Mapping | None):
+            raise ConfigError(
+                f"where is {where!r:.80}",
+                "System",
+                "Give a condition, such as {'status': 'active'}; rows are given to search",
+            )
+        if where is not None:
+            clauses(where, stored=False)
+    if system.overfetch is not None and system.where is None:
+        raise ConfigError(f"overfetch is {system.overfetch}, and there is no filter", "System", "Give where=")
 
 # %% ../../nbs/13_system/07_system.ipynb #b14bf250
 def check_queries(queries: str | Sequence[str]) -> list[str]:
@@ -222,7 +252,11 @@ def check_depth(system: System, k: int) -> None:
 
 
 def check_fields_of(system: System, corpus: Corpus) -> None:
-    "Raise `ConfigError` for boosts on fields that no document of a corpus has."
+    "Raise `ConfigError` for a filter or boosts on fields that no document of a corpus has."
+    if system.where is not None:
+        conditions = clauses(system.where, stored=False)
+        check_fields(corpus, [c.field for c in conditions], "where")
+        check_kinds(corpus, conditions, "where")
     if hasattr(system.boosts, "check"):
         system.boosts.check(corpus)
 
@@ -280,7 +314,11 @@ def warn_if_empty(
     steps: Pipeline,
     value: Callable[[Step], Answers],  # of a step
 ) -> None:
-    "Warn where the threshold of a system left nothing."
+    "Warn where the threshold of a system, or of one of its retrievers, left nothing."
+    for part in steps.retrieval.leaves:
+        if part.runs.kind == "min_score":
+            found, kept = (value(step).each[0] for step in (part.runs.inputs[0], part.runs))
+            say_if_empty(part.runs.config, found, kept)
     for step in steps.stages:
         if step.kind == "min_score":
             say_if_empty(step.config, value(step.inputs[0]), value(step))
@@ -315,6 +353,8 @@ def step_label(system: System) -> str:
     "The steps of a system in short, in their order; empty where there are none."
     said = {
         "header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}",
+        "where": "where {}".format,
+        "overfetch": "of {}×".format,
         "min_score": lambda v: f"≥{shown(v)}",
         "per_document": "{} a document".format,
     }
