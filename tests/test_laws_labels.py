@@ -1,6 +1,7 @@
 """Labels: distinct systems have distinct labels, equal ones equal, and one label stands everywhere."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -225,6 +226,7 @@ ELSEWHERE = {
     "KamradtChunker",
     "SeeAlso",
 }
+NO_PARTS = {"Claims", "EmbeddingCache"}  # of these rooms, but no part of a system
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -294,7 +296,8 @@ def test_systems_that_differ_have_distinct_names(drawn):
     systems = grid(*systems)
     names = names_of(systems)
     assert len(set(names)) == len(systems)
-    assert not any("#2" in n for n in names), names  # told apart by what they are, not by a number
+    # told apart by what they are, not by a number behind the name (a digest of long text stands inside it)
+    assert not any(re.search(r" #\d$", n) for n in names), names
     assert names_of(systems[::-1]) == names[::-1]  # whatever their order
 
 
@@ -393,4 +396,4 @@ def test_every_public_component_is_in_the_law():
         and dataclasses.is_dataclass(c)
     }
     drawn = Path(__file__).read_text(encoding="utf-8")
-    assert not {n for n in public - ELSEWHERE if f"rb.{n}" not in drawn}
+    assert not {n for n in public - ELSEWHERE - NO_PARTS if f"rb.{n}" not in drawn}
