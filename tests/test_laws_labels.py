@@ -225,6 +225,8 @@ ELSEWHERE = {
     "WithMetadata",
     "KamradtChunker",
     "SeeAlso",
+    "Claims",  # of a chunker, for its certificate
+    "EmbeddingCache",  # a place, not a part of a system
 }
 NO_PARTS = {"Claims", "EmbeddingCache"}  # of these rooms, but no part of a system
 
