@@ -112,7 +112,8 @@ def keeps_its_range(metric: Any, case: MetricCase) -> Found:
     for kind in ("mixed", "best", "worst", "nothing"):
         values = case.scores(metric, kind)
         if (bad := values[(values < low - 1e-9) | (values > high + 1e-9)]).size:
-            return f"it gave {number(bad[0], '.3g')}, and its range is {low:g} to {high:g}", (
+            span = f"{number(low, 'g')} to {number(high, 'g')}"
+            return f"it gave {number(bad[0], '.3g')}, and its range is {span}", (
                 "Divide by the most there can be, or say bounds=(least, most); None: it has none"
             )
     return None
