@@ -5,7 +5,6 @@ import importlib.util
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import ragbench as rb
@@ -33,9 +32,8 @@ from ragbench.testing import (
     check_reranker,
     check_retriever,
     tiny_cross_encoder,
-    toy_vector,
 )
-from ragbench.testing.embedder_suite import ODD, REFUSABLE, TEXTS
+from ragbench.testing.embedder_suite import TEXTS
 
 LSA = rb.LSAEmbedder(4).fit(rb.Corpus([rb.Document(str(i), t) for i, t in enumerate(TEXTS)]))
 
@@ -144,11 +142,6 @@ REMOTE = {
     "litellm, voyage": lambda s: rb.LiteLLMEmbedder("voyage/voyage-3.5", 6, s.url),
     "litellm, cohere": lambda s: rb.LiteLLMEmbedder("cohere/embed-v4.0", 6, s.url + "/embed"),
 }
-
-
-def given():
-    texts = [*TEXTS, *ODD.values(), *REFUSABLE.values()]
-    return rb.GivenVectors(texts, np.array([toy_vector(t, 8) for t in texts]), model="toy")
 
 
 def test_lsa():

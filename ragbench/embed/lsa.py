@@ -19,6 +19,7 @@ from ..core.documents import Corpus
 from ..base.errors import ConfigError, DataError, at_least
 from ..store.fingerprint import fingerprint, text_hash
 from ..store.artifacts import versions
+from ..core.labels import label
 from ..core.vectors import Space, Vectors
 
 # %% auto #0
@@ -134,6 +135,10 @@ class FittedLSA:
     @property
     def name(self) -> str:
         return f"LSA({self.config.dim})"
+
+    @property
+    def label(self) -> str:
+        return f"{label(self.config)} fitted {self.fingerprint[:6]}"
 
     @property
     def revision(self) -> str:
