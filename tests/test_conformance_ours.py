@@ -153,9 +153,10 @@ def test_lsa():
 def test_remote_embedders(name, keys):
     with Loopback(ToyVectors(6)) as server:
         report = check_embedder(REMOTE[name](server))
-    allowed = {
-        "queries and passages differ if, and only if, its space has two prompts"
-    }  # the server knows no roles
+    # the server knows no roles; LiteLLM counts Cohere's tokens with tiktoken, which refuses special ones
+    allowed = {"queries and passages differ if, and only if, its space has two prompts"}
+    if "cohere" in name:
+        allowed.add("texts that are empty, long or of other scripts have their row, or are refused by name")
     assert {p.check for p in report.problems} <= allowed, report
 
 

@@ -38,7 +38,7 @@ def test_the_report_counts_what_is_refused_and_what_is_in_doubt_apart(tmp_path):
 
 @pytest.mark.parametrize("texts", [True, False])
 def test_saved_results_remember_which_rows_are_doubts(tmp_path, texts):
-    loaded = Results.load(results_with(REFUSED, DOUBTED, REFUSED).save(tmp_path / "r.zip", corpus=texts))
+    loaded = Results.load(results_with(REFUSED, DOUBTED, REFUSED).save(tmp_path / "r.zip", with_texts=texts))
     assert [type(e) for e in loaded.corpus.errors] == [Refusal, Doubt, Refusal]
     assert doubts(loaded.corpus.errors) == [DOUBTED] and refusals(loaded.corpus.errors) == [REFUSED, REFUSED]
 

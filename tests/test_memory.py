@@ -12,7 +12,7 @@ from ragbench.base.errors import RagbenchError
 from ragbench.base.memory import lru_bytes, resident
 from ragbench.core.documents import Document
 from ragbench.evaluate.evidence_metrics import token_starts
-from ragbench.steps import boosts
+from ragbench.index import conditions
 from ragbench.text import tiktoken_encoder as encoders
 from ragbench.text.tiktoken_encoder import Encoder
 
@@ -130,8 +130,8 @@ def test_documents_are_remembered_within_bytes():
     before, doc = token_starts.held(), Document("d19", words(119, 60_000))
     assert token_starts(doc) is token_starts(doc) and token_starts.held() == before
     token_starts.cache_clear()
-    boosts._words("a b")
-    assert boosts._words.held() <= 16_000_000
+    conditions._words("a b")
+    assert conditions._words.held() <= 16_000_000
 
 
 def test_a_cache_of_bytes_is_safe_among_threads():

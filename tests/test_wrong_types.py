@@ -190,7 +190,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
         {"chunkers": [rb.TokenChunker(8), rb.RecursiveChunker(8)], "corpus": CORPUS, "gold": GOLD},
         repr,
     ),
-    "oracle": (rb.oracle, {"corpus": CORPUS, "gold": GOLD, "low": 4, "high": 10}, repr),
+    "oracle": (rb.oracle, {"corpus": CORPUS, "gold": GOLD, "min_size": 4, "max_size": 10}, repr),
     "LSAEmbedder": (rb.LSAEmbedder, {"dim": 2}, lambda e: e.fit(CORPUS).embed_queries(["x"])),
     **{
         name: (getattr(rb, name), args, searched)
@@ -268,7 +268,7 @@ CASES: dict[str, tuple[Callable, dict[str, Any], Callable | None]] = {
         },
         None,
     ),
-    "waterfall": (rb.waterfall, {"gold": GOLD, "corpus": CORPUS, "stages": [], "budget": 100}, None),
+    "waterfall": (rb.waterfall, {"gold": GOLD, "stages": [], "budget": 100}, None),
     "WithMetadata": (rb.WithMetadata, {"index": rb.FaissFlat()}, repr),
     "CrossEncoderReranker": (rb.CrossEncoderReranker, {}, repr),
     "HyDE": (rb.HyDE, {"chat": lambda m: "x"}, lambda q: stage(query=q)),

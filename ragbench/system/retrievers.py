@@ -239,7 +239,7 @@ def check_min_score(given: Any, owner: str) -> None:
     "Raise `ConfigError` unless it is a finite number, nothing, or choices of these."
     for score in choices_of(given):
         number = isinstance(score, int | float) and not isinstance(score, bool)
-        if score is not None and not (number and np.isfinite(score)):
+        if score is not None and not (number and -np.inf < score < np.inf):
             raise ConfigError(f"min_score is {score!r}", owner, "Give a number")
 
 
