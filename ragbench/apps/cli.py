@@ -155,7 +155,7 @@ def cache_clear(
             f"{number(clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6, ',.1f')} MB are free"
         )
 
-
+# %% ../../nbs/21_apps/05_cli.ipynb #fc775014
 @cache_app.command("verify")
 def cache_verify(store: WHERE = Path(".ragbench")) -> None:
     "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."

@@ -52,7 +52,7 @@ def _fits_plain(value: Any, hint: type) -> bool:
     except TypeError:
         return True  # a protocol that cannot be asked
 
-
+# %% ../../nbs/00_base/02_arguments.ipynb #b3770c73
 def fits(value: Any, hint: Any) -> bool:
     "Whether a value is what a type hint describes."
     if hint is Any or isinstance(hint, str | typing.TypeVar):
@@ -106,7 +106,7 @@ def _several(hint: Any) -> str:
         return f" of {_SEVERAL[hint]}"
     return f" of {hint.__name__} values" if isinstance(hint, type) and typing.get_origin(hint) is None else ""
 
-
+# %% ../../nbs/00_base/02_arguments.ipynb #a521632b
 def in_words(hint: Any) -> str:
     "What a type hint asks for."
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -148,7 +148,7 @@ def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     example = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
     raise ConfigError(problem, owner, f"Give {in_words(hint)}{example}")
 
-
+# %% ../../nbs/00_base/02_arguments.ipynb #3b421e0b
 def _checked(call: Callable, owner: str, choices: bool) -> Callable:
     "`call`, with its arguments held to their hints."
     signature, hints = inspect.signature(call), {}

@@ -133,7 +133,7 @@ def check_ranked(
         raise DataError(what + asked, who(*owner), fix)
     return scores, rows
 
-
+# %% ../../nbs/00_base/03_component_output.ipynb #d81597d6
 def check_line(
     got: Any,
     owner: tuple[str, Any],

@@ -70,7 +70,7 @@ class VectorSpaceError(RagbenchError, ValueError):
     Chapter: https://ragbench.github.io/ragbench/00_base/errors.html
     """
 
-
+# %% ../../nbs/00_base/00_errors.ipynb #e2c66bef
 class StoreError(RagbenchError, OSError):
     """An artifact on disk is damaged or was made by something else, or the disk itself refuses.
 

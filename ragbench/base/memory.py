@@ -46,7 +46,7 @@ def _bytes_of(value: Any) -> int:
         or sys.getsizeof(value, 64)
     )
 
-
+# %% ../../nbs/00_base/06_memory.ipynb #5270812a
 def lru_bytes(
     most: int,  # bytes, of arguments and results together
 ) -> Callable[[Callable], Callable]:

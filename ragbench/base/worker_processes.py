@@ -71,7 +71,7 @@ def import_all(modules: Iterable[str]) -> None:
     for name in modules:
         import_module(name)
 
-
+# %% ../../nbs/00_base/09_worker_processes.ipynb #991067bd
 def _answer(job: bytes, memory: int | None) -> bytes:
     """The pickled answer to a pickled job: (True, result), (False, exception), or (None, None) where the
     memory did not suffice."""
@@ -224,7 +224,7 @@ class _State:
     late: bool = False
     peak: int = 0
 
-
+# %% ../../nbs/00_base/09_worker_processes.ipynb #8ff33afe
 @contextmanager
 def _watched(process: subprocess.Popen, seconds: float) -> Iterator[_State]:
     "Inside, the process has so many seconds."

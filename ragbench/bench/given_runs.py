@@ -228,7 +228,7 @@ def _rejudged(r: SystemResult, corpus: Corpus, gold: Gold, s: Settings) -> Syste
     given = given_run(r.ranking, corpus, gold, r.name)
     return dataclasses.replace(judged(given, corpus, gold, s, r.config), facts=r.facts, system=r.system)
 
-
+# %% ../../nbs/16_bench/08_given_runs.ipynb #5527d9f3
 def _distinct(systems: Sequence[SystemResult]) -> list[SystemResult]:
     "Systems with distinct names: the second `bm25` is `bm25 #2`."
     seen: dict[str, int] = {}

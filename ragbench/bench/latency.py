@@ -59,7 +59,7 @@ def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
         "versions": versions(),
     }
 
-
+# %% ../../nbs/16_bench/03_latency.ipynb #7e839160
 def _measured(
     runner: Any, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: Budget
 ) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
             "Recall needs at least one question with evidence",
         )
 
-
+# %% ../../nbs/16_bench/00_plan.ipynb #d622dcce
 def named(systems: Any) -> list[System]:
     """One system, several in any order of things, or a dictionary of them by name, as a list; raises
     `ConfigError` for anything else."""
@@ -214,7 +214,7 @@ def _refused(value: Any) -> System:
         "Give System(TokenChunker(256), Lexical(FTS5())), a list of such, or {'a name': System(...)}",
     )
 
-
+# %% ../../nbs/16_bench/00_plan.ipynb #d1b0c1f6
 def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     "The settings; raises `ConfigError` for a name that is none, with the nearest that is one."
     names = [*Settings.__dataclass_fields__, "timing", "store", "progress"]

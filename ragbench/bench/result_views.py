@@ -69,7 +69,7 @@ class Tables:
     def _handed(self) -> dict[int, np.ndarray]:
         return {}
 
-
+# %% ../../nbs/16_bench/04_result_views.ipynb #2450d836
 def _handed(results: Any, depth: int) -> np.ndarray:
     "Counted anew."
     from ragbench.evaluate.scores import tokens_handed
@@ -238,7 +238,7 @@ def _by_which(results: Any, which: Sequence[Any]) -> list[int]:
             rows.add(results.names.index(one_of("system", w, results.names, "select")))
     return sorted(rows)
 
-
+# %% ../../nbs/16_bench/04_result_views.ipynb #aea91fca
 def _holds(predicate: Callable[[Any], Any], system: Any) -> bool:
     "What a predicate says of a system; its own mistakes are reported as such."
     try:

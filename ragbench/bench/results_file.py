@@ -140,7 +140,7 @@ def _corpus_part(corpus: Corpus, text: bool) -> dict[str, Any]:
         "doubts": [i for i, e in enumerate(corpus.errors) if isinstance(e, Doubt)],
     }
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #0e620432
 def _gold_part(gold: Gold, text: bool) -> dict[str, Any]:
     "A gold standard as JSON, every field of it; without texts, what quotes the documents is left out."
     kept = [k for k in gold.__dataclass_fields__ if text or k not in ("anchors", "inexact")]
@@ -175,7 +175,7 @@ def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> di
         "parts": stages(s.parts),
     }
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #975c699d
 def save(
     results: Results,
     path: str | Path,  # such as "results.zip"
@@ -239,7 +239,7 @@ def save(
     parts.json("corpus.json", _corpus_part(results.corpus, with_texts))
     return write_atomic(path, _about(parts).zipped())
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #01737d32
 def _about(parts: _Parts) -> _Parts:
     "The parts with a first one that says what they are."
     out = _Parts()
@@ -297,7 +297,7 @@ def _errors_of(part: Mapping[str, Any]) -> list[Refusal]:
     "What was refused, and what is in doubt."
     return [(Doubt if i in part.get("doubts", ()) else Refusal)(*e) for i, e in enumerate(part["errors"])]
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #f1b0f46f
 class AbsentCorpus(Corpus):
     "A corpus without its texts."
 
@@ -349,7 +349,7 @@ def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
     ]  # metadata that JSON does not hold as they were (dates, tuples) keep their name
     return corpus
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #612adce4
 def _read_gold(part: Mapping[str, Any]) -> Gold:
     "The gold of the file."
 
@@ -418,7 +418,7 @@ class _Reader:
             stages(part["parts"]),
         )
 
-
+# %% ../../nbs/16_bench/06_results_file.ipynb #a48b9692
 def load(
     path: str | Path,
     corpus: (

@@ -168,7 +168,7 @@ def time_alone(
         ticks.append(yardstick.ms(TICKS))
     return np.array(out), np.array(ticks)
 
-
+# %% ../../nbs/16_bench/01_timing.ipynb #1609b8a6
 def _one_call(ask: Callable[[str], Any], text: str) -> float:
     "Milliseconds of one call in which nothing was imported."
     for _ in range(5):

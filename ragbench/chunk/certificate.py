@@ -476,7 +476,7 @@ def _law_row(
     wrong = [(doc, broken[law]) for doc, broken in violations if law in broken]
     return _row(law, wrong, len(violations) if promised else 0, promised, chunker, promise, {law})
 
-
+# %% ../../nbs/07_chunk/15_certificate.ipynb #fa8bc4e0
 def _kind_row(
     kind: str,
     violations: Sequence[tuple[Document, dict[str, str]]],

@@ -71,7 +71,7 @@ def decided(component: Any) -> Any:
             )
     return component
 
-
+# %% ../../nbs/07_chunk/00_token.ipynb #3319d46f
 def chunks_of(chunker: Any, documents: Corpus | Document, owner: str) -> Chunks:
     "What a chunker inside another one makes; raises `DataError` where that is no `Chunks`."
     chunks = chunker(documents)

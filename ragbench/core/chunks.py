@@ -41,7 +41,7 @@ def _offsets(name: str, values: Any) -> np.ndarray:
         raise DataError(f"{name} is {values!r:.60}", "Chunks", "Give one whole number a chunk")
     return np.ascontiguousarray(a, dtype=np.int64).view()  # the view is what is made read-only
 
-
+# %% ../../nbs/03_core/02_chunks.ipynb #53f33804
 @dataclass(frozen=True, eq=False)
 class Chunks:
     """Spans of the documents of `corpus`, in corpus order; `doc_row`, `start` and `end` are `(n,)` int64.
@@ -196,7 +196,7 @@ def _pairs(spans: Any, doc: Document, made_by: str) -> np.ndarray:
         )
     return a.astype(np.int64, copy=False)
 
-
+# %% ../../nbs/03_core/02_chunks.ipynb #e7bc55ce
 def chunk_corpus(
     documents: Corpus | Document,
     spans_of: Callable[
@@ -247,7 +247,7 @@ def chunk_corpus(
     )
     return Chunks(corpus, rows, spans[:, 0], spans[:, 1], made_by, names)
 
-
+# %% ../../nbs/03_core/02_chunks.ipynb #53467c6d
 def _paths(doc: Document, spans: np.ndarray) -> list[str]:
     "The titles of the headings that each span stands under, joined by `/`."
     return ["/".join(section_path(doc, s, e)) for s, e in spans.tolist()]

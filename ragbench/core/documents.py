@@ -391,7 +391,7 @@ def _items(title: str, found: list[str], most: int) -> str:
         f" {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
     )
 
-
+# %% ../../nbs/03_core/01_documents.ipynb #395b397d
 def corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
     rows = [

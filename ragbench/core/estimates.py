@@ -85,7 +85,7 @@ def _quantiles(averages: tuple[np.ndarray, np.ndarray], level: float) -> np.ndar
         axis=1,
     )
 
-
+# %% ../../nbs/03_core/11_estimates.ipynb #7fa4cd03
 def bounded_interval(
     sums: np.ndarray,  # (g, s) sums of the scores of each group; of (g,) questions, their scores
     sizes: np.ndarray | None = None,  # (g,) questions in each group; one unless given

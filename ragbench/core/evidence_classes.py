@@ -112,7 +112,7 @@ def evidence_classes(corpus: Corpus, gold: GoldRecords) -> dict[str, tuple[Evide
         )
     return classes
 
-
+# %% ../../nbs/03_core/05a_evidence_classes.ipynb #5f6b1b4e
 def _graded_places(
     corpus: Corpus, gold: GoldRecords, query_id: str
 ) -> tuple[dict[str, int], dict[str, list[tuple[int, int, int]]]]:

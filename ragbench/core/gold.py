@@ -72,7 +72,7 @@ def _row_of(kind: Any, row: Any, name: str) -> Any:
 def _whole_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
-
+# %% ../../nbs/03_core/09a_gold.ipynb #55e73f40
 def _query_problems(q: Query) -> Iterable[str]:
     "What is wrong with one query."
     if not isinstance(q.query_id, str) or not q.query_id:

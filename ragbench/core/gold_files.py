@@ -76,7 +76,7 @@ def save_gold(
         lines.append(line | _extra_fields(gold, query.query_id))
     return write_atomic(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
-
+# %% ../../nbs/03_core/09_gold_files.ipynb #39f3584d
 def _piece_line(piece: Evidence, known: Anchor | None, corpus: Corpus | None, unit: str) -> dict[str, Any]:
     "A piece of evidence as JSON: with its words where they are known, and unless it is a whole document."
     line: dict[str, Any] = {"doc_id": piece.doc_id, "start": piece.start, "end": piece.end}
@@ -215,7 +215,7 @@ def read_gold(path: str | Path) -> GoldRecords:
         tuple(dict.fromkeys((*spans.anchors, *hashed))),
     )
 
-
+# %% ../../nbs/03_core/09_gold_files.ipynb #82a1e1f8
 def _by_line(what: str, numbers: list[int]) -> str:
     "The problems of questions, with the number of the line in front of each."
     lines = []

@@ -140,7 +140,7 @@ class GoldRecords:
         "The queries all of whose evidence is lost."
         return tuple(q for q in self.answerable if not self.by_query[q.query_id])
 
-
+# %% ../../nbs/03_core/05_gold_records.ipynb #18bf6150
 def _by_query(queries: Iterable[Query], rows: Iterable[Any]) -> dict[str, tuple]:
     "The rows of each query, in order."
     groups: dict[str, list] = {q.query_id: [] for q in queries}

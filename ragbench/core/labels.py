@@ -41,7 +41,7 @@ def _hash(value: Any) -> str:
     except RagbenchError:
         return "#?"
 
-
+# %% ../../nbs/03_core/12_labels.ipynb #43c2d0e2
 def shown(value: Any, inside: bool = False) -> str:
     "A value as it stands in a label; `inside` a tuple."
     if value is None or isinstance(value, (bool, int, float)):
@@ -98,7 +98,7 @@ def _default(component: Any, field: dataclasses.Field) -> bool:
     except (TypeError, RagbenchError):
         return False
 
-
+# %% ../../nbs/03_core/12_labels.ipynb #14d070d7
 def _settings(component: Any) -> list[str]:
     "What a dataclass differs in, in the order of its fields."
     fields = [
@@ -134,7 +134,7 @@ def _settings(component: Any) -> list[str]:
             )
     return first
 
-
+# %% ../../nbs/03_core/12_labels.ipynb #de2de530
 def label(component: Any) -> str:
     "A short name for a component: its own `label`, or its class and the settings that are not the default."
     if isinstance(own := getattr(component, "label", None), str):

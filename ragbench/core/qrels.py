@@ -62,7 +62,7 @@ def one_each(rows: Any, where: str) -> tuple[Judgement, ...]:
             )
     return tuple(Judgement(q, d, g) for (q, d), g in grades.items())
 
-
+# %% ../../nbs/03_core/06_qrels.ipynb #89d1791a
 def whole_grade(value: Any) -> bool:
     "Whether a value is a whole number, perhaps a float such as 1.0."
     return (
@@ -72,7 +72,7 @@ def whole_grade(value: Any) -> bool:
         and float(value).is_integer()
     )
 
-
+# %% ../../nbs/03_core/06_qrels.ipynb #84fd55eb
 @dataclass(frozen=True)
 class Qrels:
     """Judgements of ids, each pair once; `made` says by which rule and from which chunks, and is empty for
@@ -169,7 +169,7 @@ def read_qrels(path: str | Path) -> list[Judgement]:
             )
     return [Judgement(q, d, grade) for (q, d), (grade, _) in out.items()]
 
-
+# %% ../../nbs/03_core/06_qrels.ipynb #0f964a4e
 def _number(cell: str) -> bool:
     "Whether a cell is a number; the last cell of a header is none."
     try:
@@ -219,7 +219,7 @@ def as_judgements(qrels: Any, where: str = "qrels") -> tuple[Judgement, ...]:
         qrels = [(q, d, g) for q, judged in qrels.items() for d, g in judged.items()]
     return one_each(qrels, where)
 
-
+# %% ../../nbs/03_core/06_qrels.ipynb #6dba939e
 def write_qrels(qrels: Qrels, path: str | Path) -> Path:
     "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
     path, rows = Path(path), qrels.judgements

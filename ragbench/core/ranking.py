@@ -67,7 +67,7 @@ class Hit(NamedTuple):
         parts = (visible(self.doc_id), _source_text(self), self.place, _origin_text(self))
         return " · ".join(part for part in parts if part)
 
-
+# %% ../../nbs/03_core/10_ranking.ipynb #300ea429
 def _page_list(pages: tuple[int, ...]) -> str:
     "`3`, `3–5`, or `3, 7`."
     if len(pages) > 1 and pages == tuple(range(pages[0], pages[-1] + 1)):
@@ -213,7 +213,7 @@ def _ranking_of(ranking: Ranking, i: int) -> Ranking:
         ranking.grown_from,
     )
 
-
+# %% ../../nbs/03_core/10_ranking.ipynb #c6b76cb4
 def _picked(ranking: Ranking, which: int | slice | str) -> Hit | list[Hit] | Ranking:
     "Hits by position, the ranking of a question by its id; raises `DataError` and `IndexError`."
     if isinstance(which, str):
@@ -320,7 +320,7 @@ def _lacking(ranking: Ranking) -> str:
         return e.what
     return ""
 
-
+# %% ../../nbs/03_core/10_ranking.ipynb #5382e5ca
 def ranking_text(ranking: Ranking) -> str:
     "The first passages, with scores and places, as lines for a terminal."
     lines, shown = [], _shown(ranking)

@@ -76,7 +76,7 @@ def _table(what: str, values: Any, dtype: type) -> np.ndarray:
         raise DataError(f"{what} has shape {given.shape}", "Run", "Give one line a query")
     return given.astype(dtype, copy=False)
 
-
+# %% ../../nbs/03_core/04_runs.ipynb #bc182d73
 def _disorder(ids: tuple[str, ...], scores: np.ndarray, rows: np.ndarray) -> str:
     "What is wrong with a ranking, with the query where it is; empty for nothing."
     ordered, filled = np.sort(rows, axis=1), rows == -1

@@ -139,7 +139,7 @@ class Vectors:
     def __getitem__(self, rows) -> Vectors:
         return Vectors(self.array[rows], self.space)
 
-
+# %% ../../nbs/03_core/03_vectors.ipynb #d8e46856
 @cache
 def unnamed(dim: int) -> Space:
     "The space of bare arrays: only their width is known."

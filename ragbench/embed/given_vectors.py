@@ -55,7 +55,7 @@ def _array(vectors: Any, n: int, what: str, normalize: bool) -> np.ndarray:
     norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1, keepdims=True))
     return np.divide(a, norms, out=np.zeros_like(a, dtype=np.float64), where=norms > 0).astype(np.float32)
 
-
+# %% ../../nbs/08_embed/03_given_vectors.ipynb #829a78c3
 def _table(texts: Sequence[str], a: np.ndarray, what: str) -> dict[str, int]:
     "The row of each text; raises `DataError` where one text has two vectors."
     rows: dict[str, int] = {}

@@ -88,7 +88,7 @@ def in_workers(
             "Start again (with a cache, what was done is kept), or give workers=1",
         )
 
-
+# %% ../../nbs/08_embed/05_workers.ipynb #0c7ce3b1
 def _kill(running: dict[Future, tuple[int, Worker]]) -> None:
     "End workers in the middle of their work, those too that are about to begin."
     while not all(future.done() or future.cancel() for future in running):

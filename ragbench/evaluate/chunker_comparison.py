@@ -66,7 +66,7 @@ def named_spans(corpus: Corpus, gold: Gold, counts: TokenCounts) -> list[np.ndar
         out.append(union(list(first.values())))
     return out
 
-
+# %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #5e7c827f
 def _cover(spans: np.ndarray, line: np.ndarray, counts: TokenCounts) -> int:
     """Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the
     `line` can; none for what is lost."""
@@ -103,7 +103,7 @@ def _without(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
         ]
     )
 
-
+# %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #90c97fc0
 @typed
 def reading_cost(gold: Gold, chunks: Chunks, tokenizer: str = "cl100k_base") -> np.ndarray:
     """For each answerable query the tokens handed over with all of its evidence by a perfect retriever,
@@ -122,7 +122,7 @@ def _touching(spans: Sequence[np.ndarray]) -> np.ndarray:
     table = np.concatenate([np.empty((0, 3), np.int64), *rows])
     return table[np.argsort(table[:, 0], kind="stable")]
 
-
+# %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #696ddf6a
 def best_partition(
     edges: np.ndarray,  # (m + 1,) code points where a chunk may begin or end
     tokens: np.ndarray,  # (m + 1,) tokens before each of them

@@ -154,7 +154,7 @@ def write_run(
         return path
     return write_atomic(path, _trec(table, tag, metadata, str(path)))
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #5f3fe617
 def _trec(
     table: Mapping[str, Mapping[str, float]], tag: str, metadata: Mapping[str, Any] | None, where: str
 ) -> str:
@@ -232,7 +232,7 @@ def _frame_rows(frame: Any, where: str) -> list[tuple[str, str, float, str]]:
         for n, (q, d, s) in enumerate(zip(*(frame[name].tolist() for name in names)))
     ]
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #081ce661
 def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
     "The rows of a dict of dicts."
     if not isinstance(table, Mapping):
@@ -283,7 +283,7 @@ def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, A
         )
     return _read_trec(_read(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #c840b3b7
 def _read(load: Any, path: Path) -> Any:
     "What a library reads from a file; whatever it raises becomes a `DataError` that names the file."
     try:
@@ -336,7 +336,7 @@ def _rows_by_id(chunks: Chunks, whole: bool) -> dict[str, int]:
         return {chunks.corpus[int(row)].id: i for i, row in enumerate(chunks.doc_row)}
     return {chunks.id(i): i for i in range(len(chunks))}
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #a2b6da2e
 @typed
 def run_from_dict(
     run: Mapping[str, Mapping[str, float]],
@@ -422,7 +422,7 @@ def run_table(run: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]
         run = run.to_dict()
     return name, best_first(_dict_rows(run, name), name)
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #1231a8b4
 @typed
 def as_run(
     # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
@@ -490,7 +490,7 @@ def as_run(
         log.warning("%s", note)
     return given
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #36229de8
 def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
     "The chunks of a ranking; raises `DataError` where they are of another corpus."
     corpus = source if isinstance(source, Corpus) else source.corpus

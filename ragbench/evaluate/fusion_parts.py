@@ -123,7 +123,7 @@ def _named(runs: Any) -> dict[str, Any]:
         out[name if name not in out else f"{name} #{i}"] = r
     return out
 
-
+# %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #fdd2ab6e
 def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Ranking | None, Any]:
     "The retriever (or `None`), the ranking (or `None`) and the chunks of one thing that is to be fused."
     if isinstance(value, System):
@@ -215,7 +215,7 @@ def fusion_parts(
         out.append(Part(name, kind, _cut(deep, wanted), kept, retriever))
     return out
 
-
+# %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ba687423
 def _kinds(named: Mapping[str, Any], kinds: Sequence[str] | None) -> list[str]:
     "The kind of each: as its system says, else as given."
     own = [kind_of(v) for v in named.values()]

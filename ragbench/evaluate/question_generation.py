@@ -78,7 +78,7 @@ class Rejected(NamedTuple):
 class Unusable(DataError):
     "An answer that is no question with quotes; the message says why, to the model."
 
-
+# %% ../../nbs/15_evaluate/11_question_generation.ipynb #fe45a6b7
 @typed
 def read_candidate(
     reply: str,

@@ -292,7 +292,7 @@ def judged_share(j: Judged, k: int = 0) -> np.ndarray:
     known = [np.isin(ids[: k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
     return np.array([x.sum() / (k or max(1, len(x))) for x in known], dtype=np.float64)
 
-
+# %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #9499463a
 @typed
 def hole_scores(j: Judged, m: Metric) -> np.ndarray:
     "`bpref` or `judged@K`; raises `ConfigError` where everything is judged."

@@ -226,7 +226,7 @@ def score_run(
     scores = {**evidence, **own, **(rank_metrics(gold, ranking, ranked) if ranked else {})}
     return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
 
-
+# %% ../../nbs/15_evaluate/04_scores.ipynb #0df6a008
 def _called(metric: OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
     """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
     answerable query."""

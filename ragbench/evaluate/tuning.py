@@ -119,7 +119,7 @@ def scored_by(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
         return array_metrics(judge(gold, ranking, m.unit), [metric])[str(m)]
     return score_run(gold, ranking, [metric])["metrics"][str(m)]
 
-
+# %% ../../nbs/15_evaluate/09_tuning.ipynb #04a0f98a
 @typed
 def fusion_scores(
     gold: Gold,
@@ -154,7 +154,7 @@ def fusion_scores(
         out.append(scored_by(gold, Ranking(chunks, Run(ids, fused, best)), metric))
     return np.stack(out, axis=1)
 
-
+# %% ../../nbs/15_evaluate/09_tuning.ipynb #ba11c33d
 def _same_chunks(rankings: Sequence[Ranking]) -> Chunks:
     "The chunks that all of them rank; raises `DataError`."
     if not len(rankings):
@@ -300,7 +300,7 @@ def _verdict(t: FusionTuning) -> str:
         f" tests and folds are {t.drawn}."
     )
 
-
+# %% ../../nbs/15_evaluate/09_tuning.ipynb #a2503eab
 def _curve(t: FusionTuning):
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."
     import pandas as pd

@@ -77,7 +77,7 @@ def _greedy(p: Pool, counts: TokenCounts, budget: int) -> tuple[int, list[int]]:
         chosen, found, used = [*chosen, i], f, u
     return found, chosen
 
-
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #32186133
 def best_choice(
     p: Pool,
     counts: TokenCounts,
@@ -159,7 +159,7 @@ class Stage(NamedTuple):
     def __repr__(self) -> str:
         return f"Stage({self.name!r}, {getattr(self.ranking, 'run', self.ranking)!r})"
 
-
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #53b73418
 @dataclass(frozen=True, eq=False)
 class Waterfall:
     """Characters of evidence after each step `(n, s)` int64: of the gold, of the best choice of chunks, of
@@ -267,7 +267,7 @@ def waterfall(
         top.exact[:, 0],
     )
 
-
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #57fb33d5
 def _first_ranking(stages: Sequence[Stage]) -> Ranking:
     "The ranking of the first stage; raises unless all are stages over one corpus."
     for stage in stages:

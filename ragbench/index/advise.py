@@ -444,7 +444,7 @@ def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: flo
     ]
     return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(asked))
 
-
+# %% ../../nbs/09_index/06_advise.ipynb #a283b9ea
 def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
     "The advice that exact search will do: measured itself, and nothing beside it."
     asked = v[:100] if queries is None else as_vectors(queries)

@@ -408,7 +408,7 @@ def chroma_errors() -> tuple[type[Exception], ...]:
 
     return (ChromaError,)
 
-
+# %% ../../nbs/09_index/11_chroma_index.ipynb #8f3e966c
 def named(client: Any, name: str, index: ChromaIndex) -> Any:
     "The collection `name`; raises `StoreError` where there is none."
     try:

@@ -327,7 +327,7 @@ def titled(chunks: Chunks, titles: Sequence[Any]) -> list[str]:
         else [p for p in paths if any(p.endswith(f"/{t}") for t in titles)]
     )
 
-
+# %% ../../nbs/09_index/07_conditions.ipynb #d82bcac8
 def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."
     out = np.ones(len(chunks), dtype=bool)

@@ -278,7 +278,7 @@ def _identity(path: Path) -> tuple[int, ...]:
         return ()
     return s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns
 
-
+# %% ../../nbs/09_index/00_faiss_files.ipynb #1982997a
 def _read(path: Path, mapped: bool, check: str) -> tuple[Any, dict[str, Any], np.ndarray | None]:
     import faiss
 

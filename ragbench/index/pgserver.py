@@ -54,7 +54,7 @@ def connect(url: str) -> Iterator[Any]:
     with con:
         yield con
 
-
+# %% ../../nbs/09_index/09_pgserver.ipynb #33deaa35
 def hide_password(url: str) -> str:
     "A URL as it may be shown; raises `ConfigError` for what is none, without repeating it."
     psycopg = need("psycopg", "psycopg[binary]")
@@ -146,7 +146,7 @@ def private_database() -> str:
             con.execute(psycopg.sql.SQL("CREATE DATABASE {}").format(psycopg.sql.Identifier(name)))
         return private_server().get_uri(database=name)
 
-
+# %% ../../nbs/09_index/09_pgserver.ipynb #d44b8e2d
 def stop_private() -> None:
     "Stop the private server and delete its data; another call of `private_database` starts a new one."
     with _lock:

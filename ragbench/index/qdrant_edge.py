@@ -105,7 +105,7 @@ class EdgeWords:
     def none(self, parts: list) -> Any:
         return self.q.Filter(must_not=parts)
 
-
+# %% ../../nbs/09_index/12_qdrant_edge.ipynb #7764bca4
 def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     "Metadata as the library can be asked for it."
     out: dict[str, Any] = {}
@@ -250,7 +250,7 @@ def edge_remove(backend: EdgeBackend, shard: Any, rows: np.ndarray) -> int:
             shard.flush()
         return len(held)
 
-
+# %% ../../nbs/09_index/12_qdrant_edge.ipynb #6126e744
 def edge_find(
     backend: EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any
 ) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -342,7 +342,7 @@ def _load(path: Path) -> Any:
             ),
         ) from e
 
-
+# %% ../../nbs/09_index/12_qdrant_edge.ipynb #76e14ebe
 def edge_open(index: Any, folder: Path) -> EdgeBackend:
     "The shard in a folder; raises `StoreError` where there is none, or where it is open already."
     head, shard = steady(

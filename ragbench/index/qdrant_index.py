@@ -53,7 +53,7 @@ def _check_address(url: str) -> None:
             "Give the key as api_key, which is never shown",
         )
 
-
+# %% ../../nbs/09_index/13_qdrant_index.ipynb #1ee93a86
 @dataclass(frozen=True)
 class QdrantIndex(DatabaseIndex):
     """Qdrant at the `url` of a server or in the folder `path`; `':memory:'` is exact, in Python; without
@@ -173,7 +173,7 @@ class ClientWords:
 class Gone(StoreError):
     "The server has no such collection, or has it no more."
 
-
+# %% ../../nbs/09_index/13_qdrant_index.ipynb #096273dd
 @contextmanager
 def answering(location: str | None) -> Iterator[None]:
     "In the block, what a server refuses or fails to answer is a `StoreError` with its words."
@@ -352,7 +352,7 @@ def client_put(
             "update_collection", name, metadata={"ragbench": {**head, "next_row": int(rows.max()) + 1}}
         )
 
-
+# %% ../../nbs/09_index/13_qdrant_index.ipynb #1c9d77fd
 def client_remove(backend: ClientBackend, name: str, rows: np.ndarray) -> int:
     "Delete points of the collection `name`; returns how many were there."
     held = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
@@ -439,7 +439,7 @@ def client_build(
 # seconds after which a collection that no alias points at is taken for the work of a builder that died
 KILLED_AFTER = 86_400
 
-
+# %% ../../nbs/09_index/13_qdrant_index.ipynb #7d122ee3
 def sweep(client: Any, index: QdrantIndex) -> None:
     "Remove what killed builders of the index's name left on the server."
     ours = re.compile(re.escape(index.collection) + "-[0-9a-f]{32}")

@@ -107,7 +107,7 @@ def _in_time(function: Callable[[], Any], seconds: float) -> Any:
         return value
     raise value
 
-
+# %% ../../nbs/06_ingest/15_addresses.ipynb #a8ad7fd0
 def checked_addresses(
     host: str,
     allow_private: bool = False,

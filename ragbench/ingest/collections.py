@@ -52,7 +52,7 @@ def _row_problem(row: Mapping[str, Any], known: Mapping[str, Document]) -> str:
         return f"its metadata is {about!r:.60}, not an object"
     return "" if f"{title or ''}{text or ''}".strip() else "there is no text in it"
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #3667ed23
 def beir_corpus(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refusal]) -> Corpus:
     """Documents from BEIR's rows, given as (where, row); a row without id or text, with a field of another
     type, or with an id that was used, becomes an error."""
@@ -115,7 +115,7 @@ def load_beir(
         gold, reports = gold_from_qrels(queries, read_qrels(folder / "qrels" / f"{split}.tsv"), corpus)
     return _checked(corpus, gold, [*errors, *reports])
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #bd68f1df
 def beir_queries(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refusal]) -> dict[str, str]:
     "Texts of queries by id, from BEIR's rows, given as (where, row); a row that is none becomes an error."
     out: dict[str, str] = {}
@@ -153,7 +153,7 @@ def folder_of(folder: Any, owner: str) -> Path:
         raise DataError("there is no such folder", str(folder), "Name the folder of the collection")
     return Path(folder)
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #b8ad353c
 def needed(row: Any, field: str, kind: Any, where: str) -> Any:
     """What a field holds; raises `DataError` that names the place and the field where it is missing or of
     another type."""
@@ -199,7 +199,7 @@ class Quote(NamedTuple):
     start: int
     content: str
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #24b76849
 def quoted(
     quotes: Iterable[Quote], corpus: Corpus
 ) -> tuple[tuple[Evidence, ...], tuple[Lost, ...], list[Refusal]]:
@@ -233,7 +233,7 @@ def quoted(
     }  # the same words at another place are not lost
     return tuple(good), tuple(x for x in lost if (x.query_id, x.quote) not in there), reports
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #365f0364
 def _span_gold(
     rows: Iterable[tuple[str, Mapping]], queries: Mapping[str, str], corpus: Corpus, folder: str
 ) -> tuple[Gold, list[Refusal]]:
@@ -261,7 +261,7 @@ def _span_gold(
     )
     return gold, reports + unknown
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #8d3e6bc0
 def _with_tags(
     queries: Iterable[tuple], quotes: Iterable[Quote], corpus: Corpus
 ) -> tuple[Gold, list[Refusal]]:
@@ -308,7 +308,7 @@ class _Found(NamedTuple):
     queries: list[tuple]
     quotes: list[Quote]
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #4ecfe6b6
 def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, prefix: str) -> _Found:
     "The questions of a paragraph that begins at `at`."
     text, found = paragraph["context"], _Found([], [])
@@ -338,7 +338,7 @@ def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, 
             )
     return found
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #6ddfb8aa
 def squad(
     articles: Iterable[Mapping[str, Any]],
     evidence: str = "answer",
@@ -434,7 +434,7 @@ def load_chunking_eval(path: str | Path) -> tuple[Corpus, Gold]:
     gold, wrong = _with_tags(queries, quotes, corpus)
     return _checked(corpus, gold, reports + wrong)
 
-
+# %% ../../nbs/06_ingest/25_collections.ipynb #4e94ea02
 def _csv_rows(path: Path) -> list[dict[str, str]]:
     "The rows of a CSV file with a header; raises `DataError`."
     try:

@@ -71,7 +71,7 @@ class Clock:
             raise httpx_module().ReadTimeout("no time is left")
         return left if timeout is None else min(timeout, left)
 
-
+# %% ../../nbs/06_ingest/17_fetch.ipynb #78341bd6
 def _transport(clock: Clock, allow_private: bool) -> Any:
     """What httpx sends its requests through: connections to addresses that were checked, with streams that
     keep to the clock."""

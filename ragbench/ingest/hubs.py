@@ -68,7 +68,7 @@ def load_ir_dataset(
         (_judgement(j.query_id, j.doc_id, j.relevance, str(name)) for j in dataset.qrels_iter()),
     )
 
-
+# %% ../../nbs/06_ingest/27_hubs.ipynb #076294c4
 def _judgement(query_id: Any, doc_id: Any, grade: Any, where: str) -> Judgement:
     "A judgement, if its grade is a whole number; else a `DataError`."
     if not whole_grade(grade):
@@ -129,7 +129,7 @@ def load_hf_beir(
         ),
     )
 
-
+# %% ../../nbs/06_ingest/27_hubs.ipynb #061710a5
 def load_hf_squad(
     name: str,
     split: str = "validation",

@@ -46,7 +46,7 @@ def _cells(row: list[Line]) -> list[Line]:
 
 _FIGURE = re.compile(r"[\s$€£¥%()\d.,+\u2013\u2014\u2212-]+")
 
-
+# %% ../../nbs/06_ingest/05_layout.ipynb #57b173b9
 def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
     "Whether a printed row shares an inner edge, or two gaps between its cells, with one of those above."
     gaps = [(a[2], b[0]) for a, b in zip(row, row[1:])]
@@ -280,7 +280,7 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
             out.update(here)
     return _without_headings(out, pages) if out else out
 
-
+# %% ../../nbs/06_ingest/05_layout.ipynb #ee499b9d
 def _without_headings(
     found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]
 ) -> set[tuple[int, int]]:

@@ -369,7 +369,7 @@ class _Reading(NamedTuple):
         "Whether the own loader of this file is one that no worker can import; a warning says so."
         return not all(map(importable, self.loader(path).values()))
 
-
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #d23b1300
 def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -> list[list[_File | Refusal]]:
     """What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in
     front of each id."""
@@ -543,7 +543,7 @@ def check_values(options: dict[str, Any]) -> None:
     if options.get("array_path") is not None:
         json_path(options["array_path"])
 
-
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #ddea5467
 def _check_arguments(
     type: str,
     options: dict[str, Any],
@@ -569,7 +569,7 @@ def _check_arguments(
     if workers is not None:
         whole_number("workers", workers, 0, "load_corpus")
 
-
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #6d4900ff
 def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     """Options by type from the `dataset.toml` of a dataset, empty for any other source; raises `DataError`
     for an option that its loader lacks."""

@@ -67,7 +67,7 @@ class Limits:
 
 LIMITS = Limits()
 
-
+# %% ../../nbs/06_ingest/00_loader.ipynb #ddb5dc26
 class Loader(Protocol):
     """What `load_corpus` asks of a loader: the document of a file, or an iterable of several and of
     refusals; raises `Refused` for a file that cannot become a document. It is given the options that it
@@ -114,7 +114,7 @@ def check_lists(owner: str, **options: Any) -> None:
         ):
             raise ConfigError(f"{name} is {value!r}", owner, "Give a list of strings")
 
-
+# %% ../../nbs/06_ingest/00_loader.ipynb #ecad4f25
 def check_limits(limits: Any, owner: str) -> Limits:
     "The limits; raises `ConfigError` for anything else."
     if isinstance(limits, Limits):
@@ -175,7 +175,7 @@ def _closed(fd: int, path: Path) -> BinaryIO:
     os.close(fd)
     raise Refused(f"it is {kind}, not a file", path.name)
 
-
+# %% ../../nbs/06_ingest/00_loader.ipynb #a8c8a9c6
 def read_bytes(path: Path, limits: Limits = LIMITS) -> bytes:
     "The bytes of a regular file, or `Refused` as `open_file` says, and for one that grows while it is read."
     with open_file(path, limits) as f:

@@ -209,7 +209,7 @@ def _ask(send: Callable[[], Any], late: float) -> Any:
         again = response.headers.get("retry-after", "")
         _wait(float(again) if again.replace(".", "", 1).isdigit() else 2.0, late)
 
-
+# %% ../../nbs/06_ingest/08_ocr.ipynb #5a60de5f
 def _wait(seconds: float, late: float) -> None:
     "Sleep, unless that would go beyond the deadline."
     if time.monotonic() + seconds > late:

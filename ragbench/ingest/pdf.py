@@ -174,7 +174,7 @@ def _look(p: Piece) -> tuple[float, int, int]:
 def _rank(size: float, style: int) -> tuple[float, int, int]:
     return round(size * 2) / 2, style & BOLD, -(style & ITALIC)
 
-
+# %% ../../nbs/06_ingest/09_pdf.ipynb #58705e87
 def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     "Heading levels by piece index, from type size and weight."
     looks, sizes = [_look(p) for p in pieces], [sum(map(len, p.lines)) for p in pieces]

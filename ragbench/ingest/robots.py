@@ -59,7 +59,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
         if colon:
             yield name.strip().lower(), value.strip()
 
-
+# %% ../../nbs/06_ingest/18_robots.ipynb #81d428be
 def parse_robots(text: str, agent: str) -> Rules:
     "The rules of a robots.txt for `agent`, the first word of its name."
     groups: list[tuple[set[str], list[tuple[str, str]]]] = []

@@ -77,7 +77,7 @@ def outside(path: Path, top: Path) -> bool:
     at its end."""
     return not Path(os.path.realpath(path)).is_relative_to(top)
 
-
+# %% ../../nbs/06_ingest/23_sources.ipynb #c6d78369
 def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
     """All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a
     folder is followed, and with `within` none to a file outside of that folder."""
@@ -147,7 +147,7 @@ def dataset_info(folder: str | Path) -> dict[str, Any]:
         raise DataError("it does not say where the documents are", str(file), 'Write: documents = "files"')
     return info
 
-
+# %% ../../nbs/06_ingest/23_sources.ipynb #f0616fb0
 def find_files(
     source: str | Path,
     follow_links: bool = False,  # also to files outside the folder

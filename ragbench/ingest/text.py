@@ -48,7 +48,7 @@ def byte_order_mark(data: bytes) -> str | None:
     "The encoding that a mark at the very beginning names."
     return next((name for mark, name in _BOMS if data.startswith(mark)), None)
 
-
+# %% ../../nbs/06_ingest/02_text.ipynb #4d4ec27a
 def decode(data: bytes, encoding: str | None = None) -> tuple[str, dict[str, Any]]:
     """The text of `data`, and what to report: `encoding`, the `encoding_alternatives` of a guess, and
     `encoding_errors` (bytes replaced by U+FFFD) where there are any."""
@@ -134,7 +134,7 @@ def _check_size(node: Any, most: int = 10_000) -> None:
     if node is not None and size(node, 0) > most:
         raise ValueError(f"more than {most} nodes")
 
-
+# %% ../../nbs/06_ingest/02_text.ipynb #f67ad51a
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
     found = _FRONT.match(text[:MOST_FRONT])

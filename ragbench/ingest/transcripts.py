@@ -269,7 +269,7 @@ def read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
             current = False
     return [p if p.words else Said(f"{p.speaker} {p.time}".strip(), turn=False) for p in pieces], header
 
-
+# %% ../../nbs/06_ingest/14_transcripts.ipynb #31f410fb
 def _between(line: str) -> bool:
     "Whether a line is nobody's turn: in brackets, a heading, or a date."
     return bool(re.fullmatch(r"\[.*\]|\(.*\)|#{1,6}\s.*", line)) or (
@@ -305,7 +305,7 @@ def check_pause(pause: float) -> None:
     if not isinstance(pause, int | float) or isinstance(pause, bool) or not pause >= 0:
         raise ConfigError(f"pause is {pause!r}", "load_transcript", "Give seconds, 0 or more")
 
-
+# %% ../../nbs/06_ingest/14_transcripts.ipynb #2f902a3d
 def load_transcript(
     path: str | Path,
     *,
@@ -350,7 +350,7 @@ def load_transcript(
         path, doc_id, merge(pieces), {**header, **meta, **({"date": date} if date else {}), **said}
     )
 
-
+# %% ../../nbs/06_ingest/14_transcripts.ipynb #f9987413
 def _document(path: Path, doc_id: str, pieces: list[Said], metadata: dict[str, Any]) -> Document:
     "The pieces as paragraphs."
     out, turns, after = TextBuilder(), [], ""

@@ -201,7 +201,7 @@ def _find(folder: Path, role: str) -> Path:
         )
     return found[0]
 
-
+# %% ../../nbs/06_ingest/26_trec.ipynb #7a09789c
 def load_trec(
     path: str | Path | None = None,  # a folder
     *,
@@ -249,7 +249,7 @@ def load_trec(
     check_gold(corpus, gold)
     return Corpus(corpus.documents, (*corpus.errors, *reports)), gold
 
-
+# %% ../../nbs/06_ingest/26_trec.ipynb #3293b525
 def _documents(text: str, where: str | Path) -> list[Document]:
     "The documents of one file, whichever of the two kinds it is."
     found = (

@@ -68,7 +68,7 @@ class Page(NamedTuple):
 
 DEEPEST = 256  # elements inside each other, at which libxml2 stops
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #165342fa
 def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
     trafilatura = _trafilatura()
@@ -147,7 +147,7 @@ def _about(tree: Any, url: str) -> dict[str, str]:
         ]
     )
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #23f3cc8c
 def _declared(tree: Any) -> dict[str, str]:
     "What the `<meta>` elements of a page say under names that we know, of Dublin Core among others."
     out: dict[str, str] = {}
@@ -236,7 +236,7 @@ def _refused(href: str, base: str) -> Refusal | None:
             return Refusal(e.where, e.what)
     return None
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #911b43c0
 def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple[Page, str | None, list[str]]:
     """A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this
     takes place in a worker."""
@@ -419,7 +419,7 @@ def _run(visit: Visit, start: str) -> Corpus:
         )
     return corpus_of([*visit.documents, *visit.errors])
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #84ea4933
 def _reason(url: str, error: Exception) -> str:
     "Why there is no document of a page; what was fetched before stays, whatever happened."
     if isinstance(error, RagbenchError):
@@ -458,7 +458,7 @@ def check_visit(
     except Refused as e:
         raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
 
-
+# %% ../../nbs/06_ingest/21_web.ipynb #8dbd041a
 def load_url(
     url: str,
     *,

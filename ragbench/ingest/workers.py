@@ -93,7 +93,7 @@ def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., 
         raise
     return results
 
-
+# %% ../../nbs/06_ingest/20_workers.ipynb #b2b2137f
 def in_workers(
     function: Callable,  # importable by name, so not defined in a script or notebook
     jobs: Sequence[Sequence[Any]],  # the arguments of each call

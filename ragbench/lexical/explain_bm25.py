@@ -66,7 +66,7 @@ def _vocabulary(searcher: FTS5Searcher, kind: str) -> str:
     )
     return name
 
-
+# %% ../../nbs/10_lexical/04_explain_bm25.ipynb #1abeca3d
 def single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
     "Weights of index terms in one passage, in order; terms that do not occur in it have one line with tf 0."
     con = searcher.con

@@ -94,7 +94,7 @@ def standalone(svg: str) -> str:
         r"(<svg [^>]*>)", lambda m: m[1] + _ALONE, svg, count=1
     )
 
-
+# %% ../../nbs/04_plot/00_chart.ipynb #39c4a035
 @dataclass(frozen=True, eq=False)
 class Chart:
     """A chart: `.data` is what it shows, `.alt` says it in words, `.svg()`, `.figure()` and `.save(path)`

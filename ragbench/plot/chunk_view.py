@@ -95,7 +95,7 @@ def _piece(
         f' title="{_clean(" + ".join(tips[i] for i in over))}">{body}</span>'
     )
 
-
+# %% ../../nbs/04_plot/01_chunk_view.ipynb #a6fb6eb4
 def draw(
     text: str,
     spans: np.ndarray,

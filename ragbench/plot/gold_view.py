@@ -36,7 +36,7 @@ def _row(q: Query, gold: Gold) -> list[str]:
     ] * bool(lost)
     return [q.query_id, text, "; ".join(places), q.answer or "", ", ".join(q.tags)]
 
-
+# %% ../../nbs/04_plot/03_gold_view.ipynb #1478c483
 def gold_html(gold: Gold, most: int = 10) -> str:
     "A gold standard as HTML: what it holds in a line, tags, and the first questions with their evidence."
     tags = Counter(t for q in gold.query_list for t in q.tags)

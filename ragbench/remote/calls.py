@@ -178,7 +178,7 @@ def _headers(e: BaseException) -> Mapping[str, str]:
                 return headers
     return {}
 
-
+# %% ../../nbs/05_remote/01_calls.ipynb #ef6dd198
 def openai_failure(e: Exception, *keys: str) -> Failure:
     "What an exception of `openai` means, or of LiteLLM, whose exceptions are children of those."
     import openai
@@ -261,7 +261,7 @@ def check_seconds(name: str, value: Any, least: float, owner: str) -> None:
                 f"{name} is {v!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}"
             )
 
-
+# %% ../../nbs/05_remote/01_calls.ipynb #9af761e9
 class Remote:
     """A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait`
     (seconds)."""

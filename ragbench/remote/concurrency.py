@@ -112,7 +112,7 @@ def _next(done: queue.Queue) -> Any:
         except queue.Empty:
             check_stop()
 
-
+# %% ../../nbs/05_remote/00_concurrency.ipynb #1fc8061d
 def side_by_side(
     work: Callable[[Any], Any],
     jobs: Iterable[Any],

@@ -198,7 +198,7 @@ class Failures:
         more = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
         return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
 
-
+# %% ../../nbs/17_report/05_failures.ipynb #9318da0a
 def failures(
     results: Results,
     system: str | None = None,  # the best by the metric unless named
@@ -248,7 +248,7 @@ def failures(
         results.n,
     )
 
-
+# %% ../../nbs/17_report/05_failures.ipynb #06396797
 def _with_texts(results: Results, owner: str):
     "The corpus, if its texts are there."
     if not results.texts:
@@ -322,7 +322,7 @@ class Why:
             f" style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others}"
         )
 
-
+# %% ../../nbs/17_report/05_failures.ipynb #625f6c54
 def _rank(rank: int) -> str:
     return f"rank {thousands(rank)}" if rank else "not found"
 
@@ -382,7 +382,7 @@ def _facts(w: Why) -> list[tuple[str, str]]:
         out.append(("lost by", t.lost_by or "nothing: it counts"))
     return out
 
-
+# %% ../../nbs/17_report/05_failures.ipynb #6c42a8af
 def why(results: Results, query_id: str, system: str | None = None, metric: str | None = None) -> Why:
     """One question looked into; of the best system by the first metric unless named. Raises `ConfigError` for
     a question that is not there."""

@@ -249,7 +249,7 @@ def _setting(name: str, value: Any, own: Mapping[str, Any]) -> str:
 
     return f"{name}=[{', '.join(v if plain(v) else repr(v) for v in value)}]"
 
-
+# %% ../../nbs/17_report/08_html.ipynb #73321ed7
 def snippet(
     results: Results,
     path: str = "results.zip",  # where `results.save` has written them
@@ -418,7 +418,7 @@ def _context(
         "sentence": results.compare(board.metric) if len(results) > 1 else "",
     }
 
-
+# %% ../../nbs/17_report/08_html.ipynb #357354b2
 def _meaning(results: Results) -> str:
     "One paragraph: metrics, unit, uncertainty."
     unit = (
@@ -483,7 +483,7 @@ def report(
         ),
     )
 
-
+# %% ../../nbs/17_report/08_html.ipynb #4f4cb9d8
 def _drawn(chart):
     "A chart whose SVG a template prints as it is."
     from markupsafe import Markup

@@ -509,7 +509,7 @@ def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tupl
         )
     return first, second, None in at
 
-
+# %% ../../nbs/17_report/04_leaderboard.ipynb #e7ca46f7
 def compare(
     results: Results,
     metric: str | None = None,
@@ -587,7 +587,7 @@ def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn:
         f" {least[:1].upper()}{least[1:]}{more}."
     )
 
-
+# %% ../../nbs/17_report/04_leaderboard.ipynb #6bccc80b
 def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
     rest = [j for j in best_first(x.mean(axis=0)).tolist() if j != first]

@@ -106,7 +106,7 @@ def means_chart(
         f"{name} of {data['system'].nunique()} systems", _words(data, name, lines), data, draw, (9.6, height)
     )
 
-
+# %% ../../nbs/17_report/11_means_chart.ipynb #e8f8771c
 def _words(data: Any, metric: str, lines: Mapping[str, float]) -> str:
     "The chart in words."
     sentences = [f"{metric} with 95 % intervals."]

@@ -72,7 +72,7 @@ def _retrieved(results: Results, i: int, depth: int) -> dict[tuple[int, int, int
                 out[span] = (rank, s.name)
     return out
 
-
+# %% ../../nbs/17_report/06_near_misses.ipynb #33156bae
 def _best_windows(
     results: Results, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None
 ) -> list[tuple]:
@@ -180,7 +180,7 @@ def near_misses(
         ],
     )
 
-
+# %% ../../nbs/17_report/06_near_misses.ipynb #a409eb0f
 def _apart(found: Sequence[tuple]) -> list[tuple]:
     "The best of those that overlap; order kept."
     out: list[tuple] = []

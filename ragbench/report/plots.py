@@ -79,7 +79,7 @@ class Look:
     chunk: str
     embedder: str
 
-
+# %% ../../nbs/17_report/07_plots.ipynb #c601afe3
 def looks(results: Results) -> dict[str, Look]:
     """The look of each system: colour by kind, marker by chunker, filling by embedder (while there are
     markers and fillings enough), line by variant within its kind."""
@@ -173,7 +173,7 @@ def _behind(ax, data, names: Sequence[str]) -> None:
         one = data[data["system"] == name]
         ax.plot(one["tokens"], one["evidence_recall"], color="#888888", alpha=0.45, linewidth=0.9, zorder=1)
 
-
+# %% ../../nbs/17_report/07_plots.ipynb #f41d1e19
 def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share: float) -> None:
     "Lines with bands, and names at their right ends; `share` of the axes' height is what a label takes."
     inside = data[data["system"].isin(names)]
@@ -238,7 +238,7 @@ def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]
         results, systems=tuple(results.systems[i] for i in rows), latency_ms={}, step_ms={}
     ), [n for n in results.names if n not in chosen]
 
-
+# %% ../../nbs/17_report/07_plots.ipynb #e982d338
 def budget_curve(
     results: Results,
     # names, patterns or predicates as in `Results.select`; the best over all budgets unless given
@@ -347,7 +347,7 @@ def _key(figure, look: Mapping[str, Look]) -> None:
             handles=rows, loc="outside lower center", ncols=len(groups), handletextpad=0.3, columnspacing=2.5
         )
 
-
+# %% ../../nbs/17_report/07_plots.ipynb #db2c279d
 def _points(ax, data, quality: str, cost: str, look: Mapping[str, Look]) -> None:
     "Systems with bars both ways, the frontier as steps, and the names of those on it."
     from matplotlib import rcParams
@@ -434,7 +434,7 @@ def costs(results: Results) -> list[str]:
         if k in _COSTS and all(s.facts.get(k, 0) > 0 for s in results.systems)
     ]
 
-
+# %% ../../nbs/17_report/07_plots.ipynb #3aa2a227
 def pareto(
     results: Results,
     quality: str | None = None,  # a metric; the first unless named

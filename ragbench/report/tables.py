@@ -287,7 +287,7 @@ def latex_grid(
         ]
     )
 
-
+# %% ../../nbs/17_report/03_tables.ipynb #02a937e0
 def latex_table(
     board: Any,
     columns: Sequence[str] | None = None,

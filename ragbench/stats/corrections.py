@@ -251,7 +251,7 @@ def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
         np.maximum(out, apart.max(axis=1), out=out)
     return out
 
-
+# %% ../../nbs/14_stats/02_corrections.ipynb #a92a3363
 @typed
 def all_pairs_p(
     scores: np.ndarray,  # (n queries, s systems)

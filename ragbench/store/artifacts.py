@@ -186,7 +186,7 @@ def damage(path: Path, manifest: Mapping[str, Any]) -> list[str]:
             bad.append(f"the checksum of {name} differs")
     return bad
 
-
+# %% ../../nbs/01_store/02_artifacts.ipynb #ba445bc0
 def _sound(path: Path, kind: str, key: str) -> Artifact:
     "The artifact in `path`; raises `ValueError` that says what is damaged."
     manifest = _manifest(path, kind, key)
@@ -216,7 +216,7 @@ def script_line() -> str:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
 
-
+# %% ../../nbs/01_store/02_artifacts.ipynb #768bc955
 @dataclass(frozen=True)
 class Store:
     """A directory of content-addressed artifacts. `root` is its folder. A `recipe` is what a `key` is the
@@ -364,7 +364,7 @@ def _installed() -> Mapping[str, str]:
 
     return {name: v for name in LIBRARIES if (v := version(name)) is not None}
 
-
+# %% ../../nbs/01_store/02_artifacts.ipynb #22dc01dc
 def versions() -> dict[str, str]:
     """Versions of Python, ragbench and the libraries that decide results, where they are installed; nothing
     is imported to find out."""
@@ -429,7 +429,7 @@ def kinds_of(store: Store) -> dict[str, list[Path]]:
         )
     return kinds
 
-
+# %% ../../nbs/01_store/02_artifacts.ipynb #f706b52a
 def _is_artifact(entry: Path) -> bool:
     "Whether an entry is an artifact with its own sealed manifest, or a file of vectors."
     if entry.parent.name == "embeddings" and entry.suffix == ".sqlite":
@@ -525,7 +525,7 @@ def usage(store: Store) -> Usage:
         kinds[kind] = sum(not e.name.startswith(".") for e in entries), sum(f.stat().st_size for f in files)
     return Usage(store.root, dict(sorted(kinds.items(), key=lambda k: -k[1][1])))
 
-
+# %% ../../nbs/01_store/02_artifacts.ipynb #1424c717
 def clear(store: Store, *kinds: str) -> int:
     """Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes
     that are free now. Raises `StoreError` while another process works with the store, and for a folder that

@@ -99,7 +99,7 @@ _NO_CODE = {
     "_hashable_values_",
 }
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #214c80c8
 def _named(x: Any) -> str:
     return f"{getattr(x, '__module__', None) or ''}.{getattr(x, '__qualname__', None) or getattr(x, '__name__', type(x).__name__)}"  # noqa: E501
 
@@ -203,7 +203,7 @@ def _function(w: _Walk, f: types.FunctionType) -> Any:
 def _filled(cell: types.CellType) -> bool:
     return cell != types.CellType()  # a name that has no value yet
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #083c04b6
 def _names(w: _Walk, f: types.FunctionType, facts: Any) -> dict[str, Any]:
     "What the global names of a function stand for."
     space, out = f.__globals__, {}
@@ -263,7 +263,7 @@ def _module(w: _Walk, m: types.ModuleType, attributes: Iterable[str]) -> Any:
     finally:
         w.inside.pop()
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #d42ad712
 def _class(w: _Walk, cls: type) -> Any:
     "A class: the code of its members and of the own classes that it builds on; of a library, its module."
     if cls.__module__ in _PLAIN_BASES:
@@ -312,7 +312,7 @@ def _generated(v: Any) -> bool:
         and f.__name__ != "__call__"
     )
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #1e2ed0af
 def _member(w: _Walk, v: Any) -> Any:
     "A class attribute; slots and other inner parts of Python count by their kind."
     if isinstance(v, types.FunctionType):
@@ -347,7 +347,7 @@ _CALLABLES = (
     functools.singledispatchmethod,
 )
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #de3da7de
 def _callable(w: _Walk, f: Any) -> Any:
     "A function, a method with what it is bound to, or a partial function."
     if isinstance(f, types.FunctionType):
@@ -412,7 +412,7 @@ def _mapping(w: _Walk, value: Mapping) -> Any:
         return dict(zip(keys, w.each(value, [value[k] for k in keys])))
     return {"pairs": sorted(zip(w.each(value, keys), w.each(value, [value[k] for k in keys])), key=str)}
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #66d77659
 def _array(w: _Walk, value: np.ndarray) -> Any:
     if value.dtype.hasobject:
         return {"objects": w.each(value, value.ravel().tolist()), "shape": list(value.shape)}
@@ -455,7 +455,7 @@ def _numbers(tensor: Any) -> np.ndarray:
     except TypeError:
         return tensor.float().numpy()
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #21af74c1
 def _contents(w: _Walk, x: Any) -> Any:
     "What an object holds, as it is or as pickle would write it; `NotImplemented` where there is no telling."
     cls = type(x)
@@ -494,7 +494,7 @@ def _contents(w: _Walk, x: Any) -> Any:
         return reduced
     return [_named(reduced[0]), *reduced[1:3], *(list(more) for more in reduced[3:5] if more is not None)]
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #a5f3f3c7
 def _object(w: _Walk, x: Any) -> Any:
     "An object of a plain class: its class, its code, and a hash of what it holds."
     cls = type(x)
@@ -559,7 +559,7 @@ def _form(w: _Walk, value: Any) -> Any:
         return sorted(value if _plain(value) else w.each(value, value), key=str)
     return _object(w, value)
 
-
+# %% ../../nbs/01_store/01_fingerprint.ipynb #dbb1341a
 def _plain(values: Iterable[Any]) -> bool:
     return {type(v) for v in values} <= {str, int, bool, type(None)}
 

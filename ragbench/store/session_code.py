@@ -69,7 +69,7 @@ def names_in(source: str) -> list[str]:
         dict.fromkeys(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
     )
 
-
+# %% ../../nbs/01_store/03_session_code.ipynb #b02e6623
 def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
     """What has to stand above code that uses `name` for `value`: added to `out`, what it needs itself before
     it."""
@@ -101,7 +101,7 @@ def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
         elif isinstance(module, str) and getattr(sys.modules.get(module), name, None) is value:
             out[name] = {"module": module, "source": ""}
 
-
+# %% ../../nbs/01_store/03_session_code.ipynb #71dee2f5
 def own_code(results: Any) -> dict[str, dict[str, str]]:
     """What the systems use beside ragbench, by name, what is needed first before what needs it: `module` to
     import it from, or `source`; empty text where neither is known."""
@@ -139,7 +139,7 @@ def _reached(names: Sequence[str], own: Mapping[str, Mapping[str, str]]) -> list
                 queue.append(n)
     return list(out)
 
-
+# %% ../../nbs/01_store/03_session_code.ipynb #a23e045a
 def preamble(
     names: Sequence[str],  # that the code uses
     own: Mapping[str, Mapping[str, str]],  # from `own_code`
@@ -177,7 +177,7 @@ def preamble(
         *(f"\n{v}" for v in lines if v not in plain),
     ]
 
-
+# %% ../../nbs/01_store/03_session_code.ipynb #488eab4e
 def _elsewhere(name: str) -> str:
     """The module of ragbench, loaded already, that defines a name which is not public; empty where there is
     none."""

@@ -146,7 +146,7 @@ def _with_imports(module: str) -> str:
         ahead += more
     return _digest("\n".join(f"{n} {h}" for n, h in sorted(sources.items()) if h).encode())
 
-
+# %% ../../nbs/01_store/00_source_code.ipynb #1e7ae491
 @functools.cache
 def library_code(module: str) -> str:
     """The hash of a library module's source and of the version that it came with; of one of ragbench, of what

@@ -119,7 +119,7 @@ def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None
 def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
     return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #6d075755
 def lexical_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
     terms = term_weights(w.built.executor.value(found.built), w.wording(j)[0], w.row)
@@ -196,7 +196,7 @@ def retrieval_lines(w: Walk, found: Retrieval, j: int = 0, most: int | None = No
         out += lines
     return out + fusion_lines(w, found, j)
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #44c0cd19
 def fusion_lines(w: Walk, found: Retrieval, j: int) -> list[Line]:
     "What each part gives, then the fused score and its rank."
     hybrid, runs = found.retriever, [w.run(p, j) for p in found.parts]
@@ -253,7 +253,7 @@ def _stage_note(stage: Step, rank: int, before: tuple[float, int]) -> str:
         "rerank": "the reranker did not read it",
     }.get(stage.kind, "dropped")
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #3900e40d
 def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
     "The rescaled score, and every rule with what it adds or multiplies by."
     scores, rows = answers[0][0], answers[1][0]
@@ -415,7 +415,7 @@ def passage_of(w: Walk) -> tuple[int, str]:
             )
     return 0, ""
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #3611e33a
 def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth: int, said: str) -> str:
     "One sentence: where it stands, or why it does not."
     if final and not candidate:
@@ -473,7 +473,7 @@ def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
         )
     return int(chunk)
 
-
+# %% ../../nbs/13_system/09_explain.ipynb #33548355
 @typed
 def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Explanation:
     """Every number that decides where `chunk` stands for `query`, and where it is lost if it is. `built` is

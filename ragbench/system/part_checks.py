@@ -62,7 +62,7 @@ def is_index(v: Any) -> bool:
 def is_embedder(v: Any) -> bool:
     return can(v, "fit", "corpus") or can(v, "embed_passages", "texts") and can(v, "embed_queries", "texts")
 
-
+# %% ../../nbs/13_system/00_part_checks.ipynb #3a9f2de2
 def is_fusion(v: Any) -> bool:
     return can(v, "fuse", "runs", "kinds") or can(v, "fuse_batch", "scores", "rows", "kinds")
 

@@ -207,7 +207,7 @@ class Pipeline:
     def __repr__(self) -> str:
         return " → ".join(s.kind for s in self.steps)
 
-
+# %% ../../nbs/13_system/06b_pipeline.ipynb #b66f12b3
 def pipeline(
     system: Any,  # a `System`
     corpus: Corpus | Step,

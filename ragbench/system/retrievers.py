@@ -320,7 +320,7 @@ class Dense(_Retriever):
         runs = search_step(_search_vectors, {"depth": depth}, built, sources, queries)
         return Retrieval(self, runs, built, (), fitted, passages, queries)
 
-
+# %% ../../nbs/13_system/03_retrievers.ipynb #9696de15
 def _fit(embedder: Any, *corpus: Any) -> Any:
     return embedder.fit(*corpus) if corpus else embedder
 
@@ -351,7 +351,7 @@ def _index(index: Any, vectors: Vectors) -> Any:
 def _tune(settings: dict[str, Any], built: Any) -> Any:
     return built.tuned(**settings)
 
-
+# %% ../../nbs/13_system/03_retrievers.ipynb #592451c9
 def _search_vectors(
     config: dict[str, Any],
     built: Any,
@@ -405,7 +405,7 @@ class Lexical(_Retriever):
         built = Step("index", self.engine, (sources.chunks,), _index_words, ("context",), VERSIONS)
         return Retrieval(self, search_step(_search_words, {"depth": depth}, built, sources), built)
 
-
+# %% ../../nbs/13_system/03_retrievers.ipynb #73272e5d
 def _index_words(engine: Any, chunks: Chunks, context: Context) -> Any:
     keeps = context.store is not None and takes(engine, "store")
     built = engine.build(chunks, store=context.store) if keeps else engine.build(chunks)
@@ -486,7 +486,7 @@ class Hybrid(_Retriever):
         runs = Step("fuse", config, inputs, _fuse, (), VERSIONS, RUNS, phase="retrieve")
         return Retrieval(self, runs, None, parts)
 
-
+# %% ../../nbs/13_system/03_retrievers.ipynb #7e3d6999
 def _fuse(config: dict[str, Any], wordings: Wordings, chunks: Chunks, *runs: Runs) -> Runs:
     fuse, kinds, depth = config["fuse"], config["kinds"], config["depth"]
     each = (
@@ -541,7 +541,7 @@ FUSE = (
     " order, each row once; of fuse_batch they have shape (q, m), −inf and −1 behind the last"
 )
 
-
+# %% ../../nbs/13_system/03_retrievers.ipynb #a99996f6
 def _ours(fusion: Any) -> bool:
     "Whether the rows cannot be wrong, because we lay them side by side."
     return isinstance(fusion, ArrayFusion) and type(fusion).fuse_batch is ArrayFusion.fuse_batch

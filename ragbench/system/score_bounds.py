@@ -50,7 +50,7 @@ def retriever_ceiling(retriever: Any) -> Ceiling | None:
         else None
     )
 
-
+# %% ../../nbs/13_system/06_score_bounds.ipynb #1c50566b
 def ceiling(system: Any) -> Ceiling | None:
     "How high the scores of a system can be where its threshold is applied; `None` where that is not known."
     top = retriever_ceiling(system.retrieve)
@@ -104,7 +104,7 @@ def searching_parts(retriever: Any) -> list[Any]:
 class ThresholdWarning(UserWarning):
     "A threshold let nothing through."
 
-
+# %% ../../nbs/13_system/06_score_bounds.ipynb #ea66c801
 def say_if_empty(
     min_score: float,
     before: tuple[np.ndarray, np.ndarray],  # scores and rows (q, k)

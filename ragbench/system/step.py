@@ -33,7 +33,7 @@ class Stored(NamedTuple):
         [Artifact, Callable[[int], Any]], Any
     ]  # given the artifact, and inputs by their position
 
-
+# %% ../../nbs/13_system/02b_step.ipynb #ad6c7b77
 @dataclass(frozen=True, eq=False, repr=False)
 class Step:
     """A node of the pipeline. `run(config, *inputs)` is a pure function; a step without one is a source,
@@ -144,7 +144,7 @@ class Trail(NamedTuple):
     values: dict[Step, Any]
     ms: dict[str, float]
 
-
+# %% ../../nbs/13_system/02b_step.ipynb #c7538521
 class Executor:
     "Runs steps: each is computed at most once, in memory or through the context's store."
 
@@ -206,7 +206,7 @@ class Executor:
             began = ended
         return Trail(values, ms)
 
-
+# %% ../../nbs/13_system/02b_step.ipynb #b0068b35
 def _program(executor: Executor, last: Step) -> list[tuple[Step, list[Any], list, dict[str, Any]]]:
     """The steps that depend on the questions, each with its arguments as far as they are known, and where the
     others come from."""
@@ -258,7 +258,7 @@ def _unpack_runs(a: Artifact, value: Callable[[int], Any]) -> Runs:
 def _nth(j: int) -> str:
     return f"-{j}" if j else ""
 
-
+# %% ../../nbs/13_system/02b_step.ipynb #6a6551a0
 def _pack_answers(answers: Answers) -> dict[str, Any]:
     return {"scores": Packed(answers[0]), "rows": Packed(answers[1])}
 

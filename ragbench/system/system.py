@@ -201,7 +201,7 @@ def _check_steps(system: System) -> None:
         )
     check_threshold(system)
 
-
+# %% ../../nbs/13_system/07_system.ipynb #0cc8870f
 def _check_where(system: System) -> None:
     "Raise `ConfigError` for a filter that is no condition, and for fetching more where nothing is dropped."
     for where in choices_of(system.where):
@@ -309,7 +309,7 @@ class BuiltSystem:
 
         return explain(self, query, chunk, where)
 
-
+# %% ../../nbs/13_system/07_system.ipynb #147a25db
 def warn_if_empty(
     steps: Pipeline,
     value: Callable[[Step], Answers],  # of a step

@@ -55,7 +55,7 @@ def _table(rows: list[tuple[str, str, str]]) -> str:
     )
     return f"<table><tr>{cell('step', 'th')}{cell('what', 'th')}{cell('code', 'th')}</tr>{body}</table>"
 
-
+# %% ../../nbs/13_system/08_system_view.ipynb #1fc4cf57
 def system_html(system: System) -> str:
     "A system as an HTML table of its steps."
     lines = [*_lines("chunk", system.chunk), *_lines("retrieve", system.retrieve)]

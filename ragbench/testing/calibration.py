@@ -60,7 +60,7 @@ def _rare(name: str, share: float, size: float, noise: Draw) -> World:
 
     return World(name, share * size, at(size), at(0.0))
 
-
+# %% ../../nbs/22_testing/02_calibration.ipynb #f9a4ae44
 def _ones(name: str, share: float, wins: float) -> World:
     def at(p):
         return lambda rng, shape: (rng.random(shape) < share) * np.where(rng.random(shape) < p, 1.0, -1.0)

@@ -55,7 +55,7 @@ def takes_a_corpus(chunker: Any, case: ChunkerCase) -> Found:
         return "it made no chunk of two documents of prose", "Give at least one chunk for a text"
     return None
 
-
+# %% ../../nbs/22_testing/07_chunker_suite.ipynb #a73d6c33
 def takes_a_document(chunker: Any, case: ChunkerCase) -> Found:
     "it takes one document too, and cuts it as in a corpus"
     corpus = _corpus("a", "b")
@@ -143,7 +143,7 @@ def _law(property: str) -> Callable[[Any, ChunkerCase], Found]:
     check.__doc__, check.__name__ = title, property
     return check
 
-
+# %% ../../nbs/22_testing/07_chunker_suite.ipynb #aab122fa
 def names_its_unit(chunker: Any, case: ChunkerCase) -> Found:
     "a size names its unit"
     promise = case.promise or Promise()

@@ -122,7 +122,7 @@ def _said(error: Exception, check: str) -> tuple[str, str]:
     text = " ".join(str(error).split())[:200]
     return f"it raised {type(error).__name__}: {text}", f"Nothing may be raised where {check}"
 
-
+# %% ../../nbs/22_testing/06_conformance.ipynb #caaef394
 def run_checks(
     family: str,
     component: Any,
@@ -237,7 +237,7 @@ def same_process(component: Any, case: Case) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/06_conformance.ipynb #83d7f735
 def same_after_use(component: Any, case: Case) -> Found:
     "its fingerprint does not change because it was used"
     if "has_fingerprint" in case.failed:

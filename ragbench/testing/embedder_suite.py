@@ -111,7 +111,7 @@ def gives_vectors(embedder: Any, case: EmbedderCase) -> Found:
             return f"{method} gave vectors of width {width}", "Say the true one: Space(model, revision, dim)"
     return None
 
-
+# %% ../../nbs/22_testing/08_embedder_suite.ipynb #e0703e80
 def names_its_space(embedder: Any, case: EmbedderCase) -> Found:
     "its vectors are of the space that it names, which has a model"
     space = case.fitted.space
@@ -179,7 +179,7 @@ def ignores_its_batch(embedder: Any, case: EmbedderCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/08_embedder_suite.ipynb #ff4308ae
 def takes_copies(embedder: Any, case: EmbedderCase) -> Found:
     "a text that comes twice has one vector"
     if case.failed & {"repeats", "keeps_order", "ignores_its_batch"}:
@@ -255,7 +255,7 @@ def takes_odd_texts(embedder: Any, case: EmbedderCase) -> Found:
             return f"{name} changes the vectors of the texts beside it", _SETTLE
     return None
 
-
+# %% ../../nbs/22_testing/08_embedder_suite.ipynb #69a198f6
 def takes_chunks(embedder: Any, case: EmbedderCase) -> Found:
     "embed_passages takes Chunks as well as texts"
     corpus = Corpus([Document(str(i), t) for i, t in enumerate(case.texts)])
@@ -287,7 +287,7 @@ def leaves_texts_alone(embedder: Any, case: EmbedderCase) -> Found:
             return f"{method} changed the list that it was given", "Make a list of your own: list(texts)"
     return None
 
-
+# %% ../../nbs/22_testing/08_embedder_suite.ipynb #b66751ab
 def fits_anew(embedder: Any, case: EmbedderCase) -> Found:
     "fit gives another embedder and leaves this one as it is"
     if case.fitted is embedder and not callable(getattr(embedder, "fit", None)):

@@ -63,7 +63,7 @@ def passage_chunks(passages: Sequence[str] = PASSAGES) -> Chunks:
         corpus, rows, np.zeros_like(rows), np.array([len(passages[i]) for i in rows], dtype=np.int64)
     )
 
-
+# %% ../../nbs/22_testing/10_engine_suite.ipynb #cff8a6e9
 @dataclass
 class EngineCase(Case):
     "What the suite of engines works with."
@@ -116,7 +116,7 @@ def finds_words(engine: Any, case: EngineCase) -> Found:
         "Score a passage by the words that it shares with the question, rare ones most"
     )
 
-
+# %% ../../nbs/22_testing/10_engine_suite.ipynb #21da1986
 def fills(engine: Any, case: EngineCase) -> Found:
     "where k is larger than what is found, the rest is −1 and −inf"
     k, answer = case.n + 5, case.search(case.n + 5)
@@ -148,7 +148,7 @@ def ignores_positions(engine: Any, case: EngineCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/10_engine_suite.ipynb #05587ba0
 def takes_raw_questions(engine: Any, case: EngineCase) -> Found:
     "whatever people type is a question"
     for text in RAW:
@@ -184,7 +184,7 @@ def builds_apart(engine: Any, case: EngineCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/10_engine_suite.ipynb #d8f29326
 def leaves_questions_alone(engine: Any, case: EngineCase) -> Found:
     "it does not change the list of questions"
     texts = list(QUESTIONS)

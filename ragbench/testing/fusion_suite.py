@@ -91,7 +91,7 @@ def prefers_the_best(fusion: Any, case: FusionCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/12_fusion_suite.ipynb #15362b1a
 def ignores_the_order_of_runs(fusion: Any, case: FusionCase) -> Found:
     "runs in another order give the same scores"
     if getattr(fusion, "weights", None) is not None:
@@ -113,7 +113,7 @@ def ignores_the_numbers_of_rows(fusion: Any, case: FusionCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/12_fusion_suite.ipynb #9cc338f9
 def takes_odd_runs(fusion: Any, case: FusionCase) -> Found:
     "a run that is empty, has one row or equal scores is a run"
     empty, one, equal = _run([], []), _run([0.5], [9]), _run([1.0, 1.0, 1.0], [4, 2, 8])
@@ -151,7 +151,7 @@ def fuses_batches_alike(fusion: Any, case: FusionCase) -> Found:
             return "fuse_batch gives other scores than fuse", "Let one call the other"
     return None
 
-
+# %% ../../nbs/22_testing/12_fusion_suite.ipynb #12676ef7
 def repeats(fusion: Any, case: FusionCase) -> Found:
     "the same runs give the same scores again, and stay as they are"
     runs = case.runs

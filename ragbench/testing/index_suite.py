@@ -51,7 +51,7 @@ def ill_shaped(answer: Any, q: int, k: int) -> Found:
         return f"it gave {said}", "Return scores (float32) first, then rows (int64)"
     return None
 
-
+# %% ../../nbs/22_testing/09_index_suite.ipynb #5dfd1103
 def ill_ordered(answer: Any, n: int) -> Found:
     "Whether rows are out of range or repeated, scores rise, or what is missing is not −1 and −inf."
     scores, rows = map(np.asarray, answer)
@@ -117,7 +117,7 @@ class IndexCase(Case):
     def search(self, k: int = 10, searcher: Any = None, **more: Any) -> Any:
         return (searcher or self.searcher).search(self.queries, k, **more)
 
-
+# %% ../../nbs/22_testing/09_index_suite.ipynb #e75c10a2
 def builds(index: Any, case: IndexCase) -> Found:
     "build(vectors) gives something with search(queries, k) and nbytes"
     if not callable(getattr(index, "build", None)):
@@ -170,7 +170,7 @@ def finds_the_nearest(index: Any, case: IndexCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/09_index_suite.ipynb #e378e27f
 def scores_equals_equally(index: Any, case: IndexCase) -> Found:
     "equal vectors have equal scores, so that position decides no tie"
     scores, rows = (np.asarray(a) for a in case.search(case.n))
@@ -234,7 +234,7 @@ def leaves_vectors_alone(index: Any, case: IndexCase) -> Found:
         return "it changed the arrays that it was given", "Copy before you scale or sort: array.copy()"
     return None
 
-
+# %% ../../nbs/22_testing/09_index_suite.ipynb #a5f0662f
 def keeps_spaces_apart(index: Any, case: IndexCase) -> Found:
     "it refuses vectors of another space"
     fix = "Keep vectors.space in build, and begin search with: self.space.check(as_vectors(queries).space)"

@@ -54,7 +54,7 @@ class LoaderCase(Case):
             path.write_bytes(self.path.read_bytes() if data is None else data)
             yield path
 
-
+# %% ../../nbs/22_testing/14_loader_suite.ipynb #d275a295
 def gives_documents(loader: Any, case: LoaderCase) -> Found:
     "loader(path, doc_id=…) gives a Document, or several and refusals"
     if not callable(loader):
@@ -167,7 +167,7 @@ def leaves_the_file_alone(loader: Any, case: LoaderCase) -> Found:
             return f"it left {extra[0]!r} beside the file", "Write into a temporary folder, if anywhere"
     return None
 
-
+# %% ../../nbs/22_testing/14_loader_suite.ipynb #2ddf971b
 def refuses(loader: Any, case: LoaderCase) -> Found:
     "a file that is empty, missing or damaged is refused, and nothing else is raised"
     data = case.path.read_bytes()
@@ -196,7 +196,7 @@ def refuses(loader: Any, case: LoaderCase) -> Found:
                 return f"{name} gives a document without text", "Raise Refused that says why there is none"
     return None
 
-
+# %% ../../nbs/22_testing/14_loader_suite.ipynb #e236eab0
 def works_in_load_corpus(loader: Any, case: LoaderCase) -> Found:
     "load_corpus reads a folder with it, and one bad file costs one file"
     first, ending = [d.text for d in case.documents(loader)], "".join(case.path.suffixes[-1:]) or ".x"

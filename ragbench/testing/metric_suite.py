@@ -79,7 +79,7 @@ class MetricCase(Case):
         values = score_run(gold, self.ranking(corpus, names, found), [metric])["metrics"]
         return np.asarray(next(iter(values.values())))
 
-
+# %% ../../nbs/22_testing/15_metric_suite.ipynb #5e7d2556
 def _order(kind: str, question: str, right: Sequence[int]) -> list[int]:
     "The documents that a question is given, best first."
     wrong = [i for i in range(8) if i not in right]
@@ -118,7 +118,7 @@ def keeps_its_range(metric: Any, case: MetricCase) -> Found:
             )
     return None
 
-
+# %% ../../nbs/22_testing/15_metric_suite.ipynb #b4d90e60
 def higher_is_better(metric: Any, case: MetricCase) -> Found:
     "a ranking with the evidence first scores higher than one with the evidence last, or none"
     best, worst, nothing = (case.scores(metric, k).mean() for k in ("best", "worst", "nothing"))
@@ -159,7 +159,7 @@ def follows_the_gold(metric: Any, case: MetricCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/15_metric_suite.ipynb #890e4044
 def scores_each_alone(metric: Any, case: MetricCase) -> Found:
     "the number of a question does not depend on the other questions"
     whole = case.scores(metric)

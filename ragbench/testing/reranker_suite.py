@@ -57,7 +57,7 @@ class RerankerCase(Case):
     def alike(self, a: dict[int, float], b: dict[int, float]) -> bool:
         return a.keys() == b.keys() and all(abs(a[r] - b[r]) <= self.tolerance * max(1, abs(a[r])) for r in a)
 
-
+# %% ../../nbs/22_testing/13_reranker_suite.ipynb #94a5a8ca
 def reranks(reranker: Any, case: RerankerCase) -> Found:
     "rerank(query, rows, texts) gives scores and rows, two arrays of one length"
     if not callable(getattr(reranker, "rerank", None)):
@@ -93,7 +93,7 @@ def best_first(reranker: Any, case: RerankerCase) -> Found:
         return "its scores rise along the answer", "Put the best first; higher is better"
     return None
 
-
+# %% ../../nbs/22_testing/13_reranker_suite.ipynb #d7bc38e4
 def ignores_the_order(reranker: Any, case: RerankerCase) -> Found:
     "candidates in another order get the same scores"
     if not case.alike(case.scores(reranker), case.scores(reranker, slice(None, None, -1))):
@@ -127,7 +127,7 @@ def repeats(reranker: Any, case: RerankerCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/13_reranker_suite.ipynb #b63d0854
 def leaves_candidates_alone(reranker: Any, case: RerankerCase) -> Found:
     "it does not change the rows and texts that it is given"
     rows, texts = case.rows, case.texts
@@ -163,7 +163,7 @@ def takes_few(reranker: Any, case: RerankerCase) -> Found:
                 return f"with {name} and the question {query!r} a score is not a number", "Divide by no zero"
     return None
 
-
+# %% ../../nbs/22_testing/13_reranker_suite.ipynb #60f0554f
 def reads_the_question(reranker: Any, case: RerankerCase) -> Found:
     "another question gets other scores"
     if len(case.scores(reranker)) < 2 or case.failed:

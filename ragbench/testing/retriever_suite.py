@@ -109,7 +109,7 @@ def finds_words(retriever: Any, case: RetrieverCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/11_retriever_suite.ipynb #da263747
 def ignores_names(retriever: Any, case: RetrieverCase) -> Found:
     "documents of other names are found in the same order"
     if case.texts(case.built) != case.texts(case.build(retriever, names="z{:02}x")):
@@ -141,7 +141,7 @@ def searches_alike(retriever: Any, case: RetrieverCase) -> Found:
         )
     return None
 
-
+# %% ../../nbs/22_testing/11_retriever_suite.ipynb #c65f52f1
 def takes_raw_questions(retriever: Any, case: RetrieverCase) -> Found:
     "whatever people type is a question"
     for text in (q for q in RAW if q.strip()):

@@ -249,7 +249,7 @@ class Encoder:
         table[list(tokens)] = np.add.reduceat(begins, offsets, dtype=np.int64)
         return table if table.max() > 255 else table.astype(np.uint8)
 
-
+# %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #029d20bf
 @functools.cache
 def encoder(name: str) -> Encoder:
     "The encoder of a tiktoken encoding, one for the whole process."
