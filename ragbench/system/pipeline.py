@@ -227,9 +227,10 @@ def pipeline(
     if system.where is not None:
         matching = Step("where", system.where, (table,), _matching_rows)
         allowed = Step("filter", None, (matching, allowed), _both)
-        late = system.overfetch is not None
-        sources = sources._replace(matching=matching, overfetch=system.overfetch) if late else sources
-        sources = sources if late else sources._replace(allowed=allowed)
+        if system.overfetch is None:  # the search looks at nothing else
+            sources = sources._replace(allowed=allowed)
+        else:  # it looks at everything, and what does not meet the condition is dropped
+            sources = sources._replace(matching=matching, overfetch=system.overfetch)
     deep = system.candidates if system.staged else depth
     found = retrieval(system.retriever, sources, deep)
     config = {"query": system.query, "depth": deep}

@@ -152,13 +152,13 @@ def retrieval(retriever: Any, sources: Sources, depth: int) -> Retrieval:
     "The steps of any retriever; what its scores or the system's filter leave out follows its search."
     if not getattr(retriever, "searches", True):
         return retriever.steps(sources, depth)
-    found = _searching(retriever, sources, depth * (1 if sources.matching is None else sources.overfetch))
-    runs = found.runs
+    search = _searching(retriever, sources, depth * (1 if sources.matching is None else sources.overfetch))
+    runs = search.runs
     if sources.matching is not None:
         runs = _after_search("where", {"depth": depth}, _matching_runs, runs, sources.matching)
     if (min_score := getattr(retriever, "min_score", None)) is not None:
         runs = _after_search("min_score", min_score, _runs_above, runs)
-    return dataclasses.replace(found, runs=runs)
+    return dataclasses.replace(search, runs=runs)
 
 
 def _searching(retriever: Any, sources: Sources, depth: int) -> Retrieval:

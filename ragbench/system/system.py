@@ -317,8 +317,8 @@ def warn_if_empty(
     "Warn where the threshold of a system, or of one of its retrievers, left nothing."
     for part in steps.retrieval.leaves:
         if part.runs.kind == "min_score":
-            found, kept = (value(step).each[0] for step in (part.runs.inputs[0], part.runs))
-            say_if_empty(part.runs.config, found, kept)
+            before, after = (value(step).each[0] for step in (part.runs.inputs[0], part.runs))
+            say_if_empty(part.runs.config, before, after)
     for step in steps.stages:
         if step.kind == "min_score":
             say_if_empty(step.config, value(step.inputs[0]), value(step))
