@@ -18,8 +18,7 @@ from ..base.progress import STOPPED
 from ..store.artifacts import as_store, clear, usage, verify
 
 # %% auto #0
-__all__ = ['app', 'datasets_app', 'cache_app', 'WHERE', 'root', 'told', 'demo', 'datasets_list', 'datasets_check', 'cache_ls',
-           'cache_clear', 'cache_verify']
+__all__ = ['app', 'WHERE', 'root', 'told', 'demo', 'cache_clear']
 
 # %% ../../nbs/21_apps/05_cli.ipynb #bea6610b
 app = typer.Typer(
@@ -75,12 +74,12 @@ def demo(
     )
 
 # %% ../../nbs/21_apps/05_cli.ipynb #4d48c1b7
-datasets_app = typer.Typer(no_args_is_help=True, help="Data sets that ship, and a check for your own.")
-app.add_typer(datasets_app, name="datasets")
+_datasets_app = typer.Typer(no_args_is_help=True, help="Data sets that ship, and a check for your own.")
+app.add_typer(_datasets_app, name="datasets")
 
 
-@datasets_app.command("list")
-def datasets_list() -> None:
+@_datasets_app.command("list")
+def _datasets_list() -> None:
     "Name, documents, words, questions and licence of each data set that ships."
     from ragbench.apps.dataset_check import check_shipped
 
@@ -94,8 +93,8 @@ def datasets_list() -> None:
         typer.echo(f"{name:12} {documents:>9} {words:>8} {questions:>9}  {license}")
 
 # %% ../../nbs/21_apps/05_cli.ipynb #6df56a84
-@datasets_app.command("check")
-def datasets_check(
+@_datasets_app.command("check")
+def _datasets_check(
     what: Annotated[
         list[str] | None,
         typer.Argument(
@@ -121,21 +120,21 @@ def datasets_check(
         raise typer.Exit(1)
 
 # %% ../../nbs/21_apps/05_cli.ipynb #7699d31f
-cache_app = typer.Typer(
+_cache_app = typer.Typer(
     no_args_is_help=True, help="What finished work takes up, whether it is sound, and how to be rid of it."
 )
-app.add_typer(cache_app, name="cache")
+app.add_typer(_cache_app, name="cache")
 WHERE = Annotated[Path, typer.Option("--store", help="The folder of the store.")]
 
 
-@cache_app.command("ls")
-def cache_ls(store: WHERE = Path(".ragbench")) -> None:
+@_cache_app.command("ls")
+def _cache_ls(store: WHERE = Path(".ragbench")) -> None:
     "Artifacts and megabytes by kind."
     with told():
         typer.echo(repr(usage(as_store(store, "ragbench cache"))))
 
 
-@cache_app.command("clear")
+@_cache_app.command("clear")
 def cache_clear(
     kinds: Annotated[
         list[str] | None,
@@ -156,8 +155,8 @@ def cache_clear(
         )
 
 # %% ../../nbs/21_apps/05_cli.ipynb #fc775014
-@cache_app.command("verify")
-def cache_verify(store: WHERE = Path(".ragbench")) -> None:
+@_cache_app.command("verify")
+def _cache_verify(store: WHERE = Path(".ragbench")) -> None:
     "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."
     from ragbench.embed.vector_cache import EmbeddingCache, verify_cache
 

@@ -23,7 +23,7 @@ from ..ingest.load_corpus import load_corpus
 from ..ingest.shipped import shipped, shipped_datasets
 
 # %% auto #0
-__all__ = ['description_faults', 'read_candidate', 'Checked', 'checked_html', 'check_dataset', 'check_shipped']
+__all__ = ['read_candidate', 'Checked', 'check_dataset', 'check_shipped']
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #7bc3cca1
 _NEEDED = ("name", "title", "license", "documents", "questions")
@@ -57,7 +57,7 @@ _TABLES = {
 }
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #b13a005f
-def description_faults(folder: Path, info: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
+def _description_faults(folder: Path, info: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
     "What is wrong with a description, each fault with the key that it concerns."
 
     def text(v):
@@ -108,7 +108,7 @@ def read_candidate(folder: Path) -> tuple[Candidate | None, list[Found], Mapping
             [Found(f"dataset.toml cannot be read: {e}", "A data set is a folder with a dataset.toml")],
             {},
         )
-    keyed = list(description_faults(folder, info))
+    keyed = list(_description_faults(folder, info))
     faults = [f for _, f in keyed]
     info = {k: v for k, v in info.items() if k not in {key for key, _ in keyed}}
     if not {"documents", "questions"} <= info.keys():
@@ -147,10 +147,10 @@ class Checked:
         return "\n".join([repr(self), *(f"  [{p.rule}] {p}" for p in self.problems)])
 
     def _repr_html_(self) -> str:
-        return checked_html(self)
+        return _checked_html(self)
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #790ba04f
-def checked_html(checked: Checked) -> str:
+def _checked_html(checked: Checked) -> str:
     "The counts and a table of problems; inherits the notebook's colours, so it reads in light and dark."
     rows = [(p.rule, p.question, p.document, p.what, p.fix) for p in checked.problems]
     head = ("rule", "question", "document", "what is wrong", "what to do")

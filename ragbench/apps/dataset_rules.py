@@ -17,11 +17,8 @@ from ..core.documents import Corpus, doubts, refusals
 from ..base.number_text import percent, thousands
 
 # %% auto #0
-__all__ = ['MAIN_TAGS', 'BOUNDS', 'Rule', 'RULES', 'Problem', 'Candidate', 'shape_faults', 'Found', 'rule', 'problems',
-           'check_documents', 'check_shape', 'check_ids', 'check_queries', 'check_tags', 'check_splits',
-           'check_answers', 'check_pieces', 'check_lengths', 'places', 'check_quotes', 'check_offsets',
-           'check_elsewhere', 'check_no_evidence', 'check_copied', 'check_paraphrases', 'check_repeats', 'check_tables',
-           'check_languages', 'counts', 'check_promises']
+__all__ = ['MAIN_TAGS', 'BOUNDS', 'RULES', 'Problem', 'Candidate', 'Found', 'rule', 'problems', 'check_documents',
+           'check_queries', 'places', 'counts']
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #bf2d2de9
 MAIN_TAGS = ("identifier", "paraphrase", "multi", "unanswerable", "plain")
@@ -69,7 +66,7 @@ class Candidate:
     @functools.cached_property
     def questions(self) -> tuple[dict, ...]:
         "The questions whose line has the right shape."
-        return tuple(q for _, q in self.lines if not shape_faults(q))
+        return tuple(q for _, q in self.lines if not _shape_faults(q))
 
     @functools.cached_property
     def evidence(self) -> tuple[tuple[dict, dict], ...]:
@@ -119,7 +116,7 @@ def _wrong(row: Any, types: Mapping[str, tuple[type, ...]], optional: tuple[str,
     yield from (f"has an unknown key {key!r}" for key in row if key not in types)
 
 
-def shape_faults(line: Any) -> list[str]:
+def _shape_faults(line: Any) -> list[str]:
     "What is wrong with the shape of a question; empty if nothing is."
     if isinstance(line, ValueError):
         return [f"is not JSON: {line}"]
@@ -144,11 +141,11 @@ class Found(NamedTuple):
     document: str = ""
 
 
-Rule = Callable[[Candidate], Iterator[Found]]
-RULES: dict[str, Rule] = {}
+_Rule = Callable[[Candidate], Iterator[Found]]
+RULES: dict[str, _Rule] = {}
 
 
-def rule(function: Rule) -> Rule:
+def rule(function: _Rule) -> _Rule:
     "Enter a rule into `RULES`."
     RULES[function.__name__.removeprefix("check_")] = function
     return function
@@ -191,10 +188,10 @@ def check_documents(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d407bd80
 @rule
-def check_shape(c: Candidate) -> Iterator[Found]:
+def _check_shape(c: Candidate) -> Iterator[Found]:
     "Each line is one JSON object with the keys and types of a question."
     for n, line in c.lines:
-        for fault in shape_faults(line):
+        for fault in _shape_faults(line):
             name = (
                 line["query_id"] if isinstance(line, dict) and isinstance(line.get("query_id"), str) else ""
             )
@@ -210,7 +207,7 @@ def check_shape(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d93c9a18
 @rule
-def check_ids(c: Candidate) -> Iterator[Found]:
+def _check_ids(c: Candidate) -> Iterator[Found]:
     "Ids are unique and begin with `id_prefix` of dataset.toml, by default the name and a hyphen."
     prefix = c.info.get("id_prefix", f"{c.name}-")
     for i, n in Counter(q["query_id"] for q in c.questions).items():
@@ -237,7 +234,7 @@ def check_queries(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #3d3d42f0
 @rule
-def check_tags(c: Candidate) -> Iterator[Found]:
+def _check_tags(c: Candidate) -> Iterator[Found]:
     "Exactly one main tag, others only if `tags` of dataset.toml lists them; each listed one is used."
     known, used = list(c.info.get("tags", ())), set()
     for q in c.questions:
@@ -259,7 +256,7 @@ def check_tags(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #97fc90ed
 @rule
-def check_splits(c: Candidate) -> Iterator[Found]:
+def _check_splits(c: Candidate) -> Iterator[Found]:
     "Every question is in `dev` or `test`, and both have some."
     for q in c.questions:
         if q["split"] not in ("dev", "test"):
@@ -272,7 +269,7 @@ def check_splits(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #e914fca8
 @rule
-def check_answers(c: Candidate) -> Iterator[Found]:
+def _check_answers(c: Candidate) -> Iterator[Found]:
     "An answerable question has a short answer, an unanswerable one has none."
     for q in c.questions:
         has = bool((q["answer"] or "").strip())
@@ -292,7 +289,7 @@ def check_answers(c: Candidate) -> Iterator[Found]:
 
 
 @rule
-def check_pieces(c: Candidate) -> Iterator[Found]:
+def _check_pieces(c: Candidate) -> Iterator[Found]:
     "No evidence for `unanswerable`, at least two pieces for `multi`, one for every other question."
     for q in c.questions:
         n, kind = len(q["evidence"]), next((t for t in MAIN_TAGS if t in q["tags"]), "")
@@ -306,7 +303,7 @@ def check_pieces(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #53f2fc37
 @rule
-def check_lengths(c: Candidate) -> Iterator[Found]:
+def _check_lengths(c: Candidate) -> Iterator[Found]:
     "Questions, answers and quotes have lengths within `[bounds]`, in characters."
     texts = [("query", q["query"], q["query_id"], "") for q in c.questions]
     texts += [("answer", q["answer"], q["query_id"], "") for q in c.questions if q["answer"]]
@@ -332,7 +329,7 @@ def places(text: str, quote: str) -> list[int]:
 
 
 @rule
-def check_quotes(c: Candidate) -> Iterator[Found]:
+def _check_quotes(c: Candidate) -> Iterator[Found]:
     "Each quote stands exactly once, word for word, in its document, and is more than white space."
     for q, e in c.evidence:
         where = {"question": q["query_id"], "document": e["doc_id"]}
@@ -363,7 +360,7 @@ def check_quotes(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #6e74a77b
 @rule
-def check_offsets(c: Candidate) -> Iterator[Found]:
+def _check_offsets(c: Candidate) -> Iterator[Found]:
     "`start` and `end` are where the quote stands, in code points of the canonical text."
     for q, e in c.evidence:
         at = places(c.corpus[e["doc_id"]].text, e["quote"]) if e["doc_id"] in c.corpus.rows else []
@@ -380,7 +377,7 @@ def check_offsets(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #b0f094c2
 @rule
-def check_elsewhere(c: Candidate) -> Iterator[Found]:
+def _check_elsewhere(c: Candidate) -> Iterator[Found]:
     "No quote stands in another document too, unless it is a sentence listed under `repeats`."
     for q, e in c.evidence:
         others = [
@@ -396,7 +393,7 @@ def check_elsewhere(c: Candidate) -> Iterator[Found]:
 
 
 @rule
-def check_no_evidence(c: Candidate) -> Iterator[Found]:
+def _check_no_evidence(c: Candidate) -> Iterator[Found]:
     "No evidence comes from documents that match a pattern under `no_evidence`; each pattern matches one."
     for pattern in c.info.get("no_evidence", ()):
         if not any(fnmatchcase(d.id, pattern) for d in c.corpus):
@@ -412,7 +409,7 @@ def check_no_evidence(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #202c83c4
 @rule
-def check_copied(c: Candidate) -> Iterator[Found]:
+def _check_copied(c: Candidate) -> Iterator[Found]:
     "At most the share `copied` of a question's 4-grams stands in its evidence."
     for q in c.questions:
         share = copied(q["query"], [e["quote"] for e in q["evidence"]])
@@ -428,7 +425,7 @@ def check_copied(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d37f3532
 @rule
-def check_paraphrases(c: Candidate) -> Iterator[Found]:
+def _check_paraphrases(c: Candidate) -> Iterator[Found]:
     """A `paraphrase` shares no content word with its evidence that is rare, which is: in at most `rare`
     documents."""
     asked = [(q, e) for q, e in c.evidence if "paraphrase" in q["tags"]]
@@ -446,7 +443,7 @@ def check_paraphrases(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #b68c2f0f
 @rule
-def check_repeats(c: Candidate) -> Iterator[Found]:
+def _check_repeats(c: Candidate) -> Iterator[Found]:
     "No sentence of `sentence` words or more stands in two documents but those under `repeats`; those do."
     seen: dict[str, dict[str, None]] = defaultdict(dict)
     for d in c.corpus:
@@ -468,7 +465,7 @@ def check_repeats(c: Candidate) -> Iterator[Found]:
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #f977b7ed
 @rule
-def check_tables(c: Candidate) -> Iterator[Found]:
+def _check_tables(c: Candidate) -> Iterator[Found]:
     "A question tagged `table` quotes a row of one."
     for q in c.questions:
         if "table" in q["tags"] and not any("|" in e["quote"] for e in q["evidence"]):
@@ -481,7 +478,7 @@ def check_tables(c: Candidate) -> Iterator[Found]:
 
 
 @rule
-def check_languages(c: Candidate) -> Iterator[Found]:
+def _check_languages(c: Candidate) -> Iterator[Found]:
     """Where questions are tagged with a language, `cross-language` stands where some evidence is in another
     one."""
     for q in c.questions:
@@ -511,7 +508,7 @@ def counts(c: Candidate) -> dict[str, int]:
 
 
 @rule
-def check_promises(c: Candidate) -> Iterator[Found]:
+def _check_promises(c: Candidate) -> Iterator[Found]:
     "Documents, words, questions, answers and tags are at least as many as `[promises]` says."
     promised, tags = c.info.get("promises", {}), Counter(t for q in c.questions for t in q["tags"])
     have = counts(c) | {"used": len({e["doc_id"] for _, e in c.evidence})}

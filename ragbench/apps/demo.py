@@ -20,10 +20,10 @@ from ..system.retrievers import Dense, Hybrid, Lexical
 from ..system.system import System, grid
 
 # %% auto #0
-__all__ = ['demo_systems', 'run_demo']
+__all__ = ['run_demo']
 
 # %% ../../nbs/21_apps/00_demo.ipynb #c5006a19
-def demo_systems() -> list[System]:
+def _demo_systems() -> list[System]:
     "The grid of the demonstration: 14 systems."
     lexical = Lexical(FTS5())
     dense = [Dense(LSAEmbedder(128)), Dense(SentenceTransformerEmbedder("all-MiniLM-L6-v2"))]
@@ -40,7 +40,7 @@ def run_demo(
     return bench(
         corpus,
         gold,
-        demo_systems(),
+        _demo_systems(),
         store=store,
         progress=progress,
         metrics=["recall@5", "mrr", "ndcg@10"],

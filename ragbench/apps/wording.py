@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ..base.errors import ConfigError
 
 # %% auto #0
-__all__ = ['STOP', 'words', 'folded', 'stemmed', 'content', 'ngrams', 'copied', 'sentences']
+__all__ = ['STOP', 'words', 'folded', 'stemmed', 'content', 'copied', 'sentences']
 
 # %% ../../nbs/21_apps/01_wording.ipynb #90ce8cd7
 def words(text: str) -> list[str]:
@@ -69,7 +69,7 @@ def content(
     return {stemmed(w, letters) for w in words(text) if len(w) > 1 and folded(w) not in stop}
 
 # %% ../../nbs/21_apps/01_wording.ipynb #7647113c
-def ngrams(text: str, n: int = 4) -> set[tuple[str, ...]]:
+def _ngrams(text: str, n: int = 4) -> set[tuple[str, ...]]:
     "All runs of `n` words of a text; empty if it is shorter."
     found = words(text)
     return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)}
@@ -77,8 +77,8 @@ def ngrams(text: str, n: int = 4) -> set[tuple[str, ...]]:
 
 def copied(question: str, quotes: Iterable[str], n: int = 4) -> float:
     "The share of a question's runs of `n` words that stand in one of its quotes; 0 if it has none."
-    asked = ngrams(question, n)
-    return len(asked & set().union(*(ngrams(q, n) for q in quotes))) / len(asked) if asked else 0.0
+    asked = _ngrams(question, n)
+    return len(asked & set().union(*(_ngrams(q, n) for q in quotes))) / len(asked) if asked else 0.0
 
 # %% ../../nbs/21_apps/01_wording.ipynb #6164c47b
 def sentences(text: str, least: int = 8) -> Iterator[str]:

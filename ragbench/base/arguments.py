@@ -21,7 +21,7 @@ import numpy as np
 from .errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['fits', 'in_words', 'typed', 'one_choice', 'array_of']
+__all__ = ['fits', 'typed', 'one_choice', 'array_of']
 
 # %% ../../nbs/00_base/02_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, Collection, list, tuple, set, frozenset)
@@ -107,7 +107,7 @@ def _several(hint: Any) -> str:
     return f" of {hint.__name__} values" if isinstance(hint, type) and typing.get_origin(hint) is None else ""
 
 # %% ../../nbs/00_base/02_arguments.ipynb #a521632b
-def in_words(hint: Any) -> str:
+def _in_words(hint: Any) -> str:
     "What a type hint asks for."
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint is None:
@@ -115,7 +115,7 @@ def in_words(hint: Any) -> str:
     if hint in _WORDS:
         return _WORDS[hint]
     if origin in (typing.Union, types.UnionType):
-        words = list(dict.fromkeys(in_words(h) for h in inner))
+        words = list(dict.fromkeys(_in_words(h) for h in inner))
         return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
     if origin is typing.Literal:
         return " or ".join(map(repr, inner))
@@ -146,7 +146,7 @@ def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
         f"{name} is the class {value.__name__}" if isinstance(value, type) else f"{name} is {value!r:.60}"
     )
     example = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
-    raise ConfigError(problem, owner, f"Give {in_words(hint)}{example}")
+    raise ConfigError(problem, owner, f"Give {_in_words(hint)}{example}")
 
 # %% ../../nbs/00_base/02_arguments.ipynb #3b421e0b
 def _checked(call: Callable, owner: str, choices: bool) -> Callable:

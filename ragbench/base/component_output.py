@@ -13,7 +13,7 @@ from .number_text import number
 from .errors import DataError
 
 # %% auto #0
-__all__ = ['what_came', 'who', 'scores_and_rows', 'check_ranked', 'check_line']
+__all__ = ['what_came', 'who', 'check_ranked', 'check_line']
 
 # %% ../../nbs/00_base/03_component_output.ipynb #476395dc
 def what_came(value: Any) -> str:
@@ -51,7 +51,7 @@ def _array(value: Any, what: str, owner: tuple[str, Any], fix: str, whole: bool)
     return a.astype(np.int64, copy=False)
 
 
-def scores_and_rows(got: Any, owner: tuple[str, Any], fix: str) -> tuple[np.ndarray, np.ndarray]:
+def _scores_and_rows(got: Any, owner: tuple[str, Any], fix: str) -> tuple[np.ndarray, np.ndarray]:
     "What a component gave as scores and rows, two arrays of one shape; raises `DataError` for anything else."
     if not isinstance(got, (tuple, list)) or len(got) != 2:
         raise DataError(f"it gave {what_came(got)}", who(*owner), fix)
@@ -120,7 +120,7 @@ def check_ranked(
     texts: Any = None,  # the questions, for the message
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores and rows `(q, m)` as arrays; raises `DataError` unless they are what a ranking can be made of."
-    scores, rows = scores_and_rows(got, owner, fix)
+    scores, rows = _scores_and_rows(got, owner, fix)
     if rows.ndim != 2 or len(rows) != q:
         raise DataError(
             f"it gave scores and rows of shape {rows.shape} for {q} question{'s' * (q != 1)}",
@@ -144,7 +144,7 @@ def check_line(
     best_first: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores and rows `(m,)` of one question; `among`: the rows `(w,)` that may come back. Raises `DataError`."
-    scores, rows = scores_and_rows(got, owner, fix)
+    scores, rows = _scores_and_rows(got, owner, fix)
     if rows.ndim != 1:
         raise DataError(f"it gave scores and rows of shape {rows.shape} for one question", who(*owner), fix)
     if (rows == -1).any():

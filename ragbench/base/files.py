@@ -17,31 +17,34 @@ from .errors import StoreError
 from .processes import abandoned, tag
 
 # %% auto #0
-__all__ = ['SAFE', 'ROOM', 'PLACE', 'LOCAL', 'CAUSES', 'SQLITE', 'PROBE', 'disk_error', 'disk_errors', 'hidden_cause', 'sync',
-           'flush', 'beside', 'remove', 'sweep', 'make_folder', 'whole_file', 'write_atomic', 'whole_folder']
+__all__ = ['ROOM', 'LOCAL', 'disk_error', 'disk_errors', 'sync', 'flush', 'beside', 'remove', 'sweep', 'make_folder',
+           'whole_file', 'write_atomic', 'whole_folder']
 
 # %% ../../nbs/00_base/05_files.ipynb #38830ad1
-SAFE = "What was written before is as it was"
-ROOM = f"Free some space or give another place, and start again. {SAFE}"
-PLACE = f"Give a place where you may write, and start again. {SAFE}"
-LOCAL = f"Give a folder on a local disk. {SAFE}"
-CAUSES = {
+_SAFE = "What was written before is as it was"
+ROOM = f"Free some space or give another place, and start again. {_SAFE}"
+_PLACE = f"Give a place where you may write, and start again. {_SAFE}"
+LOCAL = f"Give a folder on a local disk. {_SAFE}"
+_CAUSES = {
     errno.ENOSPC: ("the disk is full", ROOM),
     errno.EDQUOT: ("the disk quota is used up", ROOM),
     errno.EFBIG: ("the file is larger than the system allows (ulimit -f)", ROOM),
-    errno.EROFS: ("the file system can only be read", PLACE),
-    errno.EACCES: ("writing is not allowed", PLACE),
-    errno.EPERM: ("writing is not allowed", PLACE),
+    errno.EROFS: ("the file system can only be read", _PLACE),
+    errno.EACCES: ("writing is not allowed", _PLACE),
+    errno.EPERM: ("writing is not allowed", _PLACE),
     errno.ENOLCK: ("the file system has no locks", LOCAL),
     errno.ENOTSUP: ("the file system has no locks", LOCAL),
     errno.ENOSYS: ("the file system has no locks", LOCAL),
-    errno.EIO: ("the disk cannot be read or written (an input or output error)", f"Look at the disk. {SAFE}"),
+    errno.EIO: (
+        "the disk cannot be read or written (an input or output error)",
+        f"Look at the disk. {_SAFE}",
+    ),
     errno.ENOTDIR: ("a file stands where a folder should be", "Move the file away, or give another path"),
     errno.EEXIST: ("a file stands where a folder should be", "Move the file away, or give another path"),
     errno.EISDIR: ("a folder stands where a file should be", "Give the name of a file"),
     errno.ENAMETOOLONG: ("the name is too long for the file system", "Give a shorter one"),
 }
-SQLITE = {
+_SQLITE = {
     3: errno.EACCES,
     8: errno.EROFS,
     10: errno.EIO,
@@ -57,12 +60,12 @@ def disk_error(error: BaseException, where: str | Path) -> StoreError | None:
         return StoreError(*_three(errno.ENOSYS, where)) if "flock" in str(error) else None  # filelock's words
     number = getattr(error, "errno", None)
     if number is None and (code := getattr(error, "sqlite_errorcode", None)) is not None:
-        number = SQLITE.get(code & 0xFF)
-    return StoreError(*_three(number, where)) if number in CAUSES else None
+        number = _SQLITE.get(code & 0xFF)
+    return StoreError(*_three(number, where)) if number in _CAUSES else None
 
 
 def _three(number: int, where: str | Path) -> tuple[str, str, str]:
-    what, fix = CAUSES[number]
+    what, fix = _CAUSES[number]
     return what, str(where), fix
 
 
@@ -79,10 +82,10 @@ def disk_errors(where: str | Path) -> Iterator[None]:
         raise known from e
 
 # %% ../../nbs/00_base/05_files.ipynb #7f39c158
-PROBE = bytes(1 << 16)
+_PROBE = bytes(1 << 16)
 
 
-def hidden_cause(path: Path, error: BaseException) -> OSError | None:
+def _hidden_cause(path: Path, error: BaseException) -> OSError | None:
     """The `OSError` behind an exception of a library that was writing `path`, a file or a folder; None where
     the disk takes more."""
     if isinstance(error, OSError) and error.errno is not None:
@@ -97,7 +100,7 @@ def hidden_cause(path: Path, error: BaseException) -> OSError | None:
     )
     try:
         with open(files[-1] if files else path / "probe", "ab") as f:
-            f.write(PROBE)
+            f.write(_PROBE)
             f.flush()
             os.fsync(f.fileno())
     except OSError as e:
@@ -156,7 +159,7 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError as e:
-        raise StoreError("the folder cannot be made", str(path), PLACE) from e
+        raise StoreError("the folder cannot be made", str(path), _PLACE) from e
 
 
 def _prepared(path: str | Path) -> Path:
@@ -220,7 +223,7 @@ def _named_causes(new: Path, path: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as e:
-        cause = hidden_cause(new, e)
+        cause = _hidden_cause(new, e)
         if cause is None or (known := disk_error(cause, path)) is None:
             raise
         raise known from e

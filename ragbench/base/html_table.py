@@ -10,10 +10,10 @@ from html import escape
 from typing import Any
 
 # %% auto #0
-__all__ = ['html_row', 'html_table', 'html_facts']
+__all__ = ['html_table', 'html_facts']
 
 # %% ../../nbs/00_base/09_html_table.ipynb #65ec42e6
-def html_row(
+def _html_row(
     cells: Iterable[Any],  # as text; they are escaped
     tag: str = "td",  # "th" for a heading
     top: bool = False,  # aligned at the top, for cells of several lines
@@ -25,8 +25,8 @@ def html_row(
 
 def html_table(head: Sequence[Any], rows: Iterable[Sequence[Any]], top: bool = False) -> str:
     "A table with a row of headings; without it where `head` is empty."
-    heading = html_row(head, "th", top) if head else ""
-    return f"<table>{heading}{''.join(html_row(row, top=top) for row in rows)}</table>"
+    heading = _html_row(head, "th", top) if head else ""
+    return f"<table>{heading}{''.join(_html_row(row, top=top) for row in rows)}</table>"
 
 
 def html_facts(facts: Iterable[tuple[str, Any]]) -> str:

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 
 # %% auto #0
-__all__ = ['F_SETSIG', 'DAY', 'lifeline', 'end_with', 'tag', 'abandoned', 'left_behind', 'temporary_folder']
+__all__ = ['lifeline', 'end_with', 'tag', 'abandoned', 'left_behind', 'temporary_folder']
 
 # %% ../../nbs/00_base/04_processes.ipynb #2adc7c56
 @functools.cache
@@ -36,7 +36,7 @@ def lifeline() -> int:
     return _pipe(os.getpid())[0]
 
 # %% ../../nbs/00_base/04_processes.ipynb #6688ab96
-F_SETSIG = 10  # of Linux; the module fcntl has no name for it before Python 3.14
+_F_SETSIG = 10  # of Linux; the module fcntl has no name for it before Python 3.14
 
 
 def _signalled(fd: int) -> bool:
@@ -48,7 +48,7 @@ def _signalled(fd: int) -> bool:
             f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK
         )  # the owner belongs to the open file, which children share
         fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(own, _F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(own, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
     except OSError:
         return False
@@ -89,7 +89,7 @@ def tag() -> str:
     return f"{_place()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 # %% ../../nbs/00_base/04_processes.ipynb #341b7908
-DAY = 24 * 3600  # seconds
+_DAY = 24 * 3600  # seconds
 
 
 def _alive(pid: int) -> bool:
@@ -110,7 +110,7 @@ def abandoned(path: Path, owner: str) -> bool:
     if place == _place() and pid.isdigit():
         return not _alive(int(pid))
     try:
-        return time.time() - path.stat().st_mtime > DAY
+        return time.time() - path.stat().st_mtime > _DAY
     except OSError:
         return False  # somebody else was faster
 

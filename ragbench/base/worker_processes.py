@@ -28,7 +28,7 @@ from .number_text import number, thousands
 from .processes import end_with, lifeline
 
 # %% auto #0
-__all__ = ['serve', 'import_all', 'Lost', 'Worker']
+__all__ = ['serve', 'Lost', 'Worker']
 
 # %% ../../nbs/00_base/09_worker_processes.ipynb #d283b426
 @contextmanager
@@ -53,7 +53,7 @@ def serve(modules: Iterable[str] = (), line: int = -1, absent: Iterable[str] = (
     os.dup2(2, 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     with _absent(absent):
-        import_all(modules)
+        _import_all(modules)
     pickle.dump("ready", answers)
     answers.flush()
     while True:
@@ -67,7 +67,7 @@ def serve(modules: Iterable[str] = (), line: int = -1, absent: Iterable[str] = (
         answers.flush()
 
 
-def import_all(modules: Iterable[str]) -> None:
+def _import_all(modules: Iterable[str]) -> None:
     for name in modules:
         import_module(name)
 
@@ -156,7 +156,7 @@ class Worker:
             if missing := set(self.modules) - self.imported:
                 self.imported |= missing
                 with _watched(p, 120):
-                    _ask(p, import_all, (sorted(missing),), None)
+                    _ask(p, _import_all, (sorted(missing),), None)
             self.most = max(self.most, memory or 0)
             with _watched(p, seconds) as state:
                 ok, answer = _ask(p, function, args, memory)

@@ -27,13 +27,13 @@ from ..evaluate.scores import score_run
 from ..system.system import System
 
 # %% auto #0
-__all__ = ['chunks_named', 'given_run', 'judged', 'from_runs', 'add_run']
+__all__ = ['given_run', 'judged', 'from_runs', 'add_run']
 
 # %% ../../nbs/16_bench/08_given_runs.ipynb #2c6da8e7
 _ADDRESS = re.compile(r"(.+)@([0-9a-f]{16}):(\d+)-(\d+)")
 
 
-def chunks_named(ids: Sequence[str], corpus: Corpus) -> Chunks | None:
+def _chunks_named(ids: Sequence[str], corpus: Corpus) -> Chunks | None:
     """The table of the chunks that these addresses name, in corpus order; `None` where they are no addresses.
     Raises `DataError` for one of another version of a document."""
     found = [
@@ -66,7 +66,7 @@ def given_run(
         return as_run(source, corpus if chunks is None else chunks, gold, name)
     name, table = run_table(source, name)
     return as_run(
-        table, chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name
+        table, _chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name
     )
 
 # %% ../../nbs/16_bench/08_given_runs.ipynb #13debe83

@@ -22,15 +22,15 @@ from ..system.pipeline import Pipeline
 from ..system.system import BuiltSystem
 
 # %% auto #0
-__all__ = ['rounds_of', 'usual_ms', 'Budget', 'timed']
+__all__ = ['timed']
 
 # %% ../../nbs/16_bench/03_latency.ipynb #cbb6d3fe
-def rounds_of(asked: int | None, questions: int) -> int:
+def _rounds_of(asked: int | None, questions: int) -> int:
     "How often each of so many questions is asked."
     return asked if asked is not None else min(3, math.ceil(calls_needed(0.95) / max(1, questions)))
 
 # %% ../../nbs/16_bench/03_latency.ipynb #8bd7ec9a
-def usual_ms(runner: Any) -> float:
+def _usual_ms(runner: Any) -> float:
     "Milliseconds that the yardstick takes on this machine, measured once and kept."
 
     def build():
@@ -51,7 +51,7 @@ def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
         "system": steps.system,
         "chunks": steps.sources.chunks.key,
         "queries": asked,
-        "rounds": rounds_of(s.rounds, len(asked)),
+        "rounds": _rounds_of(s.rounds, len(asked)),
         **({} if s.seconds is None else {"seconds": s.seconds}),
         "depth": s.depth,
         "machine": machine(),
@@ -61,7 +61,7 @@ def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
 
 # %% ../../nbs/16_bench/03_latency.ipynb #7e839160
 def _measured(
-    runner: Any, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: Budget
+    runner: Any, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: _Budget
 ) -> dict[str, Any]:
     "Time one system; no other process that shares the store times meanwhile."
     system, depth = steps.system, recipe["depth"]
@@ -92,7 +92,7 @@ def _shaped(a: Artifact, name: str, usual: float, questions: int) -> np.ndarray:
     return ms.reshape(-1, questions) if len(ms) % questions == 0 else ms[None]
 
 
-class Budget:
+class _Budget:
     """Seconds for so many systems, an equal share of what is left for each; what one does not use, the others
     have."""
 
@@ -131,7 +131,7 @@ def timed(
         for r in recipes
     ]
     with progress_bar("timing", sum(calls), "call", progress) as bar:
-        runner.bar, usual, begun, budget = bar, usual_ms(runner), 0, Budget(seconds, sum(map(bool, calls)))
+        runner.bar, usual, begun, budget = bar, _usual_ms(runner), 0, _Budget(seconds, sum(map(bool, calls)))
         for name, steps, recipe, n in zip(plan.names, plan.pipelines, recipes, calls):
             a = runner.artifact(
                 "timing",

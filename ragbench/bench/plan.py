@@ -21,7 +21,7 @@ from ..system.step import Step, corpus_source, questions_source
 from ..system.system import System, check_fields_of, grid, names_of
 
 # %% auto #0
-__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'check_inputs', 'named', 'make_plan']
+__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'named', 'make_plan']
 
 # %% ../../nbs/16_bench/00_plan.ipynb #20e1ee23
 METRICS = ("recall@5", "mrr", "ndcg@10")
@@ -128,7 +128,7 @@ def deepest(metrics: Sequence[str]) -> int:
     )
 
 # %% ../../nbs/16_bench/00_plan.ipynb #2bd8d66d
-def check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
+def _check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
     """Raise `ConfigError` or `DataError` that says what to give for a corpus, a gold standard or systems that
     are none."""
     want = {"corpus": Corpus, "gold": Gold}
@@ -234,7 +234,7 @@ def make_plan(
     corpus: Corpus, gold: Gold, systems: System | Iterable[System] | Mapping[str, System], **settings: Any
 ) -> Plan:
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
-    check_inputs(corpus, gold, systems)
+    _check_inputs(corpus, gold, systems)
     check_gold(corpus, gold)
     listed = grid(*named(systems))
     for system in listed:

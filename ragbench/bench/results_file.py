@@ -31,7 +31,7 @@ from ..store.artifacts import versions
 from ..evaluate.waterfall import Stage
 
 # %% auto #0
-__all__ = ['SCHEMA', 'NAME', 'save', 'AbsentDocument', 'AbsentCorpus', 'load']
+__all__ = ['SCHEMA', 'NAME', 'save', 'load']
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #a358656c
 SCHEMA, NAME = 1, "ragbench results"
@@ -256,7 +256,7 @@ def _about(parts: _Parts) -> _Parts:
     return out
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #bc12178f
-class AbsentDocument(Document):
+class _AbsentDocument(Document):
     """A document of which only id, hash, length and pages are known; asked for its text, it raises
     `DataError`."""
 
@@ -298,13 +298,13 @@ def _errors_of(part: Mapping[str, Any]) -> list[Refusal]:
     return [(Doubt if i in part.get("doubts", ()) else Refusal)(*e) for i, e in enumerate(part["errors"])]
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #f1b0f46f
-class AbsentCorpus(Corpus):
+class _AbsentCorpus(Corpus):
     "A corpus without its texts."
 
     absent = True
 
     def __init__(self, part: Mapping[str, Any]):
-        super().__init__([AbsentDocument(d) for d in part["documents"]], _errors_of(part))
+        super().__init__([_AbsentDocument(d) for d in part["documents"]], _errors_of(part))
         self.__dict__.update(fingerprint=part["fingerprint"], words=part["words"], duplicates=())
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #6ec0b399
@@ -325,7 +325,7 @@ def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
             )
         return given
     if not part["texts"]:
-        return AbsentCorpus(part)
+        return _AbsentCorpus(part)
 
     def kinds(d):
         return {k: tuple(kind(*v) for v in d[k]) for k, kind in _STRUCTURE.items()}

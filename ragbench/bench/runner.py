@@ -38,7 +38,7 @@ from ..system.step import Executor, Step
 from ..system.system import System, warn_if_empty
 
 # %% auto #0
-__all__ = ['Runner', 'waterfall_stages', 'single_stages', 'facts_of', 'system_result', 'bench', 'manifest']
+__all__ = ['Runner', 'bench', 'manifest']
 
 # %% ../../nbs/16_bench/07_runner.ipynb #f7c08d01
 class Runner(Executor):
@@ -72,7 +72,7 @@ class Runner(Executor):
         return a
 
 # %% ../../nbs/16_bench/07_runner.ipynb #7823a583
-def waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[Stage, ...]:
+def _waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[Stage, ...]:
     "The rankings on the way through a system, in the order in which they happen."
     chunks, first = runner.value(steps.sources.chunks), _first(steps)
     ids, out = handed.ranking.query_ids, []
@@ -109,7 +109,7 @@ def _asked(steps: Pipeline, retriever: Any) -> Retrieval:
     return retrieval(retriever, steps.sources._replace(wordings=steps.questions), depth)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #6946654b
-def single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
+def _single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
     """The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one,
     and where questions are rewritten first."""
     if steps.system.query is not None:
@@ -122,7 +122,7 @@ def single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
     return tuple(out)
 
 # %% ../../nbs/16_bench/07_runner.ipynb #ff68fe77
-def facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
+def _facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
     """Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent,
     recall of an approximate index."""
     plan, chunks = runner.plan, runner.value(steps.sources.chunks)
@@ -146,7 +146,7 @@ def facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
     return out
 
 # %% ../../nbs/16_bench/07_runner.ipynb #986fc48c
-def system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> SystemResult:
+def _system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> SystemResult:
     "One system on every question: what it hands over, judged, with what passed on the way."
     plan, value = runner.plan, runner.value
     ranking = handed_over(value(steps.last), value(steps.sources.chunks), plan.gold, plan.settings.depth)
@@ -154,8 +154,8 @@ def system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> Sys
     runner.bar.update()
     judged = value(score_step(steps, gold, plan.settings))
     scores = {m: judged["scores"][:, i].copy() for i, m in enumerate(plan.settings.columns)}
-    stages = waterfall_stages(runner, steps, Stage("handed over", ranking))
-    singles, facts = single_stages(runner, steps), facts_of(runner, steps, gold)
+    stages = _waterfall_stages(runner, steps, Stage("handed over", ranking))
+    singles, facts = _single_stages(runner, steps), _facts_of(runner, steps, gold)
     runner.forget()
     runner.bar.update()
     return SystemResult(
@@ -173,7 +173,7 @@ def _run(plan: Plan, store: Store, progress: bool | None) -> Results:
     ):
         context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
         runner, began, judge = Runner(plan, context, bar), time.perf_counter(), gold_source(plan.gold)
-        done = [system_result(runner, n, p, judge) for n, p in zip(plan.names, plan.pipelines)]
+        done = [_system_result(runner, n, p, judge) for n, p in zip(plan.names, plan.pipelines)]
         rest = time.perf_counter() - began + runner.spared
         bar.close()
         latency, by_step = timed(runner, plan.settings.seconds or max(5.0, rest / 5), progress)

@@ -21,7 +21,7 @@ from ..store.fingerprint import canonical, fingerprint
 from ..core.spans import length
 
 # %% auto #0
-__all__ = ['SHORT_GAP', 'ink', 'AlignmentError', 'align', 'AdaptedChunker', 'from_function', 'from_langchain', 'from_llama_index',
+__all__ = ['ink', 'AlignmentError', 'align', 'AdaptedChunker', 'from_function', 'from_langchain', 'from_llama_index',
            'from_chonkie', 'from_semchunk']
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #459af6b0
@@ -87,7 +87,7 @@ def _latest(backward: str, keys: Sequence[_Key]) -> list[int] | None:
     return out[::-1]
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #dd272c6a
-SHORT_GAP = 64  # characters of ink; a separator that was dropped is shorter
+_SHORT_GAP = 64  # characters of ink; a separator that was dropped is shorter
 
 
 def _place(
@@ -102,7 +102,7 @@ def _place(
         elif before and hi < last and letters.startswith(core, hi + 1):
             place = hi + 1  # past the character that was cut
         elif drops:
-            place = letters.find(core, hi, min(hi + SHORT_GAP, last) + m)
+            place = letters.find(core, hi, min(hi + _SHORT_GAP, last) + m)
         if place < 0:
             back = backward.find(core[::-1], n - (hi + m), n - previous)
             place = n - back - m if back >= 0 else letters.find(core, hi)

@@ -25,12 +25,10 @@ from ..core.spans import overlap as covered
 from ..text.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['KINDS', 'LAWS', 'LARGEST', 'Claim', 'Claims', 'claims_of', 'law_offsets', 'law_order', 'law_coverage', 'Promise',
-           'law_size', 'law_overlap', 'stress_corpus', 'smallest', 'examine', 'long_line', 'Row', 'Certificate',
-           'certify']
+__all__ = ['KINDS', 'LAWS', 'Claims', 'Promise', 'stress_corpus', 'smallest', 'examine', 'Row', 'Certificate', 'certify']
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #4a9f784a
-class Claim(NamedTuple):
+class _Claim(NamedTuple):
     "What a splitter says: this text lies from `start` to `end` (`None` for an end: as long as the text)."
 
     start: int | None
@@ -54,10 +52,10 @@ class Claims:
     name: str
 
 
-def claims_of(chunker: Chunker | Claims, doc: Document) -> list[Claim]:
+def _claims_of(chunker: Chunker | Claims, doc: Document) -> list[_Claim]:
     "What a chunker says about one document."
     if isinstance(chunker, Claims):
-        raw = [Claim(*c) for c in chunker.split(doc.text)]
+        raw = [_Claim(*c) for c in chunker.split(doc.text)]
         return [
             c if c.end is not None or c.start is None else c._replace(end=c.start + len(c.text)) for c in raw
         ]
@@ -68,7 +66,7 @@ def claims_of(chunker: Chunker | Claims, doc: Document) -> list[Claim]:
             doc.id,
             "Return Chunks, or wrap the function in Claims",
         )
-    return [Claim(s, e, doc.text[s:e]) for s, e in chunks.spans.tolist()]
+    return [_Claim(s, e, doc.text[s:e]) for s, e in chunks.spans.tolist()]
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #7e3f792c
 def _clip(text: str, most: int = 40) -> str:
@@ -79,7 +77,7 @@ def _holds(text: str, s: int | None, e: int | None, t: str) -> bool:
     return s is not None and e is not None and 0 <= s <= e <= len(text) and text[s:e] == t
 
 
-def law_offsets(text: str, claims: Sequence[Claim]) -> str | None:
+def _law_offsets(text: str, claims: Sequence[_Claim]) -> str | None:
     "The text at the claimed place is the claimed text."
     for i, (s, e, t) in enumerate(claims):
         if s is None or e is None or s < 0:
@@ -89,7 +87,7 @@ def law_offsets(text: str, claims: Sequence[Claim]) -> str | None:
     return None
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #5de7f282
-def law_order(text: str, claims: Sequence[Claim]) -> str | None:
+def _law_order(text: str, claims: Sequence[_Claim]) -> str | None:
     "No chunk begins before the one in front of it; those without an offset stand nowhere."
     starts = [(i, c.start) for i, c in enumerate(claims) if c.start is not None and c.start >= 0]
     return next(
@@ -102,7 +100,7 @@ def law_order(text: str, claims: Sequence[Claim]) -> str | None:
     )
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #a607903d
-def law_coverage(text: str, claims: Sequence[Claim]) -> str | None:
+def _law_coverage(text: str, claims: Sequence[_Claim]) -> str | None:
     "Every character that is not white space lies in a chunk."
     spans = [
         (c.start, min(c.end, len(text)))
@@ -189,7 +187,7 @@ def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
     return count
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #449fe1df
-def law_size(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
+def _law_size(text: str, claims: Sequence[_Claim], promise: Promise) -> str | None:
     "No chunk is larger than promised, unless it is a single character."
     if promise.size is None or promise.tokenizer is None:
         return None
@@ -200,7 +198,7 @@ def law_size(text: str, claims: Sequence[Claim], promise: Promise) -> str | None
     return None
 
 
-def law_overlap(text: str, claims: Sequence[Claim], promise: Promise) -> str | None:
+def _law_overlap(text: str, claims: Sequence[_Claim], promise: Promise) -> str | None:
     "No chunk shares more with the one before it than promised, unless it is a single character."
     if promise.overlap is None or promise.tokenizer is None:
         return None
@@ -311,24 +309,24 @@ def smallest(
 def examine(chunker: Chunker | Claims, doc: Document, promise: Promise) -> dict[str, str]:
     "The laws that are broken on one document, and how."
     try:
-        claims = claims_of(chunker, doc)
+        claims = _claims_of(chunker, doc)
     except BaseException as e:
         if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)):
             raise
         return {"no exception": f"{type(e).__name__}: {' '.join(str(e).split())[:160]}"}
     violations = {
-        "offsets exact": law_offsets(doc.text, claims),
-        "order": law_order(doc.text, claims),
-        "coverage": law_coverage(doc.text, claims),
-        "size bound": law_size(doc.text, claims, promise),
-        "overlap bound": law_overlap(doc.text, claims, promise),
+        "offsets exact": _law_offsets(doc.text, claims),
+        "order": _law_order(doc.text, claims),
+        "coverage": _law_coverage(doc.text, claims),
+        "size bound": _law_size(doc.text, claims, promise),
+        "overlap bound": _law_overlap(doc.text, claims, promise),
         "deterministic": _again(chunker, doc, claims),
         "nothing for nothing": _nothing(doc.text, claims),
     }
     return {law: wrong for law, wrong in violations.items() if wrong}
 
 
-def _nothing(text: str, claims: Sequence[Claim]) -> str | None:
+def _nothing(text: str, claims: Sequence[_Claim]) -> str | None:
     "A text without ink has no chunks."
     return (
         f"{len(claims)} chunk(s) of a blank text, the first is {_clip(claims[0].text)}"
@@ -337,13 +335,13 @@ def _nothing(text: str, claims: Sequence[Claim]) -> str | None:
     )
 
 
-def _again(chunker: Chunker | Claims, doc: Document, claims: Sequence[Claim]) -> str | None:
+def _again(chunker: Chunker | Claims, doc: Document, claims: Sequence[_Claim]) -> str | None:
     "The same document gives the same chunks, alone and in a corpus."
     if isinstance(chunker, Claims):
-        second = claims_of(chunker, doc)
+        second = _claims_of(chunker, doc)
     else:
         chunks = chunker(Corpus([_document("another", "Another document, to keep it company."), doc]))
-        second = [Claim(s, e, doc.text[s:e]) for s, e in chunks.spans[chunks.doc_row == 1].tolist()]
+        second = [_Claim(s, e, doc.text[s:e]) for s, e in chunks.spans[chunks.doc_row == 1].tolist()]
     return (
         None
         if second == list(claims)
@@ -351,7 +349,7 @@ def _again(chunker: Chunker | Claims, doc: Document, claims: Sequence[Claim]) ->
     )
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #41f3a6e9
-def long_line(characters: int, seed: int = 0) -> str:
+def _long_line(characters: int, seed: int = 0) -> str:
     "One line of random words."
     words = np.array([f"w{i:x}" for i in range(5000)])
     return " ".join(words[np.random.default_rng(seed).integers(0, 5000, characters // 5 + 1)])[:characters]
@@ -361,9 +359,9 @@ def _long(chunker: Chunker | Claims, characters: int, seconds: float) -> str | N
     "What is wrong with the chunks of one long line, or `None`."
     before = None
     for n in (characters // 1000, characters // 100, characters // 10, characters):
-        text, began = long_line(n), time.process_time()
+        text, began = _long_line(n), time.process_time()
         try:
-            claims = claims_of(chunker, _document("one line", text))
+            claims = _claims_of(chunker, _document("one line", text))
         except BaseException as e:
             if isinstance(e, (KeyboardInterrupt, SystemExit, GeneratorExit)):
                 raise
@@ -375,7 +373,7 @@ def _long(chunker: Chunker | Claims, characters: int, seconds: float) -> str | N
                 f"{thousands(n)} characters took {number(took, '.1f')} s, ten times as many would take"
                 f" {number(took * max(growth, 10), '.0f')} s"
             )
-        if wrong := law_offsets(text, claims) or law_order(text, claims) or law_coverage(text, claims):
+        if wrong := _law_offsets(text, claims) or _law_order(text, claims) or _law_coverage(text, claims):
             return f"{thousands(n)} characters: {wrong}"
         before = took
     return None
@@ -446,7 +444,7 @@ class Certificate:
 # %% ../../nbs/07_chunk/15_certificate.ipynb #10d6adfb
 LAWS = ("no exception", "offsets exact", "order", "coverage", "size bound", "overlap bound", "deterministic")
 
-LARGEST = 1_000_000  # tokens of a promise
+_LARGEST = 1_000_000  # tokens of a promise
 
 # %% ../../nbs/07_chunk/15_certificate.ipynb #5f036371
 def _check_sizes(large: int, size: int | None, overlap: int | None) -> None:
@@ -454,11 +452,11 @@ def _check_sizes(large: int, size: int | None, overlap: int | None) -> None:
     if whole_number("large", large, 0, "certify") > 10**9:
         raise ConfigError(f"large is {large}", "certify", "Give at most a thousand million characters")
     for name, value in (("size", size), ("overlap", overlap)):
-        if value is not None and whole_number(name, value, 0, "certify") > LARGEST:
+        if value is not None and whole_number(name, value, 0, "certify") > _LARGEST:
             raise ConfigError(
                 f"{name} is {value}",
                 "certify",
-                f"It is tried on texts of eight times that size: give at most {thousands(LARGEST)}",
+                f"It is tried on texts of eight times that size: give at most {thousands(_LARGEST)}",
             )
 
 

@@ -20,10 +20,10 @@ from ..text.tokenizers import get_tokenizer
 from ..core.vectors import as_vectors, unit
 
 # %% auto #0
-__all__ = ['mean_similarity', 'band', 'worth', 'best_partition', 'ClusterChunker']
+__all__ = ['band', 'worth', 'best_partition', 'ClusterChunker']
 
 # %% ../../nbs/07_chunk/12_cluster.ipynb #d88c2977
-def mean_similarity(vectors: np.ndarray) -> float:
+def _mean_similarity(vectors: np.ndarray) -> float:
     "The mean inner product over all pairs of different rows `(n, d)`; 0 for fewer than two."
     n = len(vectors)
     if n < 2:
@@ -40,7 +40,7 @@ def band(
 ) -> np.ndarray:
     """`out[i, l]`: similarity of pieces `i` and `i + l`, less the mean over all pairs; `(n, width)` float64,
     0 at lag 0 and past the end."""
-    n, mean = len(vectors), mean_similarity(vectors)
+    n, mean = len(vectors), _mean_similarity(vectors)
     out = np.zeros((n, width))
     for lo in range(0, n, block):
         part = vectors[lo : lo + block + width].astype(np.float64)

@@ -26,10 +26,10 @@ from ..store.artifacts import Store
 from ..text.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['INSTRUCTION', 'question', 'parse_cuts', 'ask_cuts', 'windowed_cuts', 'LLMChunker']
+__all__ = ['question', 'parse_cuts', 'windowed_cuts', 'LLMChunker']
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #c4865304
-INSTRUCTION = (
+_INSTRUCTION = (
     "You divide a text into passages, each about one thing. The text is given as numbered pieces. Decide"
     " where a new passage begins. Answer with one JSON list of the numbers of those pieces that begin a new"
     " passage, in rising order, for example [4, 9]. The first piece begins a passage anyway: leave it out. If"
@@ -64,7 +64,7 @@ def parse_cuts(
     return numbers
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #6deae790
-def ask_cuts(
+def _ask_cuts(
     chat: Callable[
         [list[dict[str, str]]], Any
     ],  # messages to a text, or to something with `text`, such as `Chat`
@@ -129,7 +129,7 @@ class LLMChunker:
     size: int = 800  # largest chunk, and as much as is shown at once, in tokens of `tokenizer`
     piece_size: int = 50  # tokens, what is never cut
     tokenizer: str = "cl100k_base"
-    prompt: str = INSTRUCTION
+    prompt: str = _INSTRUCTION
     tries: int = field(default=3, compare=False)  # answers asked for before a document is refused
     store: str | Path | None = field(default=None, compare=False)  # folder of an artifact store
 
@@ -168,7 +168,7 @@ class LLMChunker:
         }
 
         def ask():
-            return ask_cuts(self.chat, self.prompt, pieces, self.tries, where)
+            return _ask_cuts(self.chat, self.prompt, pieces, self.tries, where)
 
         answers: dict[str, list[int]] = vars(self)["_known"]
         key = fingerprint(recipe)

@@ -16,8 +16,7 @@ from ..text.sentences import gaps, sentence_gaps
 from ..text.token_table import TokenTable
 
 # %% auto #0
-__all__ = ['Level', 'LINE', 'WHITE', 'FENCE', 'check_range', 'Boundaries', 'between', 'fences', 'inside', 'best_boundary',
-           'end_by_count', 'Packer', 'pack']
+__all__ = ['Level', 'LINE', 'WHITE', 'check_range', 'Boundaries', 'between', 'fences', 'inside', 'Packer', 'pack']
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #b050dfd3
 Level = Callable[
@@ -100,14 +99,14 @@ def between(offsets: Sequence[int], low: int, high: int, last: bool) -> Iterable
     )
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #5aa0d6bf
-FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
 
 
 def fences(text: str) -> np.ndarray:
     "Spans of the code fences of `text`, both fence lines included: `(n, 2)` int64."
     out, start, mark = [], None, ""
     for m in (
-        FENCE.finditer(text) if "```" in text or "~~~" in text else ()
+        _FENCE.finditer(text) if "```" in text or "~~~" in text else ()
     ):  # most texts have none, and this is the fast way to know
         if start is None:
             start, mark = m.start(), m[1]
@@ -123,7 +122,7 @@ def inside(offset: int, blocks: Sequence[tuple[int, int]]) -> bool:
     return i >= 0 and offset < blocks[i][1]
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #153e08d3
-def best_boundary(
+def _best_boundary(
     levels: Sequence[Level], whole: Sequence[tuple[int, int]], low: int, high: int, last: bool = True
 ) -> int | None:
     """The last (or first) boundary of the best level in `(low, high]` that is not inside a whole block, or
@@ -135,7 +134,7 @@ def best_boundary(
     return None
 
 
-def end_by_count(
+def _end_by_count(
     table: TokenTable, whole: Sequence[tuple[int, int]], here: int, reach: int, high: int, stop: int
 ) -> int:
     """An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further
@@ -178,11 +177,11 @@ class Packer:
             min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high
         ]  # leave enough for the last one
         floor = max(here, starts[first + self.low - 1]) if self.low else here
-        best = best_boundary(self.levels, self.whole, floor, reach)
+        best = _best_boundary(self.levels, self.whole, floor, reach)
         return (
             best
             if best is not None
-            else end_by_count(self.table, self.whole, here, reach, starts[first + self.high], stop)
+            else _end_by_count(self.table, self.whole, here, reach, starts[first + self.high], stop)
         )
 
     def next(self, here: int, first: int, end: int) -> int:
@@ -194,7 +193,7 @@ class Packer:
         if first >= len(self.table):
             return end
         start = self.table.at[first]
-        back = best_boundary(self.levels, self.whole, start - 1, end - 1, last=False)
+        back = _best_boundary(self.levels, self.whole, start - 1, end - 1, last=False)
         if back is None:
             back = end if inside(start, self.whole) else start
         return back if here < back <= end else end

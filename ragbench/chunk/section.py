@@ -23,10 +23,10 @@ from ..core.spans import union
 from ..text.token_table import TokenTable
 
 # %% auto #0
-__all__ = ['SOLID', 'join_short', 'has_body', 'common_path', 'label', 'SectionChunker']
+__all__ = ['label', 'SectionChunker']
 
 # %% ../../nbs/07_chunk/08_section.ipynb #a056f5e6
-def join_short(
+def _join_short(
     parts: Sequence[Section],
     table: TokenTable,
     low: int,  # tokens: shorter sections look for a neighbour
@@ -58,19 +58,19 @@ def join_short(
     return groups
 
 
-SOLID = re.compile(r"\S")
+_SOLID = re.compile(r"\S")
 
 # %% ../../nbs/07_chunk/08_section.ipynb #7c0b2785
-def has_body(text: str, start: int, end: int) -> bool:
+def _has_body(text: str, start: int, end: int) -> bool:
     "Whether anything stands in `text[start:end]` after its first line that is not blank; copies nothing."
-    head = SOLID.search(text, start, end)
+    head = _SOLID.search(text, start, end)
     line = text.find("\n", head.start(), end) if head else -1
-    return line >= 0 and SOLID.search(text, line, end) is not None
+    return line >= 0 and _SOLID.search(text, line, end) is not None
 
 # %% ../../nbs/07_chunk/08_section.ipynb #f096b83a
-def common_path(group: Sequence[Section], text: str) -> str:
+def _common_path(group: Sequence[Section], text: str) -> str:
     "The path that the sections of a group share, or that of the first; bare headings have no say."
-    filled = [s for s in group if has_body(text, s.start, s.end)] or group
+    filled = [s for s in group if _has_body(text, s.start, s.end)] or group
     shared = [m for m, *rest in zip(*(s.marks for s in filled)) if all(r == m for r in rest)]
     return path_of(tuple(shared)) or filled[0].path
 
@@ -123,7 +123,7 @@ class SectionChunker:
         outline = sections(doc)
         steps = runs(doc.text, [s.start for s in outline[1:]])
         spans, paths, long = [], [], None
-        for group in join_short(outline, table, self.min_size, self.size) if doc.text else ():
+        for group in _join_short(outline, table, self.min_size, self.size) if doc.text else ():
             start, end = group[0].start, group[-1].end
             if table.within(start, end) <= self.size:
                 parts = trim(doc.text, [(start, end)])
@@ -131,7 +131,7 @@ class SectionChunker:
                 long = long or self._long(doc, table, steps)
                 parts = long(start, end)
             spans.append(parts)
-            path = common_path(group, doc.text)
+            path = _common_path(group, doc.text)
             paths += [label(path, p, steps) for p in parts.tolist()]
         return Labelled(np.concatenate(spans) if spans else np.empty((0, 2), np.int64), paths)
 

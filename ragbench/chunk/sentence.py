@@ -17,10 +17,10 @@ from ..text.sentences import gaps
 from ..text.token_table import TokenTable
 
 # %% auto #0
-__all__ = ['split_long', 'SentenceChunker']
+__all__ = ['SentenceChunker']
 
 # %% ../../nbs/07_chunk/04_sentence.ipynb #f07ab78c
-def split_long(
+def _split_long(
     bounds: np.ndarray,  # (n + 1,) offsets between pieces, rising
     table: TokenTable,
     size: int,  # tokens
@@ -56,7 +56,7 @@ class SentenceChunker:
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
         if len(table) <= self.size:
             return trim(doc.text, [(0, len(doc.text))])
-        bounds = split_long(
+        bounds = _split_long(
             np.concatenate(((0,), table.into(gaps(doc.text, "sentence", self.language)))), table, self.size
         )
         return trim(

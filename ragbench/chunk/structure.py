@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from ..core.documents import Document
 
 # %% auto #0
-__all__ = ['NUMBER', 'NUMBERED', 'LEADERS', 'STEP', 'BREAKS', 'Mark', 'at_lines', 'follows', 'numbered_lines', 'marks', 'Section',
-           'path_of', 'sections', 'Run', 'runs', 'steps_path']
+__all__ = ['NUMBERED', 'STEP', 'at_lines', 'follows', 'marks', 'Section', 'path_of', 'sections', 'Run', 'runs', 'steps_path']
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #741e826b
-class Mark(NamedTuple):
+class _Mark(NamedTuple):
     """Where a section begins: offset, level from 1, its number as integers (or none), its title (empty for a
     mere break)."""
 
@@ -43,9 +42,9 @@ def at_lines(
         yield pattern.match(text, m.start() + 1)
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #b2616cce
-NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+(\S.*)")
+_NUMBER = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+(\S.*)")
 NUMBERED = re.compile(r"^[ \t]*(\d{1,3}(?:\.\d{1,3}){0,5})\.?[ \t]+([^\W\d_].{0,98})$", re.M)
-LEADERS = re.compile(r"(?:\.[ \t]?){3,}[ \t]*\d+$")
+_LEADERS = re.compile(r"(?:\.[ \t]?){3,}[ \t]*\d+$")
 
 
 def follows(before: tuple[int, ...], number: tuple[int, ...]) -> bool:
@@ -65,13 +64,13 @@ def _alone(text: str, start: int, end: int) -> bool:
     return not above.strip() and not text[end + 1 : after if after >= 0 else len(text)].strip()
 
 
-def numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
+def _numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
     "Lines of `text` that open a numbered section: (offset of the line, number, title)."
     out: list[tuple[int, tuple[int, ...], str]] = []
     before: tuple[int, ...] = ()
     for m in at_lines(NUMBERED, text):
         number, title = tuple(map(int, m[1].split("."))), m[2].strip()
-        if title[0].islower() or title[-1] in ".;,。；，" or LEADERS.search(title):
+        if title[0].islower() or title[-1] in ".;,。；，" or _LEADERS.search(title):
             continue
         if len(number) == 1 and not _alone(text, m.start(), m.end()):
             continue
@@ -86,13 +85,13 @@ STEP = re.compile(
     r" \t]*(\d{1,3})\b[ \t]*([^\n]*)",
     re.M,
 )
-BREAKS = (
+_BREAKS = (
     re.compile(r"\f"),
     re.compile(r"\n\n(?=[ \t]*([-*_=])(?:[ \t]*\1){2,}[ \t]*\n[ \t]*\n)"),
 )  # a section begins where a match ends
 
 
-def marks(doc: Document) -> list[Mark]:
+def marks(doc: Document) -> list[_Mark]:
     "Where the sections of `doc` begin, in order."
     heads = [
         (start, h.level, h.title)
@@ -100,23 +99,23 @@ def marks(doc: Document) -> list[Mark]:
         if not STEP.match(h.title)
     ]
     taken = {s for s, _, _ in heads}
-    rest: list[tuple[int, Any, str]] = [row for row in numbered_lines(doc.text) if row[0] not in taken]
-    rest += [(m.end(), None, "") for pattern in BREAKS for m in pattern.finditer(doc.text)]
+    rest: list[tuple[int, Any, str]] = [row for row in _numbered_lines(doc.text) if row[0] not in taken]
+    rest += [(m.end(), None, "") for pattern in _BREAKS for m in pattern.finditer(doc.text)]
     out, anchor, above = [], None, 0
     for start, key, title in sorted([*heads, *rest], key=lambda x: x[0]):
         if key is None:
-            out.append(Mark(start, 99, (), ""))
+            out.append(_Mark(start, 99, (), ""))
             continue  # a break: below everything
         if isinstance(key, int):
-            m = NUMBER.match(title)
+            m = _NUMBER.match(title)
             mark = (
-                Mark(start, key, tuple(map(int, m[1].split("."))), m[2].strip())
+                _Mark(start, key, tuple(map(int, m[1].split("."))), m[2].strip())
                 if m
-                else Mark(start, key, (), title.strip())
+                else _Mark(start, key, (), title.strip())
             )
             above = key
         else:
-            mark = Mark(
+            mark = _Mark(
                 start,
                 max(anchor.level + len(key) - len(anchor.number), 1) if anchor else above + len(key),
                 key,
@@ -135,14 +134,14 @@ class Section:
     start: int
     end: int
     level: int
-    marks: tuple[Mark, ...]
+    marks: tuple[_Mark, ...]
 
     @property
     def path(self) -> str:
         return path_of(self.marks)
 
 
-def path_of(marks: tuple[Mark, ...]) -> str:
+def path_of(marks: tuple[_Mark, ...]) -> str:
     "`2.3/Startup` for marks that end in a numbered one, `Pump/Checks` for titles; empty for none."
     named = [m for m in marks if m.title]
     last = next((i for i in reversed(range(len(named))) if named[i].number), None)

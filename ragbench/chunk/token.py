@@ -20,8 +20,7 @@ from ..text.token_table import TokenTable, token_tables
 from ..text.tokenizers import get_tokenizer
 
 # %% auto #0
-__all__ = ['check_window', 'check_fields', 'decided', 'chunks_of', 'windows', 'last_boundary', 'first_boundary',
-           'snapped_windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
+__all__ = ['check_window', 'check_fields', 'decided', 'chunks_of', 'windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
 
 # %% ../../nbs/07_chunk/00_token.ipynb #6157780d
 def check_window(size: int, overlap: int, owner: str) -> None:
@@ -102,7 +101,7 @@ def windows(
     return out[out[:, 1] > out[:, 0]]
 
 # %% ../../nbs/07_chunk/00_token.ipynb #0d1f7deb
-def last_boundary(
+def _last_boundary(
     boundaries: np.ndarray,  # offsets of the boundaries, rising
     low: int,  # exclusive
     high: int,  # inclusive
@@ -112,7 +111,7 @@ def last_boundary(
     return int(boundaries[i]) if i >= 0 and boundaries[i] > low else None
 
 # %% ../../nbs/07_chunk/00_token.ipynb #cc271894
-def first_boundary(
+def _first_boundary(
     boundaries: np.ndarray,  # offsets of the boundaries, rising
     low: int,  # inclusive
     high: int,  # exclusive
@@ -122,7 +121,7 @@ def first_boundary(
     return int(boundaries[i]) if i < len(boundaries) and boundaries[i] < high else None
 
 # %% ../../nbs/07_chunk/00_token.ipynb #5a76b7fe
-def snapped_windows(
+def _snapped_windows(
     table: TokenTable,
     size: int,
     overlap: int,
@@ -139,7 +138,7 @@ def snapped_windows(
             break  # the rest; empty if its tokens own no character
         edge = int(table.starts[first + size])
         end = (
-            last_boundary(boundaries, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
+            _last_boundary(boundaries, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
         )
         out.append((start, end))
         back = max(int(table.before(end)) - overlap, first + 1)
@@ -147,7 +146,7 @@ def snapped_windows(
         start = (
             end
             if not overlap or lowest >= end
-            else first_boundary(boundaries, max(lowest, start + 1), highest) or lowest
+            else _first_boundary(boundaries, max(lowest, start + 1), highest) or lowest
         )
         first = max(table.reached(start), first + 1)
     return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)
@@ -225,7 +224,7 @@ class TokenChunker:
     def _cut(self, doc: Document, table: TokenTable) -> np.ndarray:
         if self.snap is None:
             return windows(table, self.size, self.overlap)
-        return snapped_windows(
+        return _snapped_windows(
             table, self.size, self.overlap, self.bound, table.into(gaps(doc.text, self.snap, self.language))
         )
 

@@ -23,8 +23,7 @@ from ..text.token_table import token_tables
 from ..text.tokenizers import Tokenizer, get_tokenizer
 
 # %% auto #0
-__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_tokens', 'chunk_sections', 'chunk_section', 'section_of', 'chunks_frame',
-           'chunks_html', 'chunks_show', 'chunks_describe', 'chunks_sizes']
+__all__ = ['Chunks', 'Labelled', 'chunk_corpus', 'chunk_sections', 'chunk_section', 'section_of']
 
 # %% ../../nbs/03_core/02_chunks.ipynb #807940d4
 def _offsets(name: str, values: Any) -> np.ndarray:
@@ -92,7 +91,7 @@ class Chunks:
         )
 
     def _repr_html_(self) -> str:
-        return chunks_html(self)
+        return _chunks_html(self)
 
     def text(self, i: int) -> str:
         "The text of chunk `i`: a slice of its document."
@@ -121,21 +120,21 @@ class Chunks:
         return f"{self.corpus[int(self.doc_row[i])].key}:{self.start[i]}-{self.end[i]}"
 
     def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
-        return chunk_tokens(self, tokenizer)
+        return _chunk_tokens(self, tokenizer)
 
     def to_frame(self, tokenizer: str | Tokenizer | None = None) -> Any:
-        return chunks_frame(self, tokenizer)
+        return _chunks_frame(self, tokenizer)
 
     def show(
         self, doc: Document | str | int = 0, mark: Any = (), tokenizer: str | Tokenizer = "cl100k_base"
     ) -> Any:
-        return chunks_show(self, doc, mark, tokenizer)
+        return _chunks_show(self, doc, mark, tokenizer)
 
     def describe(self, tokenizer: str | Tokenizer = "cl100k_base", language: str = "en") -> Any:
-        return chunks_describe(self, tokenizer, language)
+        return _chunks_describe(self, tokenizer, language)
 
     def sizes(self, min_size: int, max_size: int, tokenizer: str | Tokenizer = "cl100k_base") -> Any:
-        return chunks_sizes(self, min_size, max_size, tokenizer)
+        return _chunks_sizes(self, min_size, max_size, tokenizer)
 
 # %% ../../nbs/03_core/02_chunks.ipynb #a3aab6bb
 def _check(c: Chunks) -> None:
@@ -253,7 +252,7 @@ def _paths(doc: Document, spans: np.ndarray) -> list[str]:
     return ["/".join(section_path(doc, s, e)) for s, e in spans.tolist()]
 
 # %% ../../nbs/03_core/02_chunks.ipynb #d70915d7
-def chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
+def _chunk_tokens(chunks: Chunks, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
     "Tokens of each chunk, `(n,)` int64; each document is tokenised once."
     tokenizer = get_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
@@ -294,7 +293,7 @@ def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
     return _paths(chunks.corpus[doc_row], np.array([[start, end]]))[0]
 
 # %% ../../nbs/03_core/02_chunks.ipynb #0e9bfbb1
-def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
+def _chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
     """One row a chunk: id, document, offsets, pages, section path, headings that begin in it, text, and
     tokens if a tokenizer is named: a pandas DataFrame."""
     import pandas as pd
@@ -320,7 +319,7 @@ def chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
     return frame
 
 # %% ../../nbs/03_core/02_chunks.ipynb #fae58cfc
-def chunks_html(chunks: Chunks, most: int = 8) -> str:
+def _chunks_html(chunks: Chunks, most: int = 8) -> str:
     "The first chunks as an HTML table."
 
     def clip(t):
@@ -335,7 +334,7 @@ def chunks_html(chunks: Chunks, most: int = 8) -> str:
     return f"<p><b>{escape(repr(chunks))}</b></p>{table}{more}"
 
 # %% ../../nbs/03_core/02_chunks.ipynb #de0309f5
-def chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str | Tokenizer):
+def _chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str | Tokenizer):
     """The chunks drawn over the text of one document, with the spans `mark` underlined: see
     `ragbench.plot.chunk_view`."""
     from ragbench.plot.chunk_view import view
@@ -343,7 +342,7 @@ def chunks_show(chunks: Chunks, doc: Document | str | int, mark, tokenizer: str 
     return view(chunks, doc, mark, tokenizer)
 
 
-def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
+def _chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
     """Sizes, overlap, and the share of sentences and words that no chunk holds whole: see
     `ragbench.plot.chunk_stats`."""
     from ragbench.plot.chunk_stats import describe
@@ -351,7 +350,7 @@ def chunks_describe(chunks: Chunks, tokenizer: str | Tokenizer, language: str):
     return describe(chunks, tokenizer, language)
 
 
-def chunks_sizes(chunks: Chunks, min_size: int, max_size: int, tokenizer: str | Tokenizer):
+def _chunks_sizes(chunks: Chunks, min_size: int, max_size: int, tokenizer: str | Tokenizer):
     """How many chunks lie in the range `[min_size, max_size]` tokens, and which do not: see
     `ragbench.plot.chunk_stats`."""
     from ragbench.plot.chunk_stats import size_report

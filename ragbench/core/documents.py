@@ -21,8 +21,8 @@ from ..base.html_table import html_facts, html_table
 from ..base.number_text import thousands
 
 # %% auto #0
-__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'document_html', 'pages_of', 'section_headings', 'section_path',
-           'Refusal', 'Doubt', 'refusals', 'doubts', 'Corpus', 'corpus_html']
+__all__ = ['Page', 'Heading', 'Field', 'Turn', 'Document', 'pages_of', 'section_headings', 'section_path', 'Refusal', 'Doubt',
+           'refusals', 'doubts', 'Corpus']
 
 # %% ../../nbs/03_core/01_documents.ipynb #7b5ec3fa
 class Page(NamedTuple):
@@ -164,7 +164,7 @@ class Document:
         return hash((self.id, self.text))
 
     def _repr_html_(self) -> str:
-        return document_html(self)
+        return _document_html(self)
 
     @functools.cached_property
     def text_hash(self) -> str:
@@ -181,7 +181,7 @@ class Document:
         return f"{self.id}@{self.text_hash[:16]}"
 
 # %% ../../nbs/03_core/01_documents.ipynb #9c3ef65b
-def document_html(doc: Document, most: int = 400) -> str:
+def _document_html(doc: Document, most: int = 400) -> str:
     "A document as a small HTML table and the first characters of its text."
     facts = {
         "format": doc.format,
@@ -350,7 +350,7 @@ class Corpus:
         )
 
     def _repr_html_(self) -> str:
-        return corpus_html(self)
+        return _corpus_html(self)
 
     @functools.cached_property
     def rows(self) -> dict[str, int]:
@@ -392,7 +392,7 @@ def _items(title: str, found: list[str], most: int) -> str:
     )
 
 # %% ../../nbs/03_core/01_documents.ipynb #395b397d
-def corpus_html(corpus: Corpus, most: int = 12) -> str:
+def _corpus_html(corpus: Corpus, most: int = 12) -> str:
     "A corpus as a small HTML table; inherits the notebook's colours, so it reads in light and dark."
     rows = [
         (d.id, d.format, thousands(len(d.text.split())), len(d.pages) or "", len(d.headings) or "")

@@ -30,13 +30,13 @@ from ragbench.core.gold_records import (
 )
 
 # %% auto #0
-__all__ = ['AnyGold', 'FORMAT', 'anchored', 'save_gold', 'read_lines', 'read_gold']
+__all__ = ['FORMAT', 'anchored', 'save_gold', 'read_gold']
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #8c097613
-AnyGold = TypeVar("AnyGold", bound=GoldRecords)
+_AnyGold = TypeVar("_AnyGold", bound=GoldRecords)
 
 
-def anchored(corpus: Corpus, gold: AnyGold) -> AnyGold:
+def anchored(corpus: Corpus, gold: _AnyGold) -> _AnyGold:
     "The same gold with an anchor for each piece of evidence; raises `DataError` where one does not fit."
     if not isinstance(corpus, Corpus):
         raise ConfigError(f"corpus is a {type(corpus).__name__}", "gold", "Give the corpus that is judged")
@@ -110,7 +110,7 @@ def _extra_fields(gold: GoldRecords, query_id: str) -> dict[str, list]:
     return {name: rows for name, rows in fields.items() if rows}
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #170d8c9e
-def read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
+def _read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
     """The number and the value of each line of a file of JSON lines; raises `DataError` that names the file
     and every line which is none."""
     if not isinstance(path, str | Path):
@@ -176,7 +176,7 @@ def _read_extras(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> _Extras:
 def read_gold(path: str | Path) -> GoldRecords:
     """The records of a file of JSON lines; raises `DataError` that names file, line and field of all that is
     wrong."""
-    lines = read_lines(path, "Gold.load")
+    lines = _read_lines(path, "Gold.load")
     head = {}
     if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1]:
         head = lines.pop(0)[1]

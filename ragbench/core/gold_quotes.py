@@ -23,13 +23,13 @@ from ..base.number_text import number, percent
 from .quotes import find_quote, nearest_quote
 
 # %% auto #0
-__all__ = ['log', 'match_quotes', 'quoted_records']
+__all__ = ['log', 'quoted_records']
 
 # %% ../../nbs/03_core/08_gold_quotes.ipynb #8a0db5c6
 log = logging.getLogger("ragbench.core.gold")
 
 # %% ../../nbs/03_core/08_gold_quotes.ipynb #6058fe1e
-def match_quotes(
+def _match_quotes(
     rows: Iterable[
         Mapping[str, Any]
     ],  # {query_id, query, evidence: [{quote, doc_id?, grade?}], tags?, answer?}
@@ -40,7 +40,7 @@ def match_quotes(
     Raises `DataError` for questions that lack something."""
     if not isinstance(corpus, Corpus):
         raise ConfigError(
-            f"corpus is a {type(corpus).__name__}", "match_quotes", "Give the corpus that is quoted"
+            f"corpus is a {type(corpus).__name__}", "Gold.from_quotes", "Give the corpus that is quoted"
         )
     matches = []
     for query_id, piece in pieces_of(whole_rows(rows, ("quote",), "Gold.from_quotes")):
@@ -108,7 +108,7 @@ def quoted_records(rows: Iterable[Mapping[str, Any]], corpus: Corpus, min_score:
     """The records of questions that quote their evidence; raises `DataError` that names every quote which
     stands nowhere, and the place nearest to it."""
     rows = whole_rows(rows, ("quote",), "Gold.from_quotes")
-    matches = match_quotes(rows, corpus, min_score)
+    matches = _match_quotes(rows, corpus, min_score)
     missing = [
         (query_id, piece["quote"], piece.get("doc_id"))
         for (query_id, piece), match in zip(pieces_of(rows), matches)

@@ -21,8 +21,8 @@ from .gold_records import MISSING, NO_DOCUMENT, Evidence, GoldRecords, Lost, Que
 from ..base.files import whole_file, write_atomic
 
 # %% auto #0
-__all__ = ['log', 'Judgement', 'one_each', 'whole_grade', 'Qrels', 'read_qrels', 'as_judgements', 'write_qrels', 'judged_records',
-           'grade_rule', 'chunk_grades', 'lost_grades', 'to_qrels']
+__all__ = ['log', 'Judgement', 'whole_grade', 'Qrels', 'read_qrels', 'as_judgements', 'judged_records', 'chunk_grades',
+           'lost_grades', 'to_qrels']
 
 # %% ../../nbs/03_core/06_qrels.ipynb #ac8d3417
 log = logging.getLogger("ragbench.core.qrels")
@@ -37,7 +37,7 @@ class Judgement(NamedTuple):
     grade: int
 
 
-def one_each(rows: Any, where: str) -> tuple[Judgement, ...]:
+def _one_each(rows: Any, where: str) -> tuple[Judgement, ...]:
     "Judgements, each once; raises `DataError` for a row that is none, and for two grades of one pair."
     grades: dict[tuple[str, str], int] = {}
     for r in items_of(rows, "the judgements", where, "Give rows of query id, document id and whole grade"):
@@ -90,7 +90,7 @@ class Qrels:
     def __post_init__(self):
         if not isinstance(self.made, str):
             raise ConfigError(f"made is {self.made!r:.60}", "Qrels", "Give the rule in words")
-        object.__setattr__(self, "judgements", one_each(self.judgements, "Qrels"))
+        object.__setattr__(self, "judgements", _one_each(self.judgements, "Qrels"))
 
     def __len__(self) -> int:
         return len(self.judgements)
@@ -113,7 +113,7 @@ class Qrels:
 
     def save(self, path: str | Path) -> Path:
         "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
-        return write_qrels(self, path)
+        return _write_qrels(self, path)
 
     def to_frame(self) -> Any:
         "A row a judgement: a pandas DataFrame."
@@ -206,7 +206,7 @@ def as_judgements(qrels: Any, where: str = "qrels") -> tuple[Judgement, ...]:
                 "Qrels have q_id (or query_id, qid), doc_id (or docno) and grade (or relevance, label,"
                 " score)",
             )
-        return one_each(list(zip(*(qrels[n].tolist() for n in names))), where)
+        return _one_each(list(zip(*(qrels[n].tolist() for n in names))), where)
     if not isinstance(qrels, Mapping) and hasattr(qrels, "to_dict"):
         qrels = qrels.to_dict()
     if isinstance(qrels, Mapping):
@@ -217,10 +217,10 @@ def as_judgements(qrels: Any, where: str = "qrels") -> tuple[Judgement, ...]:
                 "Give {query id: {document id: grade}}",
             )
         qrels = [(q, d, g) for q, judged in qrels.items() for d, g in judged.items()]
-    return one_each(qrels, where)
+    return _one_each(qrels, where)
 
 # %% ../../nbs/03_core/06_qrels.ipynb #6dba939e
-def write_qrels(qrels: Qrels, path: str | Path) -> Path:
+def _write_qrels(qrels: Qrels, path: str | Path) -> Path:
     "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
     path, rows = Path(path), qrels.judgements
     spaced = [i for j in rows for i in j[:2] if any(c.isspace() for c in i)]
@@ -323,7 +323,7 @@ def judged_records(
     return records, tuple(dict.fromkeys(refusals))
 
 # %% ../../nbs/03_core/06_qrels.ipynb #71b6bbcf
-def grade_rule(rule: str) -> Callable[[np.ndarray, int], np.ndarray]:
+def _grade_rule(rule: str) -> Callable[[np.ndarray, int], np.ndarray]:
     """From the share of a piece of evidence that each chunk holds `(n,)`, and its grade, the grade of each
     chunk `(n,)`, 0 for none."""
     if rule == "overlap":
@@ -345,7 +345,7 @@ def grade_rule(rule: str) -> Callable[[np.ndarray, int], np.ndarray]:
 
 def chunk_grades(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> list[dict[int, int]]:
     "For each answerable query, in gold order, the grades above 0 of rows of `chunks`."
-    grade_of, graded_rows = grade_rule(rule), []
+    grade_of, graded_rows = _grade_rule(rule), []
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
     for classes in evidence_classes(chunks.corpus, gold).values():
         best: dict[int, int] = {}
@@ -362,7 +362,7 @@ def chunk_grades(gold: GoldRecords, chunks: Chunks, rule: str = "overlap") -> li
 # %% ../../nbs/03_core/06_qrels.ipynb #64a1d482
 def lost_grades(corpus: Corpus, gold: GoldRecords, rule: str = "overlap") -> list[list[int]]:
     "For each answerable query the grades of what is lost: each piece is one chunk that nobody can retrieve."
-    grade_of = grade_rule(rule)
+    grade_of = _grade_rule(rule)
     return [
         [int(grade_of(np.ones(1), g)[0]) for g in lost_pieces(corpus, gold, q.query_id).values()]
         for q in gold.answerable

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..base.errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['Match', 'find_verbatim', 'nearest_quote', 'find_quote']
+__all__ = ['Match', 'nearest_quote', 'find_quote']
 
 # %% ../../nbs/03_core/07_quotes.ipynb #3b806402
 class Match(NamedTuple):
@@ -24,7 +24,7 @@ class Match(NamedTuple):
     how: str
 
 # %% ../../nbs/03_core/07_quotes.ipynb #b3932e6b
-def find_verbatim(quote: str, text: str) -> Match | None:
+def _find_verbatim(quote: str, text: str) -> Match | None:
     "The first place where `quote` stands in `text`, white space apart; `None` where it does not."
     wanted = quote.strip()
     if not wanted:
@@ -66,7 +66,7 @@ def _settle(quote: str, text: str, start: int, end: int) -> tuple[int, int]:
 def nearest_quote(quote: str, text: str) -> Match | None:
     """The place of `text` that is most like `quote`, however little that is; `None` where one of them is
     empty."""
-    if (verbatim := find_verbatim(quote, text)) or not quote.strip() or not text.strip():
+    if (verbatim := _find_verbatim(quote, text)) or not quote.strip() or not text.strip():
         return verbatim
     from rapidfuzz.fuzz import partial_ratio_alignment, ratio
 
@@ -90,7 +90,7 @@ def find_quote(
     for name, value in (("quote", quote), ("text", text)):
         if not isinstance(value, str):
             raise DataError(f"the {name} is a {type(value).__name__}", "find_quote", "Give a string")
-    if (verbatim := find_verbatim(quote, text)) or min_score == 100:
+    if (verbatim := _find_verbatim(quote, text)) or min_score == 100:
         return verbatim
     near = nearest_quote(quote, text)
     return near if near and near.score >= min_score else None

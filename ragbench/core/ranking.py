@@ -23,7 +23,7 @@ from .documents import Corpus, Document, pages_of
 from .runs import Run
 
 # %% auto #0
-__all__ = ['Hit', 'visible', 'shortened', 'Ranking', 'ranking_frame', 'ranking_text', 'ranking_html']
+__all__ = ['Hit', 'visible', 'shortened', 'Ranking']
 
 # %% ../../nbs/03_core/10_ranking.ipynb #f8486934
 class Hit(NamedTuple):
@@ -172,13 +172,13 @@ class Ranking:
 
     def to_frame(self) -> Any:
         "A row a hit, under the names of `Hit`: a pandas DataFrame."
-        return ranking_frame(self)
+        return _ranking_frame(self)
 
     def __repr__(self) -> str:
-        return ranking_text(self)
+        return _ranking_text(self)
 
     def _repr_html_(self) -> str:
-        return ranking_html(self)
+        return _ranking_html(self)
 
 # %% ../../nbs/03_core/10_ranking.ipynb #e74b1eac
 def _check_ranking(ranking: Ranking) -> None:
@@ -278,7 +278,7 @@ def _origin(ranking: Ranking, i: int, j: int) -> tuple[str, int, int] | None:
     return chunks.corpus[int(chunks.doc_row[row])].id, int(chunks.start[row]), int(chunks.end[row])
 
 # %% ../../nbs/03_core/10_ranking.ipynb #f6683aed
-def ranking_frame(ranking: Ranking):
+def _ranking_frame(ranking: Ranking):
     "A row a hit: a pandas DataFrame; `origin` is there where passages were widened."
     import pandas as pd
 
@@ -321,7 +321,7 @@ def _lacking(ranking: Ranking) -> str:
     return ""
 
 # %% ../../nbs/03_core/10_ranking.ipynb #5382e5ca
-def ranking_text(ranking: Ranking) -> str:
+def _ranking_text(ranking: Ranking) -> str:
     "The first passages, with scores and places, as lines for a terminal."
     lines, shown = [], _shown(ranking)
     for query, hits, more in shown:
@@ -351,7 +351,7 @@ def _hit_row(hit: Hit) -> str:
     return f"<tr>{numbers}{_cell(title + hit.citation)}{_cell(text)}</tr>"
 
 
-def ranking_html(ranking: Ranking) -> str:
+def _ranking_html(ranking: Ranking) -> str:
     "The first passages as a table a question; colours are the notebook's own."
     head = "".join(_cell(name, "th") for name in ("", "score", "where", "passage"))
     parts, shown = [], _shown(ranking)

@@ -19,8 +19,7 @@ import numpy as np
 from ..base.errors import ConfigError
 
 # %% auto #0
-__all__ = ['GPU_NODES', 'equal_length_batches', 'one_torch_thread', 'chosen_device', 'described', 'load_encoder', 'token_lengths',
-           'encode_stable']
+__all__ = ['equal_length_batches', 'chosen_device', 'described', 'load_encoder', 'token_lengths', 'encode_stable']
 
 # %% ../../nbs/08_embed/01_encoding.ipynb #f85e4c6b
 def equal_length_batches(
@@ -35,7 +34,7 @@ def equal_length_batches(
 
 
 @contextmanager
-def one_torch_thread() -> Iterator[None]:
+def _one_torch_thread() -> Iterator[None]:
     "Run torch on one thread inside the block."
     import torch
 
@@ -47,13 +46,13 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 # %% ../../nbs/08_embed/01_encoding.ipynb #9d0d47f7
-GPU_NODES = ("nvidia[0-9]*", "kfd", "dxg")  # Nvidia, AMD, Windows subsystem
+_GPU_NODES = ("nvidia[0-9]*", "kfd", "dxg")  # Nvidia, AMD, Windows subsystem
 
 
 @functools.cache
 def chosen_device() -> str:
     "`'cuda'` where torch finds a GPU, else `'cpu'`."
-    if sys.platform == "linux" and not any(True for node in GPU_NODES for _ in Path("/dev").glob(node)):
+    if sys.platform == "linux" and not any(True for node in _GPU_NODES for _ in Path("/dev").glob(node)):
         return "cpu"
     import torch
 
@@ -126,7 +125,7 @@ def encode_stable(
         else np.zeros(len(texts), np.int64)
     )  # one text needs no order
     out = np.empty((len(texts), encoder.get_embedding_dimension()), np.float32)
-    with one_torch_thread():
+    with _one_torch_thread():
         for batch in equal_length_batches(lengths, batch_size):
             out[batch] = encoder.encode(
                 [texts[i] for i in batch],

@@ -20,10 +20,10 @@ from .local_encoder import LocalEmbedder
 from ..core.vectors import unit64
 
 # %% auto #0
-__all__ = ['POOLINGS', 'registered_name', 'load_fastembed', 'FastEncoding', 'FastEmbedEmbedder']
+__all__ = ['FastEmbedEmbedder']
 
 # %% ../../nbs/08_embed/08_fastembed.ipynb #992925f1
-POOLINGS = ("cls", "mean", "last_token", "disabled")
+_POOLINGS = ("cls", "mean", "last_token", "disabled")
 
 # %% ../../nbs/08_embed/08_fastembed.ipynb #724a9db7
 def _onnx_file(folder: Path) -> str:
@@ -54,7 +54,7 @@ def _width(file: Path) -> int:
     return width
 
 # %% ../../nbs/08_embed/08_fastembed.ipynb #8c788a14
-def registered_name(model: str, path: Path, pooling: str | None) -> str:
+def _registered_name(model: str, path: Path, pooling: str | None) -> str:
     "The name under which fastembed knows the model in a folder; one that it does not list is registered."
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
@@ -65,11 +65,11 @@ def registered_name(model: str, path: Path, pooling: str | None) -> str:
         if not m["model"].startswith("ragbench/")
     }:
         return model
-    if pooling not in POOLINGS:
+    if pooling not in _POOLINGS:
         raise ConfigError(
             f"fastembed does not list {model!r}, and pooling is {pooling!r}",
             "FastEmbedEmbedder",
-            f"Choose from {', '.join(POOLINGS)}",
+            f"Choose from {', '.join(_POOLINGS)}",
         )
     name, file = f"ragbench/{fingerprint(model, str(path), pooling)}", _onnx_file(path)
     if name not in {m["model"] for m in TextEmbedding.list_supported_models()}:
@@ -85,7 +85,7 @@ def registered_name(model: str, path: Path, pooling: str | None) -> str:
 
 # %% ../../nbs/08_embed/08_fastembed.ipynb #df863ff5
 @functools.lru_cache(maxsize=4)
-def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[Any, Path]:
+def _load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[Any, Path]:
     "A fastembed model on one thread of the CPU, and the folder of its files."
     try:
         from fastembed import TextEmbedding
@@ -101,7 +101,7 @@ def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[A
             "FastEmbedEmbedder",
             "Give a listed name, or path= and pooling= of a folder with model.onnx",
         )
-    name = registered_name(model, Path(path), pooling) if path else model
+    name = _registered_name(model, Path(path), pooling) if path else model
     location = (
         {"specific_model_path": path}
         if path
@@ -118,7 +118,7 @@ def load_fastembed(model: str, path: str | None, pooling: str | None) -> tuple[A
     return loaded, Path(path or loaded.model._model_dir)
 
 # %% ../../nbs/08_embed/08_fastembed.ipynb #7ff07861
-class FastEncoding(LocalEmbedder):
+class _FastEncoding(LocalEmbedder):
     "Files, fingerprint and encoding, from the fields of `FastEmbedEmbedder`."
 
     path: str | Path | None
@@ -126,11 +126,11 @@ class FastEncoding(LocalEmbedder):
 
     @property
     def encoder(self) -> Any:
-        return load_fastembed(self.model, self.path, self.pooling)[0]
+        return _load_fastembed(self.model, self.path, self.pooling)[0]
 
     @property
     def folder(self) -> str:
-        return str(load_fastembed(self.model, self.path, self.pooling)[1])
+        return str(_load_fastembed(self.model, self.path, self.pooling)[1])
 
     @functools.cached_property
     def revision(self) -> str:
@@ -170,7 +170,7 @@ class FastEncoding(LocalEmbedder):
 # %% ../../nbs/08_embed/08_fastembed.ipynb #87e0cfd4
 @typed
 @dataclass(frozen=True)
-class FastEmbedEmbedder(FastEncoding):
+class FastEmbedEmbedder(_FastEncoding):
     """A fastembed model by name, or one in a folder; vectors `(n, d)` float32, of length 1 unless told
     otherwise. Raises `MissingExtra` without fastembed.
 
@@ -194,5 +194,5 @@ class FastEmbedEmbedder(FastEncoding):
         if self.path is not None:
             object.__setattr__(self, "path", str(self.path))
         if self.pooling is not None:
-            choice_of("pooling", self.pooling, POOLINGS, "FastEmbedEmbedder")
+            choice_of("pooling", self.pooling, _POOLINGS, "FastEmbedEmbedder")
         self.check_fields()

@@ -18,16 +18,16 @@ from .remote_embedder import Embedded, RemoteEmbedder
 from ..remote.calls import Failure, causes, check_url, hidden, read_key, refusal, retry_after
 
 # %% auto #0
-__all__ = ['GEMINI_MODELS', 'TASK_PREFIXES', 'reads_task_from_text', 'gemini_failure', 'GeminiEmbedder']
+__all__ = ['GeminiEmbedder']
 
 # %% ../../nbs/08_embed/12_gemini_embedder.ipynb #55067d2a
-GEMINI_MODELS = {  # dimensions, window in tokens
+_GEMINI_MODELS = {  # dimensions, window in tokens
     "gemini-embedding-001": (3072, 2048),
     "gemini-embedding-2": (3072, 8192),
     "gemini-embedding-2-preview": (3072, 8192),
     "text-embedding-004": (768, 2048),
 }
-TASK_PREFIXES = {  # for models that read the task from the text
+_TASK_PREFIXES = {  # for models that read the task from the text
     "RETRIEVAL_QUERY": "task: search result | query: ",
     "RETRIEVAL_DOCUMENT": "title: none | text: ",
     "QUESTION_ANSWERING": "task: question answering | query: ",
@@ -39,12 +39,12 @@ TASK_PREFIXES = {  # for models that read the task from the text
 }
 
 
-def reads_task_from_text(model: str) -> bool:
+def _reads_task_from_text(model: str) -> bool:
     "Whether the model has no `task_type` and wants a prefix instead."
     return model.rsplit("/", 1)[-1].startswith("gemini-embedding-2")
 
 # %% ../../nbs/08_embed/12_gemini_embedder.ipynb #9cd79a75
-def gemini_failure(e: Exception, *keys: str) -> Failure:
+def _gemini_failure(e: Exception, *keys: str) -> Failure:
     "What an exception of google-genai means, or of the HTTP library below it."
     from google.genai import errors
 
@@ -97,17 +97,17 @@ class GeminiEmbedder(RemoteEmbedder):
                 f"batch_size is {self.batch_size}", "GeminiEmbedder", "The API takes at most 100 texts a call"
             )
         check_url(self.base_url, "GeminiEmbedder")
-        tasks = [t for t in self.task_types if isinstance(t, str) and t not in TASK_PREFIXES]
+        tasks = [t for t in self.task_types if isinstance(t, str) and t not in _TASK_PREFIXES]
         if tasks:
             raise ConfigError(
-                f"there is no task {tasks[0]!r}", "GeminiEmbedder", f"Choose from {', '.join(TASK_PREFIXES)}"
+                f"there is no task {tasks[0]!r}", "GeminiEmbedder", f"Choose from {', '.join(_TASK_PREFIXES)}"
             )
         super().__post_init__()
 
     @property
     def _known(self) -> Known:
         name = self.model.removeprefix("models/")
-        dim, window = GEMINI_MODELS.get(name, (None, None))
+        dim, window = _GEMINI_MODELS.get(name, (None, None))
         listed = known_model(f"gemini/{name}")
         return Known(dim, window or listed.window, listed.price, listed.source)
 
@@ -132,9 +132,9 @@ class GeminiEmbedder(RemoteEmbedder):
 
     def _prompt(self, role: str) -> str:
         i = 0 if role == "query" else 1
-        return (TASK_PREFIXES[self.task_types[i]] if reads_task_from_text(self.model) else "") + self.prompts[
-            i
-        ]
+        return (
+            _TASK_PREFIXES[self.task_types[i]] if _reads_task_from_text(self.model) else ""
+        ) + self.prompts[i]
 
     def _ask(self, texts: list[str], role: str) -> Embedded | Failure:
         return _ask_gemini(self, texts, role)
@@ -161,7 +161,7 @@ def _ask_gemini(e: GeminiEmbedder, texts: list[str], role: str) -> Embedded | Fa
     client = e._live.once(key, lambda: _gemini_client(e, key), secret=True)
     from google.genai import types
 
-    task = {} if reads_task_from_text(e.model) else {"task_type": e.task_types[0 if role == "query" else 1]}
+    task = {} if _reads_task_from_text(e.model) else {"task_type": e.task_types[0 if role == "query" else 1]}
     config = types.EmbedContentConfig(output_dimensionality=e.dim, **task, **e.options)
     contents = [
         types.Content(parts=[types.Part(text=t)]) for t in texts
@@ -169,7 +169,7 @@ def _ask_gemini(e: GeminiEmbedder, texts: list[str], role: str) -> Embedded | Fa
     try:
         answer = client.models.embed_content(model=e.model, contents=contents, config=config)
     except Exception as error:
-        return gemini_failure(error, key)
+        return _gemini_failure(error, key)
     return Embedded(
         [v.values or [] for v in answer.embeddings or []],
         getattr(answer.usage_metadata, "prompt_token_count", None),

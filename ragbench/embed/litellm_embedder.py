@@ -18,10 +18,10 @@ from .remote_embedder import Embedded, RemoteEmbedder, _no_keys
 from ..remote.calls import Failure, check_url, environment_secrets, hidden, openai_failure, read_key
 
 # %% auto #0
-__all__ = ['role_options', 'load_litellm', 'LiteLLMEmbedder']
+__all__ = ['LiteLLMEmbedder']
 
 # %% ../../nbs/08_embed/13_litellm_embedder.ipynb #6b89e3c0
-def role_options(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _role_options(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
     "Parameters for queries and for passages, as the provider of `model` wants them."
     name = model.lower()
     if "cohere" in name or name.startswith("embed-"):
@@ -36,7 +36,7 @@ def role_options(model: str) -> tuple[dict[str, Any], dict[str, Any]]:
     return {}, {}
 
 # %% ../../nbs/08_embed/13_litellm_embedder.ipynb #03c5b2c4
-def load_litellm() -> Any:
+def _load_litellm() -> Any:
     "LiteLLM, imported without a download and without its advertisements in the output."
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     try:
@@ -107,7 +107,7 @@ class LiteLLMEmbedder(RemoteEmbedder):
 
     @property
     def _roles(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        return role_options(self.model) if self.roles is None else self.roles
+        return _role_options(self.model) if self.roles is None else self.roles
 
     @property
     def _where(self) -> str:
@@ -120,7 +120,7 @@ class LiteLLMEmbedder(RemoteEmbedder):
 def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | Failure:
     "One request (of providers that take one text a call, LiteLLM makes several)."
     keys = [read_key(e.key_env, e._where)] if e.key_env else []
-    litellm = e._live.once("litellm", load_litellm)
+    litellm = e._live.once("litellm", _load_litellm)
     import openai
 
     asked = {

@@ -14,26 +14,29 @@ from ..text.tokenizers import ModelTokenizer
 from ..core.vectors import Space, Vectors, resized, resized_space
 
 # %% auto #0
-__all__ = ['PART', 'tokenizer_of', 'parts_by_length', 'chars_read', 'two_prompts', 'check_width', 'gathered', 'LocalEmbedder']
+__all__ = ['parts_by_length', 'chars_read', 'LocalEmbedder']
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #df79672e
-PART = 64  # texts handed over at a time: what a kill can cost
+_PART = 64  # texts handed over at a time: what a kill can cost
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #1a3f1d2c
 @functools.lru_cache(maxsize=8)
-def tokenizer_of(folder: str) -> ModelTokenizer:
+def _tokenizer_of(folder: str) -> ModelTokenizer:
     "The tokenizer in a model's folder, read once."
     return ModelTokenizer(folder)
 
 
-def parts_by_length(texts: Sequence[str], folder: str, size: int = PART) -> list[np.ndarray]:
+def parts_by_length(texts: Sequence[str], folder: str, size: int = _PART) -> list[np.ndarray]:
     """Positions of `texts` in parts of at most `size`, by falling number of tokens (of characters where the
     folder has no `tokenizer.json`)."""
     if len(texts) <= 1:
         return [np.arange(len(texts))] if len(texts) else []
     if (Path(folder) / "tokenizer.json").is_file():
         lengths = np.array(
-            [len(e) for e in tokenizer_of(folder).backend.encode_batch(list(texts), add_special_tokens=False)]
+            [
+                len(e)
+                for e in _tokenizer_of(folder).backend.encode_batch(list(texts), add_special_tokens=False)
+            ]
         )
     else:
         lengths = np.array([len(t) for t in texts])
@@ -46,7 +49,7 @@ def chars_read(texts: Sequence[str], folder: str, max_tokens: int | None, prompt
     included), `(n,)` int64."""
     if max_tokens is None:
         return np.array([len(t) for t in texts], dtype=np.int64)
-    tokenizer = tokenizer_of(folder)
+    tokenizer = _tokenizer_of(folder)
     room = max_tokens - tokenizer.backend.num_special_tokens_to_add(False) - tokenizer.count(prompt)
     if room < 1:
         raise ConfigError(f"the prompt fills the window of {max_tokens} tokens", folder, "Shorten the prompt")
@@ -56,7 +59,7 @@ def chars_read(texts: Sequence[str], folder: str, max_tokens: int | None, prompt
     )
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #138ff15e
-def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
+def _two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     "Prompts as a pair; raises `ConfigError` for anything but two strings."
     pair = tuple(prompts) if isinstance(prompts, list | tuple) else ()
     if len(pair) == 2 and all(isinstance(p, str) for p in pair):
@@ -66,14 +69,14 @@ def two_prompts(prompts: Sequence[str], owner: str) -> tuple[str, str]:
     )
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #9233f4a5
-def check_width(owner: str, **widths: int | None) -> None:
+def _check_width(owner: str, **widths: int | None) -> None:
     "Raise `ConfigError` for a width that is given and below 1."
     for name, value in widths.items():
         if value is not None:
             at_least(name, value, 1, owner)
 
 
-def gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
+def _gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
     "Vectors of `n` texts in their order, from parts that come in any."
     out = np.empty((n, space.dim), np.float32)
     for positions, vectors in parts:
@@ -101,8 +104,8 @@ class LocalEmbedder:
 
     def check_fields(self) -> None:
         "Refuse values that cannot work; called by `__post_init__`."
-        check_width(type(self).__name__, dim=self.dim, pad_to=self.pad_to)
-        object.__setattr__(self, "prompts", two_prompts(self.prompts, type(self).__name__))
+        _check_width(type(self).__name__, dim=self.dim, pad_to=self.pad_to)
+        object.__setattr__(self, "prompts", _two_prompts(self.prompts, type(self).__name__))
 
     @property
     def name(self) -> str:
@@ -144,7 +147,7 @@ class LocalEmbedder:
         return self.prompts[0 if role == "query" else 1]
 
     def _embed(self, texts: list[str], role: str) -> Vectors:
-        return gathered(self.embed_parts(texts, role), len(texts), self.space)
+        return _gathered(self.embed_parts(texts, role), len(texts), self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
         "How many characters of each passage lie inside the window, `(n,)` int64."

@@ -25,15 +25,14 @@ from ..store.artifacts import DamagedArtifact
 from .encoding import load_encoder
 
 # %% auto #0
-__all__ = ['FORMAT', 'LEAST_COSINE', 'PROOF', 'cache_folder', 'onnx_versions', 'write_onnx', 'OnnxEncoder', 'least_cosine',
-           'onnx_encoder']
+__all__ = ['FORMAT', 'LEAST_COSINE', 'onnx_versions', 'write_onnx', 'least_cosine', 'onnx_encoder']
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #7368a95b
 FORMAT = "ragbench.onnx/1"
 LEAST_COSINE = 0.9999
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #bb9331ba
-def cache_folder() -> Path:
+def _cache_folder() -> Path:
     "`RAGBENCH_CACHE`, or `ragbench` in the user's cache folder."
     if folder := os.environ.get("RAGBENCH_CACHE"):
         return Path(folder)
@@ -86,7 +85,7 @@ def write_onnx(encoder: Any, path: Path, dynamo: bool = False) -> None:
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #be9e2c2c
 @dataclass(frozen=True)
-class OnnxEncoder:
+class _OnnxEncoder:
     "An exported encoder in a folder (`model.onnx`, `tokenizer.json`, `manifest.json`)."
 
     folder: Path
@@ -129,7 +128,7 @@ class OnnxEncoder:
         return out
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #9a111e84
-PROOF = (
+_PROOF = (
     "",
     "pump",
     "Vent the casing before you start the pump.",
@@ -143,7 +142,7 @@ PROOF = (
 )
 
 
-def least_cosine(encoder: Any, exported: OnnxEncoder, texts: Sequence[str] = PROOF) -> float:
+def least_cosine(encoder: Any, exported: _OnnxEncoder, texts: Sequence[str] = _PROOF) -> float:
     "The smallest cosine between torch's and the export's embeddings of `texts`."
     want = np.stack([encoder.encode(t, prompt="", show_progress_bar=False) for t in texts]).astype(np.float64)
     vectors = exported.encode(texts).astype(np.float64)
@@ -179,15 +178,15 @@ def _export(folder: Path, revision: str, beside: Path) -> None:
         "versions": dict(onnx_versions()),
         "dim": int(encoder.get_embedding_dimension()),
         "window": encoder.max_seq_length,
-        "proof_texts": len(PROOF),
+        "proof_texts": len(_PROOF),
         "least_cosine_allowed": LEAST_COSINE,
     }
     (beside / "manifest.json").write_text(json.dumps(about))
-    cosine = least_cosine(encoder, OnnxEncoder(beside))
+    cosine = least_cosine(encoder, _OnnxEncoder(beside))
     if cosine < LEAST_COSINE:
         raise ConfigError(
             f"the ONNX export does not compute what the model computes: cosine {number(cosine, '.6f')} on one"
-            f" of {len(PROOF)} texts",
+            f" of {len(_PROOF)} texts",
             str(folder),
             "Use backend='torch'",
         )
@@ -197,9 +196,9 @@ def _export(folder: Path, revision: str, beside: Path) -> None:
     )
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #a2ef456e
-def _checked(folder: Path) -> OnnxEncoder:
+def _checked(folder: Path) -> _OnnxEncoder:
     "The export in `folder`; raises `StoreError` where a file is not what was written."
-    exported = OnnxEncoder(folder)
+    exported = _OnnxEncoder(folder)
     try:
         files = exported.manifest["files"]
     except (OSError, ValueError, KeyError, TypeError) as e:
@@ -217,7 +216,7 @@ def _checked(folder: Path) -> OnnxEncoder:
     return exported
 
 
-def _found(folder: Path) -> OnnxEncoder | None:
+def _found(folder: Path) -> _OnnxEncoder | None:
     "A sound export in `folder`; None where there is none, or a damaged one, which is said."
     if not folder.exists():
         return None
@@ -229,14 +228,14 @@ def _found(folder: Path) -> OnnxEncoder | None:
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #05363dcd
 @functools.lru_cache(maxsize=4)
-def onnx_encoder(folder: Path, cache: Path | None = None) -> OnnxEncoder:
+def onnx_encoder(folder: Path, cache: Path | None = None) -> _OnnxEncoder:
     "The proven export of the model in `folder`: found in the cache, or made there."
     revision = model_revision(folder)
     final = (
-        (cache or cache_folder())
+        (cache or _cache_folder())
         / "onnx"
         / fingerprint(
-            FORMAT, revision, PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"}
+            FORMAT, revision, _PROOF, {k: v for k, v in onnx_versions().items() if k != "onnxruntime"}
         )
     )
     with disk_errors(final):

@@ -16,7 +16,7 @@ from .remote_embedder import Embedded, RemoteEmbedder
 from ..remote.calls import Failure, check_url, hidden, openai_failure, read_key
 
 # %% auto #0
-__all__ = ['OPENAI_MODELS', 'known_openai', 'OpenAIEmbedder']
+__all__ = ['OPENAI_MODELS', 'OpenAIEmbedder']
 
 # %% ../../nbs/08_embed/11_openai_embedder.ipynb #cebd9a98
 OPENAI_MODELS = {  # dimensions, window in tokens
@@ -26,7 +26,7 @@ OPENAI_MODELS = {  # dimensions, window in tokens
 }
 
 
-def known_openai(model: str, prefix: str = "") -> Known:
+def _known_openai(model: str, prefix: str = "") -> Known:
     "What is known of a model of OpenAI's; the price is LiteLLM's, and Azure's differs."
     dim, window = OPENAI_MODELS.get(model, (None, None))
     price = known_model(prefix + model, model) if dim else Known()
@@ -71,7 +71,7 @@ class OpenAIEmbedder(RemoteEmbedder):
 
     @property
     def _known(self) -> Known:
-        return known_openai(self.model, "azure/" if self.azure_endpoint else "")
+        return _known_openai(self.model, "azure/" if self.azure_endpoint else "")
 
     @property
     def _known_tokenizer(self) -> str | None:

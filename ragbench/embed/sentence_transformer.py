@@ -20,13 +20,13 @@ from .onnx_encoder import onnx_encoder, onnx_versions
 from .workers import in_workers, worker_count
 
 # %% auto #0
-__all__ = ['BACKENDS', 'encode_texts', 'loaded_facts', 'SentenceEncoding', 'SentenceTransformerEmbedder']
+__all__ = ['SentenceTransformerEmbedder']
 
 # %% ../../nbs/08_embed/06_sentence_transformer.ipynb #0e667a56
-BACKENDS = ("torch", "onnx")
+_BACKENDS = ("torch", "onnx")
 
 # %% ../../nbs/08_embed/06_sentence_transformer.ipynb #a3d48e68
-def encode_texts(
+def _encode_texts(
     texts: Sequence[str],
     prompt: str,
     folder: str,
@@ -46,7 +46,7 @@ def encode_texts(
 
 # %% ../../nbs/08_embed/06_sentence_transformer.ipynb #e42a0aea
 @functools.lru_cache(maxsize=64)
-def loaded_facts(folder: str, device: str) -> tuple[int, int | None]:
+def _loaded_facts(folder: str, device: str) -> tuple[int, int | None]:
     "Dimensions and window, from the model's files where they tell, else from the loaded model."
     dim, window = described(Path(folder))
     if dim is not None and window is not None:
@@ -55,7 +55,7 @@ def loaded_facts(folder: str, device: str) -> tuple[int, int | None]:
     return int(encoder.get_embedding_dimension()), encoder.max_seq_length
 
 # %% ../../nbs/08_embed/06_sentence_transformer.ipynb #beca34a6
-class SentenceEncoding(LocalEmbedder):
+class _SentenceEncoding(LocalEmbedder):
     "Files, device, fingerprint and encoding, from the fields of `SentenceTransformerEmbedder`."
 
     backend: str
@@ -81,11 +81,11 @@ class SentenceEncoding(LocalEmbedder):
 
     @property
     def native_dim(self) -> int:
-        return loaded_facts(self.folder, self.on)[0]
+        return _loaded_facts(self.folder, self.on)[0]
 
     @property
     def max_tokens(self) -> int | None:
-        return loaded_facts(self.folder, self.on)[1]
+        return _loaded_facts(self.folder, self.on)[1]
 
     @functools.cached_property
     def fingerprint(self) -> str:
@@ -108,7 +108,7 @@ class SentenceEncoding(LocalEmbedder):
 
     def encode(self, texts: Sequence[str], role: str) -> np.ndarray:
         "Embeddings `(n, native_dim)` in this process."
-        return encode_texts(
+        return _encode_texts(
             texts, self.prompt_of(role), self.folder, self.backend, self.on, self.batch_size, self.normalize
         )
 
@@ -129,14 +129,14 @@ class SentenceEncoding(LocalEmbedder):
             "normalize": self.normalize,
         }
         for i, array in in_workers(
-            functools.partial(encode_texts, prompt=self.prompt_of(role), **how), jobs, n
+            functools.partial(_encode_texts, prompt=self.prompt_of(role), **how), jobs, n
         ):
             yield parts[i], array
 
 # %% ../../nbs/08_embed/06_sentence_transformer.ipynb #78274589
 @typed
 @dataclass(frozen=True)
-class SentenceTransformerEmbedder(SentenceEncoding):
+class SentenceTransformerEmbedder(_SentenceEncoding):
     """A sentence-transformers model by name or folder; vectors `(n, d)` float32, of length 1 unless told
     otherwise. `backend` is `torch` or `onnx`, `device` where it runs. Raises `ConfigError` for a model that
     is nowhere.
@@ -158,7 +158,7 @@ class SentenceTransformerEmbedder(SentenceEncoding):
     workers: int | None = None
 
     def __post_init__(self):
-        choice_of("backend", self.backend, BACKENDS, "SentenceTransformerEmbedder")
+        choice_of("backend", self.backend, _BACKENDS, "SentenceTransformerEmbedder")
         at_least("batch_size", self.batch_size, 1, "SentenceTransformerEmbedder")
         if self.workers is not None:
             at_least("workers", self.workers, 1, "SentenceTransformerEmbedder")

@@ -28,18 +28,17 @@ from ..store.artifacts import DamagedArtifact
 from ..core.vectors import Vectors, as_vectors
 
 # %% auto #0
-__all__ = ['VERSION', 'TABLE', 'row_crc', 'EmbeddingCache', 'rescue', 'read_vectors', 'write_vectors', 'verify_cache', 'embedded',
-           'parts_of', 'embed_cached']
+__all__ = ['TABLE', 'EmbeddingCache', 'rescue', 'verify_cache', 'embedded', 'embed_cached']
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #1ea8a819
-VERSION = 1  # of the file: 0 had checksums of the vectors alone
+_VERSION = 1  # of the file: 0 had checksums of the vectors alone
 TABLE = (
     "CREATE TABLE IF NOT EXISTS embeddings (role TEXT, text_hash TEXT, vector BLOB NOT NULL, crc INTEGER NOT"
     " NULL, PRIMARY KEY (role, text_hash))"
 )
 
 
-def row_crc(role: str, text_hash: str, vector: bytes) -> int:
+def _row_crc(role: str, text_hash: str, vector: bytes) -> int:
     "The checksum of a row."
     return zlib.crc32(vector, zlib.crc32(f"{role} {text_hash} ".encode("utf-8", "surrogatepass")))
 
@@ -120,7 +119,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         if not known and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its structure is damaged")
         con.execute(TABLE)
-        if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+        if con.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
             _upgrade(con)
     except BaseException:
         con.close()
@@ -140,12 +139,12 @@ def _upgrade(con: sqlite3.Connection) -> None:
     con.create_function(
         "sum_of",
         4,
-        lambda role, h, v, crc: row_crc(role, h, v) if isinstance(v, bytes) and zlib.crc32(v) == crc else -1,
+        lambda role, h, v, crc: _row_crc(role, h, v) if isinstance(v, bytes) and zlib.crc32(v) == crc else -1,
     )
     con.execute("BEGIN IMMEDIATE")
-    if con.execute("PRAGMA user_version").fetchone()[0] < VERSION:
+    if con.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
         con.execute("UPDATE embeddings SET crc = sum_of(role, text_hash, vector, crc)")
-        con.execute(f"PRAGMA user_version = {VERSION}")
+        con.execute(f"PRAGMA user_version = {_VERSION}")
     con.execute("COMMIT")
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #5831c269
@@ -188,16 +187,16 @@ def rescue(path: Path, why: str, sure: bool = False) -> int:
             old.text_factory = _text
             con.execute("PRAGMA page_size=16384")
             con.execute(TABLE)
-            con.execute(f"PRAGMA user_version = {VERSION}")
+            con.execute(f"PRAGMA user_version = {_VERSION}")
             con.execute("BEGIN")
             for role, h, vector, crc in _readable(old, aside.stat().st_size // 64):
                 if not (
                     isinstance(vector, bytes) and isinstance(role, str) and isinstance(h, str)
-                ) or crc not in (row_crc(role, h, vector), zlib.crc32(vector)):
+                ) or crc not in (_row_crc(role, h, vector), zlib.crc32(vector)):
                     continue
                 con.execute(
                     "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)",
-                    (role, h, vector, row_crc(role, h, vector)),
+                    (role, h, vector, _row_crc(role, h, vector)),
                 )
                 n += 1
             con.execute("COMMIT")
@@ -210,7 +209,7 @@ def rescue(path: Path, why: str, sure: bool = False) -> int:
     return n
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #2853213b
-def read_vectors(
+def _read_vectors(
     con: sqlite3.Connection, role: str, hashes: Sequence[str], dim: int
 ) -> dict[str, np.ndarray]:
     """The cached vectors among `hashes`; one whose bytes are not those that were written counts as missing,
@@ -228,7 +227,7 @@ def read_vectors(
                 not isinstance(blob, bytes)
                 or len(blob) != 4 * dim
                 or not isinstance(h, str)
-                or row_crc(role, h, blob) != crc
+                or _row_crc(role, h, blob) != crc
             ):
                 bad += 1
                 continue
@@ -246,14 +245,14 @@ def _file(con: sqlite3.Connection) -> str:
     return con.execute("PRAGMA database_list").fetchone()[2]
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #8be9839a
-def write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
+def _write_vectors(con: sqlite3.Connection, role: str, hashes: Sequence[str], array: np.ndarray) -> None:
     "Commit the vectors `(n, d)` of `hashes`, all or none."
     blobs = [row.tobytes() for row in np.ascontiguousarray(array, np.float32)]
     con.execute("BEGIN IMMEDIATE")
     try:
         con.executemany(
             "INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?)",
-            [(role, h, b, row_crc(role, h, b)) for h, b in zip(hashes, blobs)],
+            [(role, h, b, _row_crc(role, h, b)) for h, b in zip(hashes, blobs)],
         )
         con.execute("COMMIT")
     except BaseException:
@@ -272,7 +271,7 @@ def verify_cache(cache: EmbeddingCache) -> list[str]:
                     not isinstance(v, bytes)
                     or not isinstance(h, str)
                     or not isinstance(r, str)
-                    or row_crc(r, h, v) != crc
+                    or _row_crc(r, h, v) != crc
                     for r, h, v, crc in con.execute("SELECT role, text_hash, vector, crc FROM embeddings")
                 )
         except sqlite3.DatabaseError as e:
@@ -304,7 +303,7 @@ def embedded(embedder: Any, output: Any, n: int) -> Vectors:
     return vectors
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #3ff2e45f
-def parts_of(
+def _parts_of(
     embedder: Any, texts: Sequence[str], role: str, batch_size: int
 ) -> Generator[tuple[Sequence[int], np.ndarray], None, None]:
     """Positions and vectors of `texts`, part by part: the embedder's own `embed_parts`, or slices of
@@ -335,15 +334,15 @@ def _missing(
 ) -> dict[str, np.ndarray]:
     "Vectors by hash: the cached ones read, the others embedded and committed part by part."
     with cache.connect(own_fingerprint(embedder)) as con:
-        have = read_vectors(con, role, hashes, embedder.space.dim)
+        have = _read_vectors(con, role, hashes, embedder.space.dim)
         todo = sorted((-len(t), h, t) for h, t in zip(hashes, texts) if h not in have)
         progress(len(have))
         with closing(
-            parts_of(embedder, [t for _, _, t in todo], role, batch_size)
+            _parts_of(embedder, [t for _, _, t in todo], role, batch_size)
         ) as parts:  # Ctrl-C while a part is written ends the calls in flight too
             for positions, array in parts if todo else ():
                 done = [todo[i][1] for i in positions]
-                write_vectors(con, role, done, array)
+                _write_vectors(con, role, done, array)
                 have.update(zip(done, array))
                 progress(len(done))
     return have
@@ -376,7 +375,7 @@ def embed_cached(
         have = _missing(embedder, distinct, hashes, role, cache, batch_size, progress)
     else:
         have = {}
-        for positions, array in parts_of(embedder, distinct, role, len(distinct)):
+        for positions, array in _parts_of(embedder, distinct, role, len(distinct)):
             have.update((hashes[i], row) for i, row in zip(positions, array))
             progress(len(positions))
     row_of = dict(zip(distinct, hashes))

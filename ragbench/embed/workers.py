@@ -14,17 +14,17 @@ from ..base.worker_processes import Lost, Worker
 from ..base.threads import threads
 
 # %% auto #0
-__all__ = ['WORTH_IT', 'worker_count', 'close_workers', 'in_workers']
+__all__ = ['worker_count', 'close_workers', 'in_workers']
 
 # %% ../../nbs/08_embed/05_workers.ipynb #b153bba6
-WORTH_IT = 1_000_000  # characters
+_WORTH_IT = 1_000_000  # characters
 
 
 def worker_count(texts: Sequence[str], asked: int | None = None, device: str = "cpu") -> int:
     """Processes for a job: those asked for, else the cores this process may use (`RAGBENCH_THREADS`) for a
     long job, else 1."""
     most = at_least("workers", asked, 1, "embedding") if asked is not None else threads()
-    if asked is None and (device != "cpu" or sum(map(len, texts)) < WORTH_IT):
+    if asked is None and (device != "cpu" or sum(map(len, texts)) < _WORTH_IT):
         return 1
     return max(1, min(most, len(texts)))
 

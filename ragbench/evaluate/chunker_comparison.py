@@ -28,12 +28,11 @@ from .waterfall import chunk_ceiling
 from ..core.labels import distinct, label
 
 # %% auto #0
-__all__ = ['share_cut', 'named_spans', 'reading_cost', 'best_partition', 'oracle', 'ChunkerComparison', 'compare_chunkers',
-           'chunkers_chart']
+__all__ = ['named_spans', 'reading_cost', 'best_partition', 'oracle', 'ChunkerComparison', 'compare_chunkers', 'chunkers_chart']
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #fe09c8b8
 @typed
-def share_cut(gold: Gold, chunks: Chunks) -> np.ndarray:
+def _share_cut(gold: Gold, chunks: Chunks) -> np.ndarray:
     "For each answerable query the share of its evidence classes that no chunk holds whole, `(n,)`."
     first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
 
@@ -301,7 +300,7 @@ def compare_chunkers(
     return ChunkerComparison(
         tuple(tables),
         tuple(tables.values()),
-        tuple(share_cut(gold, c) for c in tables.values()),
+        tuple(_share_cut(gold, c) for c in tables.values()),
         tuple(t.recall for t in tops),
         tuple(t.exact for t in tops),
         tuple(reading_cost(gold, c, tokenizer) for c in tables.values()),

@@ -24,9 +24,8 @@ from ..core.ranking import Ranking
 from ..core.spans import first_cover
 
 # %% auto #0
-__all__ = ['UNITS', 'answer_rows', 'answer_places', 'class_positions', 'class_places', 'evidence_list', 'document_list',
-           'in_places', 'document_grades', 'classes_of', 'Judged', 'judged_wanting', 'check_judged', 'judge_chunks',
-           'judge']
+__all__ = ['answer_rows', 'answer_places', 'class_positions', 'class_places', 'evidence_list', 'document_list', 'in_places',
+           'classes_of', 'Judged', 'check_judged', 'judge_chunks', 'judge']
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #6126ecf9
 @typed
@@ -144,7 +143,7 @@ def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
 
 
 @typed
-def document_grades(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
+def _document_grades(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a
     document's evidence counts. A document that the corpus lacks has a row of its own behind the last."""
     check_gold(corpus, gold)
@@ -166,7 +165,7 @@ def _rows_beyond(corpus: Corpus, gold: Gold) -> dict[str, int]:
     return corpus.rows | {d: len(corpus) + n for n, d in enumerate(d for d in lost if d not in corpus.rows)}
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #530f2244
-UNITS = ("evidence", "document", "chunk")
+_UNITS = ("evidence", "document", "chunk")
 
 
 @typed
@@ -206,7 +205,7 @@ class Judged:
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #c827d22f
 @typed
-def judged_wanting(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
+def _judged_wanting(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the rows of documents that were judged and are not relevant, int64; those
     that the corpus lacks come behind its last."""
     rows, out = _rows_beyond(corpus, gold), {q.query_id: [] for q in gold.answerable}
@@ -253,8 +252,8 @@ def judge(
 ) -> Judged:
     "A ranking of passages as rankings of judged units, one for each answerable query in gold order."
     unit = unit or gold.unit
-    if unit not in UNITS:
-        raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(UNITS)}")
+    if unit not in _UNITS:
+        raise ConfigError(f"unit is {unit!r}", "judge", f"Choose from {', '.join(_UNITS)}")
     chunks, corpus = ranking.chunks, ranking.corpus
     rows = answer_rows(gold, ranking)
     places = answer_places(gold, ranking)
@@ -262,10 +261,10 @@ def judge(
     if unit == "document":
         return Judged(
             unit,
-            document_grades(corpus, gold),
+            _document_grades(corpus, gold),
             [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)],
             depths,
-            judged_wanting(corpus, gold),
+            _judged_wanting(corpus, gold),
         )
     if unit == "chunk":
         return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])

@@ -16,11 +16,11 @@ from .rank_metrics import HOLES, hole_scores, parse_metrics
 from .judged_units import Judged, check_judged, class_places
 
 # %% auto #0
-__all__ = ['KERNELS', 'gain_table', 'evidence_gains', 'array_metrics']
+__all__ = ['KERNELS', 'array_metrics']
 
 # %% ../../nbs/15_evaluate/05_metric_arrays.ipynb #b19038d4
 @typed
-def gain_table(
+def _gain_table(
     units: list[np.ndarray],  # a query's relevant units (m, 2): id, grade
     lists: list[np.ndarray],  # a query's judged ids, best first
 ) -> np.ndarray:
@@ -40,7 +40,7 @@ def gain_table(
 
 # %% ../../nbs/15_evaluate/05_metric_arrays.ipynb #87ac3ba9
 @typed
-def evidence_gains(
+def _evidence_gains(
     judged: Judged,  # by evidence
     k: int = 0,  # chunks that are read; 0 for all
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -132,9 +132,9 @@ def _ideal(units: list[np.ndarray]) -> np.ndarray:
 def _gains(judged: Judged, k: int) -> tuple[np.ndarray, np.ndarray]:
     "The gains at cut-off `k`, and what precision divides by."
     if judged.unit == "evidence":
-        return evidence_gains(judged, k)
+        return _evidence_gains(judged, k)
     lengths = np.array([len(x) for x in judged.found])
-    return gain_table(judged.units, judged.found)[:, : k or None], np.full(len(judged), k) if k else lengths
+    return _gain_table(judged.units, judged.found)[:, : k or None], np.full(len(judged), k) if k else lengths
 
 # %% ../../nbs/15_evaluate/05_metric_arrays.ipynb #7d60fc80
 @typed

@@ -32,7 +32,7 @@ from ..remote.concurrency import side_by_side
 
 # %% auto #0
 __all__ = ['log', 'WRITE', 'CLOSED', 'writing', 'Candidate', 'Rejected', 'Unusable', 'read_candidate', 'alike', 'repeats',
-           'knows', 'QuestionWriter', 'passage_order', 'Generated', 'generate_questions']
+           'knows', 'QuestionWriter', 'Generated', 'generate_questions']
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #7833f52b
 log = logging.getLogger("ragbench.evaluate.question_generation")
@@ -202,9 +202,9 @@ class QuestionWriter:
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #70b3c5dd
 @typed
-def passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
+def _passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
     "Rows of the chunk table: one of each document in turn, documents and passages in a seeded order."
-    rng, queues = np.random.default_rng(whole_number("seed", seed, 0, "passage_order")), []
+    rng, queues = np.random.default_rng(whole_number("seed", seed, 0, "generate_questions")), []
     for row in rng.permutation(np.unique(chunks.doc_row)):
         queues.append(list(rng.permutation(np.flatnonzero(chunks.doc_row == row))))
     out = []
@@ -335,7 +335,7 @@ def generate_questions(
             "generate_questions",
             "Give a chunker, such as RecursiveChunker(400)",
         )
-    order, kept, rejected, asked = passage_order(chunks, seed), {}, [], {}
+    order, kept, rejected, asked = _passage_order(chunks, seed), {}, [], {}
     visits = [(r, i) for r in range(rounds) for i in order]
     at = 0
 

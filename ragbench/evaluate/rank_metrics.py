@@ -25,8 +25,8 @@ from ..store.artifacts import script_line
 from .judged_units import Judged, check_judged, judge
 
 # %% auto #0
-__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'Metric', 'parse_metric', 'about_metric', 'ranx_scores',
-           'bpref_scores', 'judged_share', 'hole_scores', 'parse_metrics', 'rank_metrics']
+__all__ = ['NAMES', 'ALIASES', 'WHOLE', 'HOLES', 'TREC', 'PATTERN', 'Metric', 'parse_metric', 'ranx_scores', 'bpref_scores',
+           'judged_share', 'hole_scores', 'parse_metrics', 'rank_metrics']
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #d04b2ec0
 NAMES = {  # name: (what it measures, gain of a relevant unit, what else people type)
@@ -157,7 +157,7 @@ def parse_metric(
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #2a91bde5
 @typed
-def about_metric(text: str) -> str:
+def _about_metric(text: str) -> str:
     "What a metric measures: definition, gain, relevance threshold, what K counts, what is judged."
     m = parse_metric(text)
     what, gain, _ = NAMES[m.name]

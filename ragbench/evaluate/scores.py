@@ -31,10 +31,10 @@ from .judged_units import answer_places, answer_rows
 from ..system.part_checks import can
 
 # %% auto #0
-__all__ = ['OWN', 'EvidenceMetric', 'OwnMetric', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
+__all__ = ['OWN', 'name_of', 'parse_name', 'check_metrics', 'tokens_handed', 'score_run']
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #d4d8fc2d
-class EvidenceMetric(NamedTuple):
+class _EvidenceMetric(NamedTuple):
     """An evidence measure at a limit: tokens, or chunks. Precision Ω has none (0), and is counted in tokens
     or characters."""
 
@@ -52,7 +52,7 @@ class EvidenceMetric(NamedTuple):
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #b212ad2e
 @runtime_checkable
-class OwnMetric(Protocol):
+class _OwnMetric(Protocol):
     """A metric of one's own: a `name` without @, and one number for each answerable query, in gold order,
     higher being better."""
 
@@ -67,7 +67,7 @@ OWN = (
 )
 
 
-def _own(metric: OwnMetric) -> OwnMetric:
+def _own(metric: _OwnMetric) -> _OwnMetric:
     "The metric, if its name is free and it takes gold and ranking; raises `ConfigError`."
     if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name):
         raise ConfigError(
@@ -83,13 +83,13 @@ def _own(metric: OwnMetric) -> OwnMetric:
 
 
 @typed
-def name_of(metric: Metric | EvidenceMetric | OwnMetric) -> str:
+def name_of(metric: Metric | _EvidenceMetric | _OwnMetric) -> str:
     "The name that a metric has in a table."
-    return str(metric) if isinstance(metric, Metric | EvidenceMetric) else metric.name
+    return str(metric) if isinstance(metric, Metric | _EvidenceMetric) else metric.name
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #2bf3137b
 @typed
-def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
+def parse_name(text: Any) -> Metric | _EvidenceMetric | _OwnMetric:
     "The metric that `text` names, or a metric of one's own as it is; raises `ConfigError`."
     if not isinstance(text, str) and callable(text):
         if isinstance(text, type):
@@ -102,11 +102,11 @@ def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
             raise ConfigError(f"a metric of your own, {text!r:.60}, has no name", "metrics", OWN)
         return _own(text)
     if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())):
-        return EvidenceMetric("tokens", int(m[1]), False)
+        return _EvidenceMetric("tokens", int(m[1]), False)
     if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")):
         return parse_metric(text)
     if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()):
-        return EvidenceMetric("precision_omega", 0, omega[1] is not None)
+        return _EvidenceMetric("precision_omega", 0, omega[1] is not None)
     counted = "tokens" if re.match(r"evidence_[a-z]+_tokens@", text.strip().lower()) else "characters"
     m = re.fullmatch(r"evidence_([a-z]+)(?:_tokens(?=@))?(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
     if m is None or m[1] not in MEASURES:
@@ -124,7 +124,7 @@ def parse_name(text: Any) -> Metric | EvidenceMetric | OwnMetric:
             "metrics",
             f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks",
         )
-    return EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
+    return _EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #1bc7e019
 @typed
@@ -163,7 +163,7 @@ def tokens_handed(gold: Gold, ranking: Ranking, depth: int, tokenizer: str = "cl
 def _evidence_scores(
     gold: Gold,
     ranking: Ranking,
-    wanted: list[EvidenceMetric],
+    wanted: list[_EvidenceMetric],
     curve: Sequence[int],
     tokenizer: str,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -219,15 +219,15 @@ def score_run(
     ]
     parsed = list({name_of(m): m for m in asked}.values())
     evidence, recalls = _evidence_scores(
-        gold, ranking, [m for m in parsed if isinstance(m, EvidenceMetric)], curve, tokenizer
+        gold, ranking, [m for m in parsed if isinstance(m, _EvidenceMetric)], curve, tokenizer
     )
     ranked = [str(m) for m in parsed if isinstance(m, Metric)]
-    own = {m.name: _called(m, gold, ranking) for m in parsed if not isinstance(m, Metric | EvidenceMetric)}
+    own = {m.name: _called(m, gold, ranking) for m in parsed if not isinstance(m, Metric | _EvidenceMetric)}
     scores = {**evidence, **own, **(rank_metrics(gold, ranking, ranked) if ranked else {})}
     return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #0df6a008
-def _called(metric: OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
+def _called(metric: _OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
     """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
     answerable query."""
     n, given = len(gold.answerable), metric(gold, ranking)

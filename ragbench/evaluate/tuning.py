@@ -41,7 +41,7 @@ from ..system.retrievers import Hybrid
 from ..base.choices import all_choices
 
 # %% auto #0
-__all__ = ['METHODS', 'candidates', 'lined_up', 'scored_by', 'fusion_scores', 'FusionTuning', 'tune_fusion']
+__all__ = ['METHODS', 'candidates', 'fusion_scores', 'FusionTuning', 'tune_fusion']
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #b82e3420
 _SHARES = tuple((i / 20, (20 - i) / 20) for i in range(21))
@@ -92,7 +92,7 @@ def candidates(
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #ec5b0c43
 @typed
-def lined_up(
+def _lined_up(
     gold: Gold,
     rankings: Sequence[Ranking],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -112,7 +112,7 @@ def lined_up(
 
 
 @typed
-def scored_by(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
+def _scored_by(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
     "The metric of each answerable query, `(n,)`, by arrays where there is a kernel."
     m = parse_name(metric)
     if isinstance(m, Metric) and m.name in KERNELS:
@@ -137,7 +137,7 @@ def fusion_scores(
             "Give some, such as [RRF(60)]",
         )
     whole_number("cut", cut, 0, "fusion_scores")
-    scores, rows = lined_up(gold, rankings)
+    scores, rows = _lined_up(gold, rankings)
     chunks = _same_chunks(rankings)
     ids = tuple(q.query_id for q in gold.answerable)
     hashes = hash64([q.text for q in gold.answerable])
@@ -151,7 +151,7 @@ def fusion_scores(
             chunks.text_hashes,
             cut or max(r.shape[1] for r in rows),
         )
-        out.append(scored_by(gold, Ranking(chunks, Run(ids, fused, best)), metric))
+        out.append(_scored_by(gold, Ranking(chunks, Run(ids, fused, best)), metric))
     return np.stack(out, axis=1)
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #ba11c33d
@@ -391,7 +391,7 @@ def tune_fusion(
     drawn, rankings = grouping(gold), [p.ranking for p in parts]
     scores = fusion_scores(gold, rankings, [*fusions, RRF(60)], metric, said, judged)
     held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
-    alone = {f"{p.name} alone": scored_by(gold, _cut(p.ranking, judged), metric) for p in parts}
+    alone = {f"{p.name} alone": _scored_by(gold, _cut(p.ranking, judged), metric) for p in parts}
     return FusionTuning(
         str(parse_name(metric)),
         parameter.replace("the first", parts[0].name),

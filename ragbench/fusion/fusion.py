@@ -16,7 +16,7 @@ from ..core.runs import tie_keys
 
 # %% auto #0
 __all__ = ['Ranked', 'CELLS', 'Aligned', 'align', 'blocks', 'ArrayFusion', 'settled', 'rank_batch', 'RRF', 'check_weights',
-           'weighted', 'min_max', 'MinMax', 'check_share', 'shares', 'add_along', 'z_scores', 'ZScore']
+           'weighted', 'min_max', 'MinMax', 'shares', 'add_along', 'z_scores', 'ZScore']
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #c7043643
 Ranked = tuple[np.ndarray, np.ndarray]  # (scores, rows) of one query, best first
@@ -273,7 +273,7 @@ class MinMax(ArrayFusion):
     def __post_init__(self):
         if not isinstance(self.dense, list):
             object.__setattr__(
-                self, "dense", check_share(self.dense, "MinMax")
+                self, "dense", _check_share(self.dense, "MinMax")
             )  # a list: checked when a grid expands it
 
     def highest(self, runs: int, depth: int) -> float:
@@ -285,7 +285,7 @@ class MinMax(ArrayFusion):
         ).sum(axis=0)
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #1a615f85
-def check_share(dense: float, owner: str) -> float:
+def _check_share(dense: float, owner: str) -> float:
     "The weight of the dense run as a number from 0 to 1, or a `ConfigError`."
     if isinstance(dense, bool) or not isinstance(dense, (int, float)) or not 0 <= dense <= 1:
         raise ConfigError(f"dense is {dense!r}", owner, "Give the weight of the dense run, from 0 to 1")
@@ -300,7 +300,7 @@ def shares(dense: float, kinds: Sequence[str], owner: str) -> list[float]:
             owner,
             "It weighs one dense run against one lexical run; for others use RRF",
         )
-    share = check_share(dense, owner)
+    share = _check_share(dense, owner)
     return [share if kind == "dense" else 1 - share for kind in kinds]
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #a7bf267f
@@ -334,7 +334,7 @@ class ZScore(ArrayFusion):
 
     def __post_init__(self):
         if not isinstance(self.dense, list):
-            object.__setattr__(self, "dense", check_share(self.dense, "ZScore"))
+            object.__setattr__(self, "dense", _check_share(self.dense, "ZScore"))
 
     def highest(self, runs: int, depth: int) -> float:
         return math.sqrt(max(depth - 1, 0))  # one high score among `depth` - 1 equal ones

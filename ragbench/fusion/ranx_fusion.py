@@ -16,18 +16,18 @@ from ..base.errors import ConfigError, at_least, choice_of
 from .fusion import Aligned, ArrayFusion, add_along, check_weights, min_max, weighted, z_scores
 
 # %% auto #0
-__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'CEILINGS', 'TRAINED', 'NEEDS', 'normalized', 'check_norm', 'ceiling',
-           'RanxFusion', 'CombSUM', 'CombMNZ', 'Borda']
+__all__ = ['NORMS', 'ON_SCORES', 'ON_RANKS', 'MISSING', 'CEILINGS', 'NEEDS', 'normalized', 'ceiling', 'RanxFusion', 'CombSUM',
+           'CombMNZ', 'Borda']
 
 # %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #ae8cb2ca
 def normalized(table: Aligned, norm: str | None) -> np.ndarray:
     """The scores of each run on a common scale, `(n_runs, q, m)`, NaN where a run lacks the candidate
     (nowhere, for `borda`)."""
-    check_norm(norm, "fusion")
+    _check_norm(norm, "fusion")
     return NORMS[norm](table)
 
 
-def check_norm(norm: str | None | list, owner: str) -> None:
+def _check_norm(norm: str | None | list, owner: str) -> None:
     """Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked
     at."""
     choice_of("norm", norm, NORMS, owner)
@@ -186,7 +186,7 @@ def ceiling(fusion: Any, method: str, norm: str | None, runs: int, depth: int) -
     )
 
 # %% ../../nbs/11_fusion/01_ranx_fusion.ipynb #ebfac8a3
-TRAINED = ("bayesfuse", "mapfuse", "posfuse", "probfuse", "segfuse", "slidefuse")
+_TRAINED = ("bayesfuse", "mapfuse", "posfuse", "probfuse", "segfuse", "slidefuse")
 NEEDS = {
     "gmnz": "gamma",
     "rbc": "phi",
@@ -220,7 +220,7 @@ class RanxFusion(ArrayFusion):
     def __post_init__(self):
         if isinstance(self.method, list):
             return  # choices, checked when a grid expands them
-        if isinstance(self.method, str) and self.method in TRAINED:
+        if isinstance(self.method, str) and self.method in _TRAINED:
             raise ConfigError(
                 f"{self.method} has to be trained on judged queries",
                 "RanxFusion",
@@ -232,7 +232,7 @@ class RanxFusion(ArrayFusion):
             raise ConfigError(
                 f"{self.method} needs {NEEDS[self.method]}", "RanxFusion", f"Give {NEEDS[self.method]}="
             )
-        check_norm(self.norm, "RanxFusion")
+        _check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")
         for name, least, most in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
             for v in value if isinstance(value := getattr(self, name), list) else [value]:
@@ -267,7 +267,7 @@ class CombSUM(ArrayFusion):
     norm: str | None = "min-max"
 
     def __post_init__(self):
-        check_norm(self.norm, "CombSUM")
+        _check_norm(self.norm, "CombSUM")
 
     def highest(self, runs: int, depth: int) -> float | None:
         return ceiling(self, "sum", self.norm, runs, depth)
@@ -290,7 +290,7 @@ class CombMNZ(ArrayFusion):
     norm: str | None = "min-max"
 
     def __post_init__(self):
-        check_norm(self.norm, "CombMNZ")
+        _check_norm(self.norm, "CombMNZ")
 
     def highest(self, runs: int, depth: int) -> float | None:
         return ceiling(self, "mnz", self.norm, runs, depth)

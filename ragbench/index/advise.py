@@ -26,7 +26,7 @@ from .faiss_variants import FaissFactory
 from .faiss_flat import FaissFlat, border, found_share
 
 # %% auto #0
-__all__ = ['LADDERS', 'ENOUGH', 'candidates', 'ladder', 'time_single', 'time_batch', 'Judge', 'Advice', 'advise']
+__all__ = ['candidates', 'Judge', 'Advice', 'advise']
 
 # %% ../../nbs/09_index/06_advise.ipynb #ddf6ffaf
 def candidates(
@@ -46,14 +46,14 @@ def candidates(
     return indexes
 
 # %% ../../nbs/09_index/06_advise.ipynb #d593c2cb
-LADDERS = {
+_LADDERS = {
     "nprobe": (1, 2, 4, 8, 16, 32, 64, 128),
     "ef_search": (16, 32, 64, 128, 256),
     "k_factor": (1, 2, 4, 8, 16, 32, 64, 128, 256),
 }
 
 
-def ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[dict[str, int]]]:
+def _ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[dict[str, int]]]:
     "Sweeps of query arguments, each a list of growing effort."
     have = query_defaults(searcher.index)
     names = [n for n in ("nprobe", "ef_search", "k_factor") if n in have]
@@ -61,12 +61,12 @@ def ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[d
         yield [{}]
         return
     inner = names[-1]
-    outer: list[dict[str, int]] = [{}] if len(names) == 1 else [{names[0]: v} for v in LADDERS[names[0]]]
+    outer: list[dict[str, int]] = [{}] if len(names) == 1 else [{names[0]: v} for v in _LADDERS[names[0]]]
     for fixed in outer:
-        yield [fixed | {inner: v} for v in LADDERS[inner]]
+        yield [fixed | {inner: v} for v in _LADDERS[inner]]
 
 # %% ../../nbs/09_index/06_advise.ipynb #255159b2
-def time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
+def _time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
     "Median seconds of one query for each searcher, queries in turn over the searchers, on one thread."
     seconds = np.empty((len(searchers), rounds, len(queries)))
     one = [queries[i : i + 1] for i in range(len(queries))]
@@ -82,7 +82,7 @@ def time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, ro
     return np.median(seconds.reshape(len(searchers), -1), axis=1)
 
 
-def time_batch(searcher: FaissSearcher, queries: Vectors, k: int, rounds: int = 3) -> float:
+def _time_batch(searcher: FaissSearcher, queries: Vectors, k: int, rounds: int = 3) -> float:
     "Least seconds for a query when all are asked at once."
     took = []
     for _ in range(rounds):
@@ -259,7 +259,7 @@ def _draw(figure: Any, data: Any, k: int, recall: float) -> None:
 def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissSearcher, float]:
     "The view of least effort that reaches the recall, or the best there is."
     best, best_recall, cost = searcher, -1.0, np.inf
-    for sweep in ladder(searcher):
+    for sweep in _ladder(searcher):
         for effort, query in enumerate(sweep):
             view = searcher.tuned(**query)
             reached = judge.recall(view)
@@ -286,7 +286,7 @@ def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vector
     return v[~is_query], v[is_query]
 
 # %% ../../nbs/09_index/06_advise.ipynb #c7f0c5ef
-ENOUGH = (
+_ENOUGH = (
     4_000_000  # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
 )
 
@@ -313,7 +313,7 @@ def advise(
     graphs: bool = True,  # try graphs too, which take long to build
     configs: Sequence[FaissFactory] | None = None,  # instead of `candidates`
     seed: int = 0,
-    enough: int = ENOUGH,  # numbers up to which exact search will do; 0 measures in any case
+    enough: int = _ENOUGH,  # numbers up to which exact search will do; 0 measures in any case
     progress: bool | None = None,  # a bar; None: where somebody watches
 ) -> Advice:
     """Measure candidates on these vectors, or say that exact search will do; raises `DataError` for too few
@@ -373,7 +373,7 @@ def _first_look(
             view, reached = _reach(judge, config.build(part), recall)
         settings.append((config, reached, view))
         done()
-    seconds = time_single([f[2] for f in settings], asked[:50], k)
+    seconds = _time_single([f[2] for f in settings], asked[:50], k)
     rows = [(c, reached, float(s)) for (c, reached, _), s in zip(settings, seconds)]
     return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
 
@@ -420,8 +420,8 @@ def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: flo
     first, and make the table."""
     import pandas as pd
 
-    single = time_single([r[2] for r in rows], asked[:100], k)
-    batch = np.array([time_batch(r[2], asked, k) for r in rows])
+    single = _time_single([r[2] for r in rows], asked[:100], k)
+    batch = np.array([_time_batch(r[2], asked, k) for r in rows])
     table = pd.DataFrame(
         {
             "factory": [r[0] for r in rows],

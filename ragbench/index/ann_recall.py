@@ -25,7 +25,7 @@ from ..core.vectors import Vectors, as_vectors
 from .faiss_flat import FaissFlat, border, found_share
 
 # %% auto #0
-__all__ = ['AnnRecall', 'ann_recall', 'family', 'resident_bytes', 'memory_of', 'Guarded', 'guard']
+__all__ = ['AnnRecall', 'ann_recall', 'family', 'memory_of', 'guard']
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #e0f6872a
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def family(pid: int) -> Iterator[int]:
             yield from family(int(child))
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #f2d48956
-def resident_bytes(pid: int) -> int:
+def _resident_bytes(pid: int) -> int:
     "The proportional set size of a process and all that it started."
     total = 0
     for p in family(pid):
@@ -138,7 +138,7 @@ def _measure() -> None:
     index, vectors, queries, k = pickle.load(sys.stdin.buffer)
 
     def here():
-        return resident_bytes(os.getpid()) + sum(map(resident_bytes, _servers()))
+        return _resident_bytes(os.getpid()) + sum(map(_resident_bytes, _servers()))
 
     small = index.build(vectors[:2000])
     small.search(queries[:5], k)
@@ -188,7 +188,7 @@ def memory_of(
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #e7b315cb
 @dataclass(frozen=True, eq=False)
-class Guarded:
+class _Guarded:
     """An index, measured: recall against exact search, seconds to build, bytes on disk and (if asked for) in
     memory."""
 
@@ -228,7 +228,7 @@ def guard(
     queries: Vectors | np.ndarray,
     k: int = 10,
     memory: bool = False,
-) -> Guarded:
+) -> _Guarded:
     """Build an index, measure it against FaissFlat on the same vectors, and let it go; `memory` measures that
     too, in a process of its own."""
     if not callable(getattr(index, "build", None)) or isinstance(index, type):
@@ -238,7 +238,7 @@ def guard(
     built = index.build(v)
     seconds = time.perf_counter() - began
     try:
-        return Guarded(
+        return _Guarded(
             repr(index),
             ann_recall(built, FaissFlat(built.metric).build(v), q, k),
             seconds,

@@ -35,9 +35,8 @@ from ragbench.index.database_index import (
 )
 
 # %% auto #0
-__all__ = ['NAMES', 'ChromaIndex', 'chroma_value', 'chroma_record', 'chroma_where', 'remove_collection', 'ChromaBackend',
-           'chroma_fill', 'chroma_remove', 'chroma_put', 'chroma_find', 'pointer_of', 'behind', 'sweep',
-           'replace_collection', 'hnsw_settings', 'chroma_client', 'chroma_errors', 'named', 'new_collection']
+__all__ = ['NAMES', 'ChromaIndex', 'remove_collection', 'chroma_fill', 'behind', 'sweep', 'chroma_client', 'named',
+           'new_collection']
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #8fd8f017
 NAMES = re.compile("[A-Za-z0-9][A-Za-z0-9._-]{1,398}[A-Za-z0-9]")
@@ -94,14 +93,14 @@ class ChromaIndex(DatabaseIndex):
         client = chroma_client(root)
         try:
             made = (
-                replace_collection(client, self, head, array, records)
+                _replace_collection(client, self, head, array, records)
                 if self.collection
                 else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
             )
         except BaseException:
             _leave(client, root, None, folder)
             raise
-        return DatabaseSearcher(ChromaBackend(client, made, root, self, folder), self, v.space)
+        return DatabaseSearcher(_ChromaBackend(client, made, root, self, folder), self, v.space)
 
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
@@ -111,7 +110,7 @@ class ChromaIndex(DatabaseIndex):
         try:
             found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
             return DatabaseSearcher(
-                ChromaBackend(client, found, Path(self.path), self),
+                _ChromaBackend(client, found, Path(self.path), self),
                 self,
                 known(self, _ours(found, self.path), self.path),
             )
@@ -120,26 +119,26 @@ class ChromaIndex(DatabaseIndex):
             raise
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #55578968
-def chroma_value(v: Any) -> Any:
+def _chroma_value(v: Any) -> Any:
     return float(v) if kind(v) == "number" else v
 
 
-def chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
+def _chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of
     its numbers."""
     out: dict[str, Any] = {}
     for f, v in with_numbers(record).items():
         if not isinstance(v, list):
-            out[f] = chroma_value(v)
+            out[f] = _chroma_value(v)
             continue
         for name in dict.fromkeys(map(kind, v)):
-            out[f"{f}:{name}"] = [chroma_value(x) for x in v if kind(x) == name]
+            out[f"{f}:{name}"] = [_chroma_value(x) for x in v if kind(x) == name]
         if f"{f}:number" in out:
             out |= {f"{f}:min": min(out[f"{f}:number"]), f"{f}:max": max(out[f"{f}:number"])}
     return out
 
 
-def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
+def _chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
 
     def one(c: Clause) -> dict[str, Any]:
@@ -147,7 +146,8 @@ def chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
             ends = (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")
             return {"$or": [{f: {c.op: float(c.value)}} for f in ends]}
         groups = {
-            name: [chroma_value(v) for v in c.value if kind(v) == name] for name in ("text", "number", "bool")
+            name: [_chroma_value(v) for v in c.value if kind(v) == name]
+            for name in ("text", "number", "bool")
         }
         joined, one_of, contains = (
             ("$or", "$in", "$contains") if c.op == "in" else ("$and", "$nin", "$not_contains")
@@ -187,7 +187,7 @@ def _leave(client: Any, root: Path, collection: str | None, folder: Path | None)
         shutil.rmtree(folder)
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #d7d0487e
-class ChromaBackend:
+class _ChromaBackend:
     """What `name` means in the folder `root`, or without a name a collection of one's own, deleted at the
     end; `folder`, if given, is deleted too."""
 
@@ -203,7 +203,7 @@ class ChromaBackend:
         )
         self.opened, self.lock = (
             _ours(collection, str(root)),
-            (pointer_of(index).held() if self.name else nullcontext()),
+            (_pointer_of(index).held() if self.name else nullcontext()),
         )
         self.finalizer = weakref.finalize(
             self, _leave, client, root, None if self.name else collection.name, folder
@@ -228,7 +228,7 @@ class ChromaBackend:
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
         "What `question(collection)` gives, asked of one whole collection."
-        return steady(self.now, lambda name: question(self.at(name)), (StoreError, *chroma_errors()))
+        return steady(self.now, lambda name: question(self.at(name)), (StoreError, *_chroma_errors()))
 
     def head(self, collection: Any) -> dict[str, Any]:
         "What a collection says about itself at this moment: another searcher may have added rows."
@@ -250,14 +250,14 @@ class ChromaBackend:
 
     def put(self, rows, array, metadata) -> None:
         with self.lock:
-            chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
+            _chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
 
     def remove(self, rows) -> int:
         with self.lock:
-            return chroma_remove(self.at(self.now()), rows)
+            return _chroma_remove(self.at(self.now()), rows)
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
-        return self.ask(lambda c: chroma_find(c, array, k, self.index.metric, chroma_where(clauses), rows))
+        return self.ask(lambda c: _chroma_find(c, array, k, self.index.metric, _chroma_where(clauses), rows))
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #6c7ff650
 def chroma_fill(
@@ -266,7 +266,7 @@ def chroma_fill(
     "Add rows that are not there, in batches of the size that Chroma takes."
     step = client.get_max_batch_size()
     for i in range(0, len(rows), step):
-        records = [chroma_record(m) or None for m in metadata[i : i + step]]
+        records = [_chroma_record(m) or None for m in metadata[i : i + step]]
         collection.add(
             ids=[str(r) for r in rows[i : i + step].tolist()],
             embeddings=array[i : i + step],
@@ -274,7 +274,7 @@ def chroma_fill(
         )
 
 
-def chroma_remove(collection: Any, rows: np.ndarray) -> int:
+def _chroma_remove(collection: Any, rows: np.ndarray) -> int:
     "Delete rows; returns how many were there."
     held = collection.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
     if held:
@@ -282,7 +282,7 @@ def chroma_remove(collection: Any, rows: np.ndarray) -> int:
     return len(held)
 
 
-def chroma_put(
+def _chroma_put(
     client: Any,
     collection: Any,
     head: Mapping[str, Any],
@@ -291,14 +291,14 @@ def chroma_put(
     metadata: Sequence[Mapping[str, Any]],
 ) -> None:
     "Add rows, or replace those that are there."
-    chroma_remove(collection, rows)
+    _chroma_remove(collection, rows)
     collection.modify(
         metadata={"ragbench": json.dumps({**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})}
     )
     chroma_fill(client, collection, rows, array, metadata)
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #68293048
-def chroma_find(
+def _chroma_find(
     collection: Any,
     array: np.ndarray,
     k: int,
@@ -334,14 +334,14 @@ def chroma_find(
     return out
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #e3d72d55
-def pointer_of(index: ChromaIndex) -> Pointer:
+def _pointer_of(index: ChromaIndex) -> Pointer:
     "The file that says which collection the index's name means."
     return Pointer(Path(index.path) / f"{index.collection}.ragbench.json")
 
 
 def behind(index: ChromaIndex) -> str:
     "The collection that the index's name means; without a pointer, the one that is called so."
-    said = pointer_of(index).read()
+    said = _pointer_of(index).read()
     return index.collection if said is None else said["collection"]
 
 
@@ -353,7 +353,7 @@ def sweep(client: Any, index: ChromaIndex) -> None:
             remove_collection(client, Path(index.path), c.name)
 
 
-def replace_collection(
+def _replace_collection(
     client: Any,
     index: ChromaIndex,
     head: Mapping[str, Any],
@@ -362,17 +362,17 @@ def replace_collection(
 ) -> Any:
     """Make a collection of these vectors and let the index's name mean it; raises `ConfigError` where that is
     someone else's."""
-    with pointer_of(index).held():
+    with _pointer_of(index).held():
         if index.collection in {c.name for c in client.list_collections()}:
             _ours(client.get_collection(index.collection, embedding_function=None), index.path)
         sweep(client, index)
         made = new_collection(client, index, f"{index.collection}-{uuid.uuid4().hex}", head, array, metadata)
-        pointer_of(index).write({"collection": made.name})
+        _pointer_of(index).write({"collection": made.name})
         sweep(client, index)
     return made
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #68a02ba4
-def hnsw_settings(index: ChromaIndex) -> dict[str, Any]:
+def _hnsw_settings(index: ChromaIndex) -> dict[str, Any]:
     "The configuration under the names that Chroma gives it."
     return {
         "space": "l2" if index.metric == "l2" else "ip",
@@ -402,7 +402,7 @@ def _ours(collection: Any, path: str) -> dict[str, Any]:
     return json.loads(collection.metadata["ragbench"])
 
 
-def chroma_errors() -> tuple[type[Exception], ...]:
+def _chroma_errors() -> tuple[type[Exception], ...]:
     "What Chroma raises when a collection is gone, or goes while it is asked."
     from chromadb.errors import ChromaError
 
@@ -413,7 +413,7 @@ def named(client: Any, name: str, index: ChromaIndex) -> Any:
     "The collection `name`; raises `StoreError` where there is none."
     try:
         return client.get_collection(name, embedding_function=None)
-    except chroma_errors() as e:
+    except _chroma_errors() as e:
         raise StoreError(
             f"there is no collection {index.collection!r} ({e})", str(index.path), "Build it first"
         ) from e
@@ -431,7 +431,7 @@ def new_collection(
     made = client.create_collection(
         name,
         embedding_function=None,
-        configuration={"hnsw": hnsw_settings(index)},
+        configuration={"hnsw": _hnsw_settings(index)},
         metadata={"ragbench": json.dumps(head)},
     )
     chroma_fill(client, made, np.arange(len(array)), array, metadata)

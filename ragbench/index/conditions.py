@@ -24,8 +24,8 @@ from .dates import when
 
 # %% auto #0
 __all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Clause', 'clauses', 'kind',
-           'named', 'meets', 'matching', 'with_numbers', 'on_numbers', 'fields_of', 'readable', 'chunk_values',
-           'known_fields', 'check_fields', 'check_kinds', 'titled', 'matching_rows', 'chunk_metadata', 'read_where']
+           'named', 'meets', 'matching', 'with_numbers', 'on_numbers', 'chunk_values', 'known_fields', 'check_fields',
+           'check_kinds', 'titled', 'matching_rows', 'chunk_metadata', 'read_where']
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e7cd42ab
 logger = logging.getLogger("ragbench.index")
@@ -235,12 +235,12 @@ def on_numbers(asked: Sequence[Clause]) -> list[Clause]:
 OWN = ("doc", "format", "section", "page", "field", "row", "speaker", "time")  # what a chunk has by itself
 
 
-def fields_of(doc: Document) -> dict[str, Any]:
+def _fields_of(doc: Document) -> dict[str, Any]:
     "The fields of a document's metadata by the names under which conditions ask for them."
     return {f"meta_{f}" if f in OWN else str(f): v for f, v in doc.metadata.items()}
 
 
-def readable(value: Any) -> list[Any]:
+def _readable(value: Any) -> list[Any]:
     "The values of a field; none where it cannot be compared."
     try:
         return values(value)
@@ -263,7 +263,7 @@ def chunk_values(chunks: Chunks, row: int, name: str) -> list[Any]:
     doc_row, start, end = int(chunks.doc_row[row]), int(chunks.start[row]), int(chunks.end[row])
     doc = chunks.corpus[doc_row]
     if name not in OWN:
-        return readable(fields_of(doc).get(name))
+        return _readable(_fields_of(doc).get(name))
     if name == "section":
         return [section] if (section := chunk_section(chunks, row)) else []
     if name == "page":
@@ -278,7 +278,7 @@ def chunk_values(chunks: Chunks, row: int, name: str) -> list[Any]:
 # %% ../../nbs/09_index/07_conditions.ipynb #42ff2bd3
 def known_fields(corpus: Corpus) -> list[str]:
     "Every name that some document can be asked for, sorted."
-    return sorted({*OWN, *(f for d in corpus for f, v in fields_of(d).items() if readable(v))})
+    return sorted({*OWN, *(f for d in corpus for f, v in _fields_of(d).items() if _readable(v))})
 
 
 def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
@@ -286,13 +286,13 @@ def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
     known = known_fields(corpus)
     if not (unknown := [n for n in names if n not in known]):
         return
-    holder = next((d for d in corpus if unknown[0] in fields_of(d)), None)
+    holder = next((d for d in corpus if unknown[0] in _fields_of(d)), None)
     what = (
         f"no document has the field {unknown[0]!r}"
         if holder is None
         else (
             f"the field {unknown[0]!r} holds nothing that can be compared (in {holder.id!r}:"
-            f" {fields_of(holder)[unknown[0]]!r:.60})"
+            f" {_fields_of(holder)[unknown[0]]!r:.60})"
         )
     )
     raise ConfigError(what, where, f"There is: {', '.join(known)}")
@@ -303,7 +303,7 @@ def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
     for c in asked:
         if c.field in OWN or c.op == IN_QUERY:
             continue
-        held = [h for d in corpus for h in readable(fields_of(d).get(c.field))]
+        held = [h for d in corpus for h in _readable(_fields_of(d).get(c.field))]
         wanted = c.value if c.op in ("in", "$ne") else (c.value,)
         if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
             logger.warning(
@@ -344,7 +344,7 @@ def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
             )
             continue
         own = {"doc": lambda d: [d.id], "format": lambda d: [d.format], "row": _row_of}.get(
-            c.field, lambda d, name=c.field: readable(fields_of(d).get(name))
+            c.field, lambda d, name=c.field: _readable(_fields_of(d).get(name))
         )
         out &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
     return out
@@ -355,9 +355,9 @@ def chunk_metadata(chunks: Chunks, fields: Sequence[str] | None = None) -> list[
     it must be able to."""
 
     def of(doc: Document) -> dict[str, Any]:
-        have = fields_of(doc)
+        have = _fields_of(doc)
         if fields is None:
-            return check_metadata([{f: v for f, v in have.items() if NAME.fullmatch(f) and readable(v)}], 1)[
+            return check_metadata([{f: v for f, v in have.items() if NAME.fullmatch(f) and _readable(v)}], 1)[
                 0
             ]
         return check_metadata([{f: have[f] for f in fields if f in have}], 1)[0]

@@ -24,8 +24,8 @@ from .faiss_base import one_of_few, prepared, row_numbers
 from .metrics import METRICS, nothing
 
 # %% auto #0
-__all__ = ['Backend', 'DatabaseSearcher', 'search_rows', 'retuned', 'put_rows', 'remove_rows', 'in_order', 'DatabaseIndex',
-           'about', 'known', 'Pointer', 'steady', 'same_space', 'FaissBackend', 'WithMetadata']
+__all__ = ['Backend', 'DatabaseSearcher', 'in_order', 'DatabaseIndex', 'about', 'known', 'Pointer', 'steady', 'same_space',
+           'WithMetadata']
 
 # %% ../../nbs/09_index/08_database_index.ipynb #3c71fad9
 class Backend(Protocol):
@@ -73,7 +73,7 @@ class DatabaseSearcher:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores `(q, k)` float32 and rows `(q, k)` int64, best first, −1 where there are fewer; `where`: a
         condition on metadata, a mask over all rows, or row numbers."""
-        return search_rows(self, queries, k, where)
+        return _search_rows(self, queries, k, where)
 
     def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
         "The query array as the database takes it, after its space has been checked."
@@ -88,15 +88,15 @@ class DatabaseSearcher:
         rows: Sequence[int] | None = None,
     ) -> np.ndarray:
         "Add vectors, or put them in the place of `rows`; returns their rows `(n,)` int64."
-        return put_rows(self, vectors, metadata, rows)
+        return _put_rows(self, vectors, metadata, rows)
 
     def delete(self, rows: Sequence[int] | np.ndarray) -> int:
         "Remove rows; the others keep their numbers. Returns how many were there."
-        return remove_rows(self, rows)
+        return _remove_rows(self, rows)
 
     def tuned(self, **settings: Any) -> DatabaseSearcher:
         "The same data under other settings of a query, such as `ef_search=200`; nothing is copied."
-        return replace(self, index=retuned(self.index, settings))
+        return replace(self, index=_retuned(self.index, settings))
 
     def close(self) -> None:
         "Give back what it holds; an index without a name of its own is deleted."
@@ -109,7 +109,7 @@ class DatabaseSearcher:
         self.close()
 
 # %% ../../nbs/09_index/08_database_index.ipynb #ac31f2d5
-def search_rows(
+def _search_rows(
     db: DatabaseSearcher, queries: Vectors | np.ndarray, k: int, where: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     "What `search` does: check `k`, space and filter, ask the database, put its answers in order."
@@ -121,7 +121,7 @@ def search_rows(
     return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "min_score", None))
 
 
-def retuned(index: Any, settings: Mapping[str, Any]) -> Any:
+def _retuned(index: Any, settings: Mapping[str, Any]) -> Any:
     "The configuration with other `query_args`; raises `ConfigError` for a field that a search cannot set."
     if bad := [s for s in settings if s not in index.query_args]:
         raise ConfigError(
@@ -144,7 +144,7 @@ def _placed(rows: Sequence[int] | None, n: int, next_row: int) -> np.ndarray:
     return a
 
 
-def put_rows(
+def _put_rows(
     db: DatabaseSearcher,
     vectors: Vectors | np.ndarray,
     metadata: Sequence[Mapping[str, Any]] | None,
@@ -159,7 +159,7 @@ def put_rows(
     return placed
 
 
-def remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
+def _remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
     "What `delete` does; raises `DataError` for rows that never were."
     gone = np.unique(row_numbers(rows, db.backend.next_row, "delete"))
     return db.backend.remove(gone) if gone.size else 0
@@ -317,7 +317,7 @@ def same_space(index: Any, opened: Mapping[str, Any], now: Mapping[str, Any], wh
         known(index, opened, where).check(known(index, now, where), f"rebuilt {where!r}: its")
 
 # %% ../../nbs/09_index/08_database_index.ipynb #92ff0a9a
-class FaissBackend:
+class _FaissBackend:
     "A FAISS searcher, with metadata in Python; `names[i]` is the row that the FAISS row `i` stands for."
 
     def __init__(self, searcher: Any, metadata: list[dict[str, Any]]):
@@ -400,4 +400,4 @@ class WithMetadata(DatabaseIndex):
         "Index `vectors` and keep `metadata`, a dictionary a row."
         self.check_fields({})
         v, _, records = self.checked(vectors, metadata)
-        return DatabaseSearcher(FaissBackend(self.index.build(v), records), self, v.space)
+        return DatabaseSearcher(_FaissBackend(self.index.build(v), records), self, v.space)

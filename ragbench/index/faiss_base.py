@@ -26,9 +26,8 @@ from ragbench.index.faiss_settings import (
 from .metrics import nothing
 
 # %% auto #0
-__all__ = ['BLOCK', 'BATCH', 'FAR', 'one_of_few', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'row_numbers',
-           'allowed_mask', 'search_where', 'add', 'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save',
-           'open_index']
+__all__ = ['BLOCK', 'BATCH', 'one_of_few', 'prepared', 'Built', 'FaissSearcher', 'raw_search', 'ask', 'row_numbers', 'add',
+           'delete', 'index_bytes', 'FlatSearcher', 'searcher_of', 'save', 'open_index']
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #f3b0f5a4
 def one_of_few(name: str, value: Any, allowed: Sequence[Any], owner: str) -> None:
@@ -125,7 +124,7 @@ class FaissSearcher:
         numbers. −1 where there are fewer."""
         k = whole_number("k", k, 1, "search")
         q = self.prepare(queries)
-        return ask(self, q, k, self.params) if where is None else search_where(self, q, k, where)
+        return ask(self, q, k, self.params) if where is None else _search_where(self, q, k, where)
 
     def prepare(self, queries: Vectors | np.ndarray) -> np.ndarray:
         "The query array as FAISS takes it, after its space has been checked."
@@ -236,7 +235,7 @@ def row_numbers(rows: Any, n: int, where: str) -> np.ndarray:
     return a.astype(np.int64)
 
 
-def allowed_mask(built: Built, where: Any) -> np.ndarray:
+def _allowed_mask(built: Built, where: Any) -> np.ndarray:
     """Which FAISS ids or positions may be returned: a boolean array; raises `DataError` for a mask of another
     length or rows that never were."""
     if isinstance(where, np.ndarray) and where.dtype == bool and where.shape == (built.next_row,):
@@ -247,12 +246,14 @@ def allowed_mask(built: Built, where: Any) -> np.ndarray:
     return mask if built.rows is None else mask[built.rows]
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #cea395d8
-def search_where(searcher: FaissSearcher, q: np.ndarray, k: int, where: Any) -> tuple[np.ndarray, np.ndarray]:
+def _search_where(
+    searcher: FaissSearcher, q: np.ndarray, k: int, where: Any
+) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` among the allowed rows, for prepared queries."
     import faiss
 
     b = searcher.built
-    mask = allowed_mask(b, where)
+    mask = _allowed_mask(b, where)
     if not mask.any():
         return nothing(len(q), k)
     if not takes_selector(b.index):
@@ -392,7 +393,7 @@ BLOCK = 1 << 20  # numbers that are taken to float64 at a time
 BATCH = 20  # queries below which FAISS never expands squared distances
 # times that the squared length of a query may be its k-th squared distance: the expansion is then good to
 # 1e-4 of it
-FAR = 50
+_FAR = 50
 
 
 def _precise(
@@ -401,7 +402,7 @@ def _precise(
     "The answer, with that of queries far from the origin by differences of vectors."
     scores, rows = answer
     kth = np.where(rows >= 0, -scores, 0).max(axis=1)
-    far = np.flatnonzero(np.einsum("nd,nd->n", q, q) > FAR * kth)
+    far = np.flatnonzero(np.einsum("nd,nd->n", q, q) > _FAR * kth)
     for part in np.array_split(far, -(-len(far) // (BATCH - 1))) if len(far) else ():
         scores[part], rows[part] = ask(searcher, q[part], k, searcher.params)
     return scores, rows
@@ -430,7 +431,7 @@ class FlatSearcher(FaissSearcher):
         k = whole_number("k", k, 1, "search")
         q = self.prepare(queries)
         if where is not None:
-            return search_where(self, q, k, where)
+            return _search_where(self, q, k, where)
         answer = ask(self, q, k, self.params)
         return answer if self.built.metric != "l2" or len(q) < BATCH else _precise(self, q, k, answer)
 

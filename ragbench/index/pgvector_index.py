@@ -25,8 +25,7 @@ from .faiss_base import one_of_few
 from .pgserver import connect, hide_password, need, private_database, private_server
 
 # %% auto #0
-__all__ = ['MOST', 'OPERATORS', 'CLASSES', 'PgVectorIndex', 'sql_where', 'set_local', 'query_settings', 'PgBackend', 'hold',
-           'copy_rows', 'pg_put', 'pg_find', 'index_sql', 'fill', 'check_dimensions', 'private_url']
+__all__ = ['MOST', 'PgVectorIndex', 'hold', 'fill']
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #a0127617
 MOST = {"vector": (2_000, 16_000), "halfvec": (4_000, 16_000)}  # dimensions: indexed, stored
@@ -90,7 +89,7 @@ class PgVectorIndex(DatabaseIndex):
         """Put `vectors` and `metadata` into a new table and index it; a table of that `table` name is
         replaced when the new one is complete."""
         v, array, records = self.checked(vectors, metadata)
-        check_dimensions(self, array.shape[1])
+        _check_dimensions(self, array.shape[1])
         return _built(self, v, array, records)
 
     def open(self) -> DatabaseSearcher:
@@ -105,14 +104,14 @@ class PgVectorIndex(DatabaseIndex):
             con.close()
             raise StoreError("there is no table of ours of this name", self.table, "Build it first")
         space = known(self, stored, self.table)
-        return DatabaseSearcher(PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
+        return DatabaseSearcher(_PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #6ab3a149
-OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}  # cosine: unit rows, so the inner product
-CLASSES = {"cosine": "_ip_ops", "ip": "_ip_ops", "l2": "_l2_ops"}
+_OPERATORS = {"cosine": "<#>", "ip": "<#>", "l2": "<->"}  # cosine: unit rows, so the inner product
+_CLASSES = {"cosine": "_ip_ops", "ip": "_ip_ops", "l2": "_l2_ops"}
 
 
-def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, list[Any]]:
+def _sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, list[Any]]:
     "`WHERE …` (or nothing) as composed SQL, and its parameters."
     from psycopg.sql import SQL
     from psycopg.types.json import Jsonb
@@ -143,7 +142,7 @@ def sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any, 
     return (SQL(" WHERE ") + SQL(" AND ").join(parts) if parts else SQL("")), given
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #49bc6be5
-def set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
+def _set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
     """`SET LOCAL` each of `settings` in the present transaction, run the statements `then`, in one round
     trip; the cursor of the last."""
     from psycopg.sql import SQL, Identifier, Literal
@@ -164,7 +163,7 @@ def set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
     return cursor
 
 
-def query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, Any]:
+def _query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, Any]:
     "The settings under which a query of this index runs."
     if index.index is None:
         return {}
@@ -205,7 +204,7 @@ def _leave(con: Any, url: str, table: str | None) -> None:
         return  # a private server takes its tables with it
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #f62da65e
-class PgBackend:
+class _PgBackend:
     "A table (id, embedding, metadata) over one connection; what it is stands in the table's comment."
 
     def __init__(
@@ -273,7 +272,7 @@ class PgBackend:
         self.finalizer()
 
     def put(self, rows, array, metadata) -> None:
-        pg_put(self, rows, array, metadata)
+        _pg_put(self, rows, array, metadata)
 
     def remove(self, rows) -> int:
         with self.lock, self.con.transaction():
@@ -281,10 +280,10 @@ class PgBackend:
             return self.run("DELETE FROM {t} WHERE id = ANY(%s)", [rows.tolist()]).rowcount
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
-        return pg_find(self, array, k, clauses, rows, settings)
+        return _pg_find(self, array, k, clauses, rows, settings)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #79d5d4da
-def hold(backend: PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SHARE") -> None:
+def hold(backend: _PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SHARE") -> None:
     """In the present transaction: apply `settings`, lock the table, and see that its space is the one that
     was opened."""
     from psycopg.errors import UndefinedTable
@@ -294,7 +293,7 @@ def hold(backend: PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS SH
     lock = SQL("LOCK TABLE {} IN {} MODE").format(backend.t, SQL(mode))
     number = SQL("SELECT {}::regclass::oid").format(Literal(_quoted(backend.table)))
     try:
-        oid = set_local(backend.con, settings, lock, number).fetchone()[0]
+        oid = _set_local(backend.con, settings, lock, number).fetchone()[0]
     except UndefinedTable as e:
         raise StoreError("the table is gone", backend.table, "Build it again") from e
     if oid == backend.oid:
@@ -321,7 +320,7 @@ def _read_comment(text: str | None, table: str) -> dict[str, Any]:
     return json.loads(text)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #aca9ff85
-def copy_rows(
+def _copy_rows(
     con: Any,
     table: Any,
     type: str,
@@ -343,8 +342,8 @@ def copy_rows(
             copy.write_row((i, make(v), Jsonb(with_numbers(m))))
 
 
-def pg_put(
-    backend: PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]
+def _pg_put(
+    backend: _PgBackend, rows: np.ndarray, array: np.ndarray, metadata: Sequence[Mapping[str, Any]]
 ) -> None:
     "Insert rows, or replace those that are there."
     from psycopg.sql import Identifier
@@ -355,7 +354,7 @@ def pg_put(
             "CREATE TEMPORARY TABLE incoming (id bigint, embedding {shape}, metadata jsonb) ON COMMIT DROP",
             shape=backend.shape,
         )
-        copy_rows(backend.con, Identifier("incoming"), backend.index.type, rows, array, metadata)
+        _copy_rows(backend.con, Identifier("incoming"), backend.index.type, rows, array, metadata)
         backend.run(
             "INSERT INTO {t} SELECT id, embedding, metadata FROM incoming ON CONFLICT (id) DO UPDATE SET"
             " embedding = excluded.embedding, metadata = excluded.metadata"
@@ -364,8 +363,8 @@ def pg_put(
         backend.set_head(**{**head, "next_row": max(head["next_row"], int(rows.max()) + 1)})
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #3caa2a19
-def pg_find(
-    backend: PgBackend,
+def _pg_find(
+    backend: _PgBackend,
     array: np.ndarray,
     k: int,
     clauses: Sequence[Clause],
@@ -377,10 +376,10 @@ def pg_find(
     import pgvector
     from psycopg.sql import SQL
 
-    where, given = sql_where(clauses, rows)
+    where, given = _sql_where(clauses, rows)
     make = pgvector.HalfVector if settings.type == "halfvec" else pgvector.Vector
     sql = SQL("SELECT id, embedding {op} %s FROM {t}{where} ORDER BY embedding {op} %s LIMIT %s").format(
-        op=SQL(OPERATORS[settings.metric]), t=backend.t, where=where
+        op=SQL(_OPERATORS[settings.metric]), t=backend.t, where=where
     )
 
     def ask(q: np.ndarray, prepare: bool | None) -> tuple[np.ndarray, np.ndarray]:
@@ -389,17 +388,17 @@ def pg_find(
         return (-(d * d) if settings.metric == "l2" else -d), np.array([g[0] for g in got], dtype=np.int64)
 
     with backend.lock, backend.con.transaction():
-        hold(backend, query_settings(settings, k, bool(given)))
+        hold(backend, _query_settings(settings, k, bool(given)))
         out = [ask(q, None) for q in array]
         short = [i for i, (_, r) in enumerate(out) if len(r) < k] if settings.index else []
         if short:
-            set_local(backend.con, {"enable_indexscan": "off"})
+            _set_local(backend.con, {"enable_indexscan": "off"})
         for i in short:
             out[i] = ask(array[i], False)
     return out
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #2ed343d9
-def index_sql(index: PgVectorIndex, table: Any) -> Any:
+def _index_sql(index: PgVectorIndex, table: Any) -> Any:
     "`CREATE INDEX`, composed."
     from psycopg.sql import SQL, Literal
 
@@ -410,7 +409,7 @@ def index_sql(index: PgVectorIndex, table: Any) -> Any:
     )
     given = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
     return SQL("CREATE INDEX ON {} USING {} (embedding {}) WITH ({})").format(
-        table, SQL(index.index), SQL(index.type + CLASSES[index.metric]), given
+        table, SQL(index.index), SQL(index.type + _CLASSES[index.metric]), given
     )
 
 
@@ -431,18 +430,18 @@ def fill(
             t, shape
         )
     )
-    copy_rows(con, t, index.type, np.arange(n), array, metadata)
+    _copy_rows(con, t, index.type, np.arange(n), array, metadata)
     if index.index:
         megabytes = min(4096, 64 + 2 * n * (array.shape[1] * 4 + index.m * 48) // 2**20)
         workers = min(threads() - 1, 7) if n >= 10_000 else 0
-        set_local(
+        _set_local(
             con, {"maintenance_work_mem": f"{megabytes}MB", "max_parallel_maintenance_workers": workers}
         )
-        con.execute(index_sql(index, t))
+        con.execute(_index_sql(index, t))
     con.execute(SQL("ANALYZE {}").format(t))
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #45f7f8f3
-def check_dimensions(index: PgVectorIndex, dim: int) -> None:
+def _check_dimensions(index: PgVectorIndex, dim: int) -> None:
     "Raise `ConfigError` for more dimensions than pgvector takes."
     most = MOST[index.type][0 if index.index else 1]
     if dim > most:
@@ -489,7 +488,7 @@ def _connection(url: str) -> Any:
 _databases: dict[str, str] = {}
 
 
-def private_url() -> str:
+def _private_url() -> str:
     "The database that all indexes of this process share on the private server: each has a table of its own."
     server = str(private_server().pgdata)
     if server not in _databases:
@@ -504,11 +503,11 @@ def _built(
     need("psycopg", "psycopg[binary]")
     from psycopg.sql import SQL, Identifier
 
-    url = index.url or private_url()
+    url = index.url or _private_url()
     name, making = index.table or f"ragbench_{uuid.uuid4().hex}", f"ragbench_{uuid.uuid4().hex}"
     con = _connection(url)
     head = {**about(index, v.space), "next_row": len(array)}
-    backend = PgBackend(con, url, name, index, head, own=index.table is None)
+    backend = _PgBackend(con, url, name, index, head, own=index.table is None)
     with con.transaction():
         fill(con, index, making, array, records, backend.shape)
         if index.table is not None and _comment(con, name) is not None:

@@ -20,8 +20,7 @@ from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from .database_index import Pointer, same_space, steady
 
 # %% auto #0
-__all__ = ['qdrant_filter', 'field_kinds', 'qdrant_score', 'edge', 'EdgeWords', 'payload', 'read_about', 'qdrant_answers',
-           'upsert', 'EdgeBackend', 'edge_put', 'edge_remove', 'edge_find', 'new_shard', 'edge_build', 'edge_open']
+__all__ = ['qdrant_filter', 'field_kinds', 'edge', 'payload', 'qdrant_answers', 'upsert', 'new_shard', 'edge_build', 'edge_open']
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #216b2179
 def qdrant_filter(
@@ -63,7 +62,7 @@ def field_kinds(metadata: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {f: next(iter(k)) for f, k in kinds.items() if len(k) == 1}
 
 
-def qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
+def _qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
     "Qdrant's scores with one meaning: its Euclid gives the distance itself."
     s = np.asarray(scores, dtype=np.float64)
     return -(s * s) if metric == "l2" else s
@@ -78,7 +77,7 @@ def edge() -> Any:
     return qdrant_edge
 
 
-class EdgeWords:
+class _EdgeWords:
     "Qdrant's filters as the library writes them."
 
     def __init__(self, q: Any):
@@ -117,7 +116,7 @@ def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     return {f: v[0] if len(v) == 1 else v for f, v in out.items()}
 
 
-def read_about(folder: Path) -> dict[str, Any]:
+def _read_about(folder: Path) -> dict[str, Any]:
     "What a folder says about itself; raises `StoreError` where there is nothing of ours."
     said = Pointer(folder / "about.json").read()
     if said is None:
@@ -134,7 +133,8 @@ def qdrant_answers(
     for i, g in zip(short, ask(array[short], True) if short else []):
         got[i] = g
     return [
-        (qdrant_score([p.score for p in g], metric), np.array([p.id for p in g], dtype=np.int64)) for g in got
+        (_qdrant_score([p.score for p in g], metric), np.array([p.id for p in g], dtype=np.int64))
+        for g in got
     ]
 
 
@@ -157,7 +157,7 @@ def _leave(shard: Any, folder: Path | None) -> None:
         shutil.rmtree(folder)
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #97b8025f
-class EdgeBackend:
+class _EdgeBackend:
     "A shard in a folder; with `own`, the folder is deleted at the end."
 
     def __init__(self, shard: Any, folder: Path, head: Mapping[str, Any], index: Any, own: bool):
@@ -170,7 +170,7 @@ class EdgeBackend:
         )
         self.opened = self.head = dict(head)
         self.words, self.finalizer = (
-            EdgeWords(self.q),
+            _EdgeWords(self.q),
             weakref.finalize(self, _leave, shard, folder if own else None),
         )
 
@@ -203,7 +203,7 @@ class EdgeBackend:
     def current(self, to_change: bool = False) -> None:
         """Raise `VectorSpaceError` where the folder has come to hold vectors of another space, `StoreError`
         where a replaced shard is to be changed."""
-        now = read_about(self.folder)
+        now = _read_about(self.folder)
         if now["shard"] == self.head["shard"]:
             return
         same_space(self.index, self.head, now, self.folder.name)
@@ -215,17 +215,17 @@ class EdgeBackend:
             )
 
     def put(self, rows, array, metadata) -> None:
-        edge_put(self, self.shard, rows, array, metadata)
+        _edge_put(self, self.shard, rows, array, metadata)
 
     def remove(self, rows) -> int:
-        return edge_remove(self, self.shard, rows)
+        return _edge_remove(self, self.shard, rows)
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
-        return edge_find(self, self.shard, array, k, qdrant_filter(self.words, clauses, rows), settings)
+        return _edge_find(self, self.shard, array, k, qdrant_filter(self.words, clauses, rows), settings)
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #fdfa845e
-def edge_put(
-    backend: EdgeBackend,
+def _edge_put(
+    backend: _EdgeBackend,
     shard: Any,
     rows: np.ndarray,
     array: np.ndarray,
@@ -240,7 +240,7 @@ def edge_put(
         backend.pointer.write(backend.head)
 
 
-def edge_remove(backend: EdgeBackend, shard: Any, rows: np.ndarray) -> int:
+def _edge_remove(backend: _EdgeBackend, shard: Any, rows: np.ndarray) -> int:
     "Delete points; returns how many were there."
     with backend.pointer.held():
         backend.current(to_change=True)
@@ -251,8 +251,8 @@ def edge_remove(backend: EdgeBackend, shard: Any, rows: np.ndarray) -> int:
         return len(held)
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #6126e744
-def edge_find(
-    backend: EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any
+def _edge_find(
+    backend: _EdgeBackend, shard: Any, array: np.ndarray, k: int, filter: Any, settings: Any
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query."
     backend.current()
@@ -314,7 +314,7 @@ def edge_build(
     array: np.ndarray,
     metadata: Sequence[Mapping[str, Any]],
     own: bool,
-) -> EdgeBackend:
+) -> _EdgeBackend:
     "A new shard of these vectors in `folder`, in the place of one that was there."
     pointer, name = Pointer(folder / "about.json"), f"shard-{uuid.uuid4().hex[:12]}"
     with pointer.held():
@@ -322,7 +322,7 @@ def edge_build(
         shard = new_shard(index, folder / name, array, metadata)
         pointer.write(head := {**head, "next_row": len(array), "shard": name})
         _sweep(folder, name)
-    return EdgeBackend(shard, folder, head, index, own)
+    return _EdgeBackend(shard, folder, head, index, own)
 
 
 def _load(path: Path) -> Any:
@@ -343,9 +343,9 @@ def _load(path: Path) -> Any:
         ) from e
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #76e14ebe
-def edge_open(index: Any, folder: Path) -> EdgeBackend:
+def edge_open(index: Any, folder: Path) -> _EdgeBackend:
     "The shard in a folder; raises `StoreError` where there is none, or where it is open already."
     head, shard = steady(
-        lambda failed: read_about(folder), lambda head: (head, _load(folder / head["shard"])), (StoreError,)
+        lambda failed: _read_about(folder), lambda head: (head, _load(folder / head["shard"])), (StoreError,)
     )
-    return EdgeBackend(shard, folder, head, index, own=False)
+    return _EdgeBackend(shard, folder, head, index, own=False)

@@ -28,9 +28,7 @@ from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
 # %% auto #0
-__all__ = ['KILLED_AFTER', 'QdrantIndex', 'ClientWords', 'Gone', 'answering', 'qdrant_client', 'behind', 'target',
-           'ClientBackend', 'head_of', 'client_put', 'client_remove', 'client_find', 'wait_until_indexed',
-           'client_build', 'sweep', 'switch_alias', 'client_open']
+__all__ = ['KILLED_AFTER', 'QdrantIndex', 'answering', 'qdrant_client', 'behind', 'target', 'sweep', 'switch_alias']
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #cb03aac3
 def _check_address(url: str) -> None:
@@ -123,7 +121,7 @@ class QdrantIndex(DatabaseIndex):
         v, array, records = self.checked(vectors, metadata)
         head = about(self, v.space)
         if self.by_client:
-            backend: Any = client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
+            backend: Any = _client_build(self, qdrant_client(self.url, self.api_key), head, array, records)
         else:
             own = self.collection is None
             if self.path is not None:
@@ -138,11 +136,11 @@ class QdrantIndex(DatabaseIndex):
         "The collection of that name, built before. Raises `StoreError` where there is none."
         if self.collection is None:
             raise ConfigError("only a collection with a name can be opened again", repr(self))
-        backend = client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
+        backend = _client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
         return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #3167b840
-class ClientWords:
+class _ClientWords:
     "Qdrant's filters as the client writes them."
 
     def __init__(self, m: Any):
@@ -170,7 +168,7 @@ class ClientWords:
         return self.m.Filter(must_not=parts)
 
 
-class Gone(StoreError):
+class _Gone(StoreError):
     "The server has no such collection, or has it no more."
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #096273dd
@@ -183,7 +181,7 @@ def answering(location: str | None) -> Iterator[None]:
         yield
     except ApiException as e:
         said = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
-        raise (Gone if getattr(e, "status_code", None) == 404 else StoreError)(
+        raise (_Gone if getattr(e, "status_code", None) == 404 else StoreError)(
             f"the Qdrant server does not answer as it should ({said})",
             str(location),
             "Check the address and the API key, and look at the server's log",
@@ -221,13 +219,13 @@ def behind(client: Any, alias: str) -> str | None:
 
 
 def target(client: Any, index: QdrantIndex) -> str:
-    "The collection that the index's name means; raises `Gone` where it means none."
+    "The collection that the index's name means; raises `_Gone` where it means none."
     with answering(index.location):
         name = behind(client, index.collection) or (
             index.collection if client.collection_exists(index.collection) else None
         )
     if name is None:
-        raise Gone(f"there is no collection {index.collection!r}", index.location, "Build it first")
+        raise _Gone(f"there is no collection {index.collection!r}", index.location, "Build it first")
     return name
 
 
@@ -244,7 +242,7 @@ def _leave(client: Any, own: str | None) -> None:
         client.close()
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #27996a8a
-class ClientBackend:
+class _ClientBackend:
     """A collection of a server or in memory, which an alias points at unless it is its `own`, deleted at the
     end."""
 
@@ -253,7 +251,7 @@ class ClientBackend:
 
         self.m, self._client, self.name, self.index, self.opened = models, client, name, index, dict(head)
         self.words, self.local, self.alias = (
-            ClientWords(models),
+            _ClientWords(models),
             index.location == ":memory:",
             None if own else index.collection,
         )
@@ -283,11 +281,11 @@ class ClientBackend:
         return name
 
     def ask(self, question: Callable[[str], Any]) -> Any:
-        return steady(self.now, lambda name: question(self.at(name)), (Gone,))
+        return steady(self.now, lambda name: question(self.at(name)), (_Gone,))
 
     def head(self, name: str) -> dict[str, Any]:
         "What a collection says about itself at this moment."
-        return head_of(self.client, name, self.index)
+        return _head_of(self.client, name, self.index)
 
     @property
     def next_row(self) -> int:
@@ -304,19 +302,19 @@ class ClientBackend:
         self.finalizer()
 
     def put(self, rows, array, metadata) -> None:
-        client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
+        _client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
 
     def remove(self, rows) -> int:
-        return client_remove(self, self.at(self.now(looking=True)), rows)
+        return _client_remove(self, self.at(self.now(looking=True)), rows)
 
     def find(
         self, array, k, clauses: Sequence[Clause], rows, settings
     ) -> list[tuple[np.ndarray, np.ndarray]]:
         filter = qdrant_filter(self.words, clauses, rows)
-        return self.ask(lambda name: client_find(self, name, array, k, filter, settings))
+        return self.ask(lambda name: _client_find(self, name, array, k, filter, settings))
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #38a62b14
-def head_of(client: Any, name: str, index: QdrantIndex) -> dict[str, Any]:
+def _head_of(client: Any, name: str, index: QdrantIndex) -> dict[str, Any]:
     "What a collection says about itself; raises `ConfigError` for someone else's."
     with answering(index.location):
         head = (client.get_collection(name).config.metadata or {}).get("ragbench")
@@ -325,8 +323,8 @@ def head_of(client: Any, name: str, index: QdrantIndex) -> dict[str, Any]:
     return head
 
 
-def client_put(
-    backend: ClientBackend,
+def _client_put(
+    backend: _ClientBackend,
     name: str,
     rows: np.ndarray,
     array: np.ndarray,
@@ -353,7 +351,7 @@ def client_put(
         )
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #1c9d77fd
-def client_remove(backend: ClientBackend, name: str, rows: np.ndarray) -> int:
+def _client_remove(backend: _ClientBackend, name: str, rows: np.ndarray) -> int:
     "Delete points of the collection `name`; returns how many were there."
     held = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
     if held:
@@ -361,8 +359,8 @@ def client_remove(backend: ClientBackend, name: str, rows: np.ndarray) -> int:
     return len(held)
 
 
-def client_find(
-    backend: ClientBackend, name: str, array: np.ndarray, k: int, filter: Any, settings: QdrantIndex
+def _client_find(
+    backend: _ClientBackend, name: str, array: np.ndarray, k: int, filter: Any, settings: QdrantIndex
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query in the collection `name`."
     m = backend.m
@@ -375,7 +373,7 @@ def client_find(
     return qdrant_answers(nearest, array, k, settings.metric)
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #65b489e7
-def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = 0.2) -> None:
+def _wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: float = 0.2) -> None:
     "Wait for the optimiser; raises `StoreError` when it does not finish."
     end = time.monotonic() + seconds
     while (status := client.get_collection(name).status.value) != "green":
@@ -384,13 +382,13 @@ def wait_until_indexed(client: Any, name: str, seconds: float = 3600, pause: flo
         time.sleep(pause)
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #cc303316
-def client_build(
+def _client_build(
     index: QdrantIndex,
     client: Any,
     head: Mapping[str, Any],
     array: np.ndarray,
     metadata: Sequence[Mapping[str, Any]],
-) -> ClientBackend:
+) -> _ClientBackend:
     "A new collection of these vectors, indexed; one behind the same alias is replaced by it."
     from qdrant_client import models as m
 
@@ -413,7 +411,7 @@ def client_build(
         optimizers_config=m.OptimizersConfigDiff(indexing_threshold=max(1, index.full_scan_threshold)),
         metadata={"ragbench": head},
     )
-    backend = ClientBackend(client, name, head, index, own=True)
+    backend = _ClientBackend(client, name, head, index, own=True)
     try:
         with answering(index.location):
             kinds = {
@@ -423,8 +421,8 @@ def client_build(
             }
             for f, what in field_kinds(map(with_numbers, metadata)).items() if not backend.local else ():
                 client.create_payload_index(name, f, field_schema=kinds[what], wait=True)
-            client_put(backend, name, np.arange(len(array)), array, metadata)
-            wait_until_indexed(client, name)
+            _client_put(backend, name, np.arange(len(array)), array, metadata)
+            _wait_until_indexed(client, name)
             if index.collection is None:
                 return backend
             switch_alias(client, index.collection, name)
@@ -433,7 +431,7 @@ def client_build(
         backend.close()
         raise  # nothing half made stays on the server
     backend.finalizer.detach()
-    return ClientBackend(client, name, head, index, own=False)
+    return _ClientBackend(client, name, head, index, own=False)
 
 
 # seconds after which a collection that no alias points at is taken for the work of a builder that died
@@ -448,9 +446,9 @@ def sweep(client: Any, index: QdrantIndex) -> None:
         if c.name in shown or not ours.fullmatch(c.name):
             continue
         try:
-            if head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER:
+            if _head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER:
                 client.delete_collection(c.name)
-        except Gone:
+        except _Gone:
             continue  # another builder was quicker
 
 
@@ -470,14 +468,14 @@ def switch_alias(client: Any, alias: str, name: str) -> None:
         client.delete_collection(before)
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #303703cf
-def client_open(index: QdrantIndex) -> ClientBackend:
+def _client_open(index: QdrantIndex) -> _ClientBackend:
     "The collection behind an alias of a server."
     client = qdrant_client(index.location, index.api_key)
     try:
         name, head = steady(
-            lambda failed: target(client, index), lambda name: (name, head_of(client, name, index)), (Gone,)
+            lambda failed: target(client, index), lambda name: (name, _head_of(client, name, index)), (_Gone,)
         )
-        return ClientBackend(client, name, head, index, own=False)
+        return _ClientBackend(client, name, head, index, own=False)
     except BaseException:
         client.close()
         raise

@@ -11,7 +11,7 @@ import unicodedata
 from typing import NamedTuple
 
 # %% auto #0
-__all__ = ['CODE_PAGES', 'misplaced', 'Guess', 'guess_encoding']
+__all__ = ['misplaced', 'Guess', 'guess_encoding']
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #52e319e8
 _JOINS = "’‘·\u00ad\u200c\u200d-–—/…"  # signs that may stand between two letters
@@ -99,7 +99,7 @@ def misplaced(text: str) -> float:
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #025e643b
 # code pages in which text files are met; each with what it adds to an older one of the same bytes
-CODE_PAGES = (
+_CODE_PAGES = (
     "cp1252 cp1250 cp1251 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp874 iso8859-1 iso8859-2 iso8859-5"
     " iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-13 iso8859-15 iso8859-16 koi8-r koi8-u cp437 cp720"
     " cp737 cp850 cp852 cp855 cp857 cp862 cp866 mac-roman mac-cyrillic mac-greek mac-latin2 cp500 cp1026"
@@ -128,7 +128,7 @@ def _candidates(data: bytes) -> list[_Candidate]:
     import chardet
 
     ranked = chardet.detect_all(
-        data, ignore_threshold=True, compat_names=False, include_encodings=CODE_PAGES, max_bytes=65_536
+        data, ignore_threshold=True, compat_names=False, include_encodings=_CODE_PAGES, max_bytes=65_536
     )
     out: dict[str, _Candidate] = {}
     for name, confidence in [

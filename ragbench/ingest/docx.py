@@ -33,7 +33,7 @@ from ragbench.ingest.loader import (
 from .word_styles import Numbering, Styles, properties, read_numbering
 
 # %% auto #0
-__all__ = ['paragraph_styles', 'load_docx']
+__all__ = ['load_docx']
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #43045a97
 def _open(data: bytes, where: str) -> zipfile.ZipFile:
@@ -94,7 +94,7 @@ def _xml(
 _OTHER_STYLE = re.compile(rb"""\btype=["'](?:table|character|numbering)["']""")
 
 
-def paragraph_styles(data: bytes) -> bytes:
+def _paragraph_styles(data: bytes) -> bytes:
     """A style part without its table, character and list styles; as it is where that cannot be seen from the
     bytes."""
     last = re.search(rb"</((?:[\w.-]+:)?style)s\s*>\s*\Z", data)
@@ -362,7 +362,7 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
         if body is None:
             raise Refused("the file is damaged: the document has no body", where)
         _prune(root, w)
-        styles = Styles(part(near.get("styles"), paragraph_styles))
+        styles = Styles(part(near.get("styles"), _paragraph_styles))
         notes = _read_notes([part(near.get("footnotes")), part(near.get("endnotes"))])
         reader = _Reader(w, styles, cache(lambda: read_numbering(part(near.get("numbering")), styles)), notes)
         _read_body(reader, body)

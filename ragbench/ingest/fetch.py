@@ -17,7 +17,7 @@ from .loader import Limits, Refused, check_limits, whole_number
 from .content_codings import content_codings, unpacked
 
 # %% auto #0
-__all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'Clock', 'Answer', 'Web']
+__all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'Answer', 'Web']
 
 # %% ../../nbs/06_ingest/17_fetch.ipynb #97d214e7
 def httpx_module() -> Any:
@@ -59,7 +59,7 @@ def unescaped(url: str) -> str:
     return re.sub("%[0-9a-fA-F]{2}", plain, url)
 
 # %% ../../nbs/06_ingest/17_fetch.ipynb #fa7001c2
-class Clock:
+class _Clock:
     "When the visit in progress has to be over, in seconds of `time.monotonic`."
 
     late: float = float("inf")
@@ -72,7 +72,7 @@ class Clock:
         return left if timeout is None else min(timeout, left)
 
 # %% ../../nbs/06_ingest/17_fetch.ipynb #78341bd6
-def _transport(clock: Clock, allow_private: bool) -> Any:
+def _transport(clock: _Clock, allow_private: bool) -> Any:
     """What httpx sends its requests through: connections to addresses that were checked, with streams that
     keep to the clock."""
     httpx = httpx_module()
@@ -191,7 +191,7 @@ class Web:
             whole_number("max_redirects", max_redirects, 0, "load_url"),
             allow_private,
         )
-        self.clock = Clock()
+        self.clock = _Clock()
         self.http = httpx_module().Client(
             transport=_transport(self.clock, allow_private),
             trust_env=False,

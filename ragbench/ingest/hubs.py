@@ -17,7 +17,7 @@ from ..core.qrels import Judgement, whole_grade
 from .collections import beir_corpus, beir_queries, needed, squad
 
 # %% auto #0
-__all__ = ['optional', 'load_ir_dataset', 'load_hf_beir', 'load_hf_squad']
+__all__ = ['optional', 'load_ir_dataset']
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #b51c1fd1
 def optional(module: str, function: str) -> Any:
@@ -93,7 +93,7 @@ def _judged(
     return Corpus(corpus.documents, (*errors, *reports)), gold
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #fb28321a
-def load_hf_beir(
+def _load_hf_beir(
     name: str,  # such as "BeIR/scifact"
     split: str = "test",
     *,
@@ -130,7 +130,7 @@ def load_hf_beir(
     )
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #061710a5
-def load_hf_squad(
+def _load_hf_squad(
     name: str,
     split: str = "validation",
     *,

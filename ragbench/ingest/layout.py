@@ -15,7 +15,7 @@ from .page_lines import BOLD, SPREAD, Grid, Line, Piece, around, fill, in_tables
 from .line_repair import is_marker, plain_title, starts_item, tidy_marker
 
 # %% auto #0
-__all__ = ['table_runs', 'paragraphs', 'loose_leading', 'top_first', 'page_pieces', 'runs_on', 'furniture']
+__all__ = ['paragraphs', 'page_pieces', 'runs_on', 'furniture']
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #23fa521b
 def _numbers(number: Line, line: Line, cells: int) -> bool:
@@ -65,7 +65,7 @@ def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
     return False
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #82e7ebb6
-def table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
+def _table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
     """Spans [start, end) of printed rows that form tables; up to two single-celled rows in between belong to
     them."""
     out, run = [], []  # run: the rows with cells so far
@@ -138,7 +138,7 @@ def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: 
     return [*out, _piece(rows[start:])]
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #50a6504e
-def loose_leading(lines: Sequence[Line]) -> float:
+def _loose_leading(lines: Sequence[Line]) -> float:
     "The leading of a page whose every line came as a block of its own, in points; 0 for any other page."
     blocks = [l[7] for l in lines]
     if sum(map(ne, blocks, blocks[1:])) < 3:
@@ -155,7 +155,7 @@ def loose_leading(lines: Sequence[Line]) -> float:
     return float(pitch) if n >= 4 and apart[pitch] > 0.6 * n else 0.0
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #99da475c
-def top_first(pieces: list[Piece]) -> list[Piece]:
+def _top_first(pieces: list[Piece]) -> list[Piece]:
     "The pieces, those at the end that stand wholly above all the others first."
     above = max((p.box[3] for p in pieces), default=0)
     lowest, tops = 0.0, [above]
@@ -164,7 +164,7 @@ def top_first(pieces: list[Piece]) -> list[Piece]:
     for cut in range(len(pieces) - 1, 0, -1):
         lowest = max(lowest, pieces[cut].box[3])
         if lowest <= tops[cut] + 1:
-            return top_first(pieces[cut:]) + pieces[:cut]
+            return _top_first(pieces[cut:]) + pieces[:cut]
     return pieces
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #9abc7b5e
@@ -186,14 +186,14 @@ def page_pieces(
     )
     for p in out:
         p.page = number
-    return top_first(out)
+    return _top_first(out)
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #975ce9df
 def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
     "Pieces of lines that no rule frames."
     rows = [_cells(r) if len(r) > 1 else r for r in visual_rows(lines)]
-    out, at, leading = [], 0, loose_leading(lines)
-    for n, (start, end) in enumerate([*table_runs(rows), (len(rows), len(rows))]):
+    out, at, leading = [], 0, _loose_leading(lines)
+    for n, (start, end) in enumerate([*_table_runs(rows), (len(rows), len(rows))]):
         block: list[Line] = []
         for row in rows[at:start]:
             line = (

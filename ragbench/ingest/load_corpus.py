@@ -53,8 +53,7 @@ from ..base.worker_processes import Lost
 from .workers import RESERVE, circumstances, in_workers
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'check_values', 'dataset_settings',
-           'load_dataset']
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'load_dataset']
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #056b2fb0
 logger = logging.getLogger("ragbench.ingest")
@@ -375,7 +374,7 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
     front of each id."""
     listings, out = [find_files(s, follow_links) for s in sources], []
     for source, listing, name in zip(sources, listings, short_names([f.root for f in listings])):
-        alone, settings = listing.files == [listing.root], dataset_settings(source)
+        alone, settings = listing.files == [listing.root], _dataset_settings(source)
 
         def doc_id(own: str, alone: bool = alone, name: str = name) -> str:
             return own if not named else name if alone else f"{name}/{own}"
@@ -520,7 +519,7 @@ def _visit(url: str, reading: _Reading, workers: int | None) -> list[Document | 
     return [one for some in rows for one in some] + list(corpus.errors)
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #9ec39a3d
-def check_values(options: dict[str, Any]) -> None:
+def _check_values(options: dict[str, Any]) -> None:
     "Raise `ConfigError` for values of loaders' options that are wrong whatever the file."
     check_limits(options.get("limits", LIMITS), "load_corpus")
     check_texts(
@@ -565,12 +564,12 @@ def _check_arguments(
     for name in options:
         if not any(_options_for(l, {name: 0}) for l in loaders) or name in ("path", "doc_id", "url", "files"):
             raise ConfigError(f"no loader has an option {name!r}", "load_corpus")
-    check_values(options)
+    _check_values(options)
     if workers is not None:
         whole_number("workers", workers, 0, "load_corpus")
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #6d4900ff
-def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
+def _dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     """Options by type from the `dataset.toml` of a dataset, empty for any other source; raises `DataError`
     for an option that its loader lacks."""
     if not Path(source).expanduser().joinpath("dataset.toml").is_file():
@@ -591,7 +590,7 @@ def dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
                 f"the loader for {type!r} has no option {wrong[0]!r}", str(Path(source, "dataset.toml"))
             )
         try:
-            check_values(options)
+            _check_values(options)
         except ConfigError as e:
             raise DataError(e.what, str(Path(source, "dataset.toml")), e.fix) from e
     return found

@@ -20,11 +20,10 @@ from .loader import Refused
 from .page_lines import Line
 
 # %% auto #0
-__all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'lines_of', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'check_ocr',
-           'ocr_pdf_page']
+__all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'check_ocr', 'ocr_pdf_page']
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #5a579c9b
-def lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
+def _lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
     """Lines from boxes (x0, y0, x1, y1, text) in points, block by block from top to bottom, each with a type
     size."""
     found = [(*box[:4], " ".join(box[4].split())) for box in found if box[4].strip()]
@@ -108,7 +107,7 @@ class Tesseract:
             for b in textpage.extractDICT()["blocks"]
             for line in b.get("lines", ())
         ]
-        return lines_of([(*box, text) for box, text in found])
+        return _lines_of([(*box, text) for box, text in found])
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #9c924e3b
 ENDPOINT, KEY = "AZURE_DOCUMENT_INTELLIGENCE_ENDPOINT", "AZURE_DOCUMENT_INTELLIGENCE_API_KEY"
@@ -245,7 +244,7 @@ def azure_lines(result: Mapping[str, Any], width: float, height: float) -> list[
             found.append(
                 (min(xs) * across, min(ys) * down, max(xs) * across, max(ys) * down, line["content"])
             )
-    return lines_of(found)
+    return _lines_of(found)
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #ffadec80
 ENGINES: dict[str, Callable[[], Any]] = {"tesseract": Tesseract, "azure": AzureRead}

@@ -37,7 +37,7 @@ from .ocr import ocr_engine
 from .line_repair import Hyphens, plain_title
 
 # %% auto #0
-__all__ = ['from_bookmarks', 'from_type', 'heading_levels', 'load_pdf']
+__all__ = ['load_pdf']
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #fc101ac5
 def _open(pymupdf: Any, data: bytes, where: str, password: str | None, limits: Limits) -> Any:
@@ -135,7 +135,7 @@ def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
     return out
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #c2c4eabd
-def from_bookmarks(
+def _from_bookmarks(
     pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join
 ) -> dict[int, int]:
     "Heading levels by piece index, for the pieces that bookmarks (level, title, page index, height) name."
@@ -175,7 +175,7 @@ def _rank(size: float, style: int) -> tuple[float, int, int]:
     return round(size * 2) / 2, style & BOLD, -(style & ITALIC)
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #58705e87
-def from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
+def _from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     "Heading levels by piece index, from type size and weight."
     looks, sizes = [_look(p) for p in pieces], [sum(map(len, p.lines)) for p in pieces]
     chars, total = Counter(), Counter()
@@ -230,11 +230,11 @@ def _column_head(pieces: Sequence[Piece], i: int, body: float) -> bool:
     return p.box[0] > min(q.box[0] for q in pieces[max(i - 20, 0) : i + 20]) + 20
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #4f94076d
-def heading_levels(
+def _heading_levels(
     pieces: Sequence[Piece], marks: Sequence[tuple[int, str, int, float]], join
 ) -> dict[int, int]:
     "Heading levels by piece index: from bookmarks as far as they go, else from type."
-    marked, typed = from_bookmarks(pieces, marks, join) if marks else {}, from_type(pieces, join)
+    marked, typed = _from_bookmarks(pieces, marks, join) if marks else {}, _from_type(pieces, join)
     if not marked or len(marked) < 0.5 * len(marks):
         return typed
     votes: dict[tuple, Counter] = {}
@@ -497,7 +497,7 @@ def _document(
 ) -> Document:
     "The document that these pieces make."
     out = TextBuilder()
-    _write(out, pieces, heading_levels(pieces, marks, hyphens.join), hyphens, pages)
+    _write(out, pieces, _heading_levels(pieces, marks, hyphens.join), hyphens, pages)
     doc = out.document(doc_id, metadata=metadata, format="pdf", source=str(path))
     if doc.text.count("\ufffd") > 0.5 * len(doc.text.replace(" ", "")):
         raise Refused("its fonts do not say which characters they show", path.name, "It needs OCR")

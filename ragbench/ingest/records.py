@@ -27,7 +27,7 @@ from .tables import Ids, check_file, find_encoding, record_document
 from .text import decode
 
 # %% auto #0
-__all__ = ['json_path', 'text_at', 'Item', 'json_items', 'json_lines', 'encoding_of', 'open_items', 'load_json', 'Shape']
+__all__ = ['json_path', 'json_lines', 'load_json', 'Shape']
 
 # %% ../../nbs/06_ingest/13_records.ipynb #bafbb299
 def json_path(path: str) -> Callable[[Any], list[Any]]:
@@ -55,12 +55,12 @@ def json_path(path: str) -> Callable[[Any], list[Any]]:
     return values
 
 # %% ../../nbs/06_ingest/13_records.ipynb #58c0e4ed
-def text_at(name: str, values: Sequence[Any]) -> str:
+def _text_at(name: str, values: Sequence[Any]) -> str:
     "The values of one field as text; raises `Refused` if one of them is an object."
     out = []
     for v in values:
         if isinstance(v, list):
-            out.append(text_at(name, v))
+            out.append(_text_at(name, v))
         elif isinstance(v, dict):
             raise Refused(
                 f"field {name!r} holds an object, not text",
@@ -72,7 +72,7 @@ def text_at(name: str, values: Sequence[Any]) -> str:
     return "\n".join(t for t in out if t.strip())
 
 # %% ../../nbs/06_ingest/13_records.ipynb #36e785d7
-class Item(NamedTuple):
+class _Item(NamedTuple):
     "A record, where it stands, and what is wrong with it if anything."
 
     value: Any
@@ -80,7 +80,7 @@ class Item(NamedTuple):
     problem: str = ""
 
 
-def json_items(data: Any, array_path: str | None = None) -> Iterator[Item]:
+def _json_items(data: Any, array_path: str | None = None) -> Iterator[_Item]:
     "The items of a JSON value; raises `Refused` if `array_path` leads nowhere."
     import jsonpath
 
@@ -94,9 +94,9 @@ def json_items(data: Any, array_path: str | None = None) -> Iterator[Item]:
     for match in matches:
         found = True
         if isinstance(match.value, list):
-            yield from (Item(v, f"{match.path}[{i}]") for i, v in enumerate(match.value))
+            yield from (_Item(v, f"{match.path}[{i}]") for i, v in enumerate(match.value))
         else:
-            yield Item(match.value, str(match.path))
+            yield _Item(match.value, str(match.path))
     if not found:
         raise Refused(
             f"nothing stands at {array_path!r}",
@@ -109,31 +109,31 @@ def json_items(data: Any, array_path: str | None = None) -> Iterator[Item]:
         )
 
 # %% ../../nbs/06_ingest/13_records.ipynb #17349e23
-def json_lines(lines: Iterable[str]) -> Iterator[Item]:
+def json_lines(lines: Iterable[str]) -> Iterator[_Item]:
     "An item for every line that is not blank."
     for n, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            yield Item(json.loads(line), f"line {n}")
+            yield _Item(json.loads(line), f"line {n}")
         except ValueError as e:
-            yield Item(None, f"line {n}", f"it is not JSON: {e}")
+            yield _Item(None, f"line {n}", f"it is not JSON: {e}")
         except RecursionError:
-            yield Item(None, f"line {n}", "it nests too deep")
+            yield _Item(None, f"line {n}", "it nests too deep")
 
 # %% ../../nbs/06_ingest/13_records.ipynb #9baa925e
-def encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> Guess:
+def _encoding_of(path: Path, encoding: str | None = None, limits: Limits = LIMITS) -> Guess:
     """The encoding of a file of records, as given or as found; raises `Refused` for one that is missing, too
     large or binary."""
     check_file(path, encoding, limits)
     return Guess(encoding) if encoding else find_encoding(path)
 
 
-def open_items(
+def _open_items(
     path: Path, array_path: str | None = None, encoding: str | None = None, limits: Limits = LIMITS
-) -> Iterator[Item]:
+) -> Iterator[_Item]:
     "The items of a JSON or JSON lines file; raises `Refused` if it is neither."
-    encoding = encoding_of(path, encoding, limits).encoding
+    encoding = _encoding_of(path, encoding, limits).encoding
     if path.suffix.lower() in (".jsonl", ".ndjson"):
         yield from _streamed(path, array_path, encoding)
         return
@@ -148,10 +148,10 @@ def open_items(
             raise Refused(f"it is not JSON: {e}", path.name) from e
         yield from _streamed(path, array_path, encoding)
         return
-    yield from json_items(data, array_path)
+    yield from _json_items(data, array_path)
 
 
-def _streamed(path: Path, array_path: str | None, encoding: str) -> Iterator[Item]:
+def _streamed(path: Path, array_path: str | None, encoding: str) -> Iterator[_Item]:
     "The items of a file of lines; with `array_path`, those inside each line."
     with open(path, encoding=encoding, errors="replace", newline="\n") as f:
         for item in json_lines(f):
@@ -160,10 +160,11 @@ def _streamed(path: Path, array_path: str | None, encoding: str) -> Iterator[Ite
             else:
                 try:
                     yield from (
-                        Item(i.value, f"{item.where}, {i.where}") for i in json_items(item.value, array_path)
+                        _Item(i.value, f"{item.where}, {i.where}")
+                        for i in _json_items(item.value, array_path)
                     )
                 except Refused as e:
-                    yield Item(None, item.where, e.what)
+                    yield _Item(None, item.where, e.what)
 
 # %% ../../nbs/06_ingest/13_records.ipynb #59ef89ba
 def load_json(
@@ -180,11 +181,11 @@ def load_json(
     "The items of a JSON or JSON lines file, one at a time: a `Document`, or a `Refusal` that says where."
     check_texts("load_json", array_path=array_path)
     path, ids, shape = as_path(path, "load_json"), Ids(doc_id), Shape(text_field, id_field, metadata_fields)
-    guess, n = encoding_of(path, encoding, limits), 0
+    guess, n = _encoding_of(path, encoding, limits), 0
     understood = {"encoding": guess.encoding} | (
         {"encoding_alternatives": list(guess.alternatives)} if guess.alternatives else {}
     )
-    for n, item in enumerate(open_items(path, array_path, guess.encoding, limits), 1):
+    for n, item in enumerate(_open_items(path, array_path, guess.encoding, limits), 1):
         try:
             if item.problem:
                 raise Refused(item.problem, item.where)
@@ -238,7 +239,7 @@ class Shape:
             )
         taken = {*(self.texts or ()), *(self.kept or ()), *(self.own or ())[:1]}
         if self.texts is not None:
-            texts = [(n, text_at(n, at(record))) for n, at in self.texts.items()]
+            texts = [(n, _text_at(n, at(record))) for n, at in self.texts.items()]
         else:
             texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in taken]
         if self.texts is not None and not any(t for _, t in texts):

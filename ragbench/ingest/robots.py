@@ -17,7 +17,7 @@ from .loader import Refused
 from .fetch import Web, httpx_module, unescaped
 
 # %% auto #0
-__all__ = ['Rules', 'parse_robots', 'Robots']
+__all__ = ['Rules', 'Robots']
 
 # %% ../../nbs/06_ingest/18_robots.ipynb #1694e125
 def _matches(pattern: str, path: str) -> bool:
@@ -60,7 +60,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip().lower(), value.strip()
 
 # %% ../../nbs/06_ingest/18_robots.ipynb #81d428be
-def parse_robots(text: str, agent: str) -> Rules:
+def _parse_robots(text: str, agent: str) -> Rules:
     "The rules of a robots.txt for `agent`, the first word of its name."
     groups: list[tuple[set[str], list[tuple[str, str]]]] = []
     for name, value in _lines(text):
@@ -106,7 +106,7 @@ class Robots:
         if answer.status >= 500:
             return f"robots.txt could not be read, so nothing is fetched: status {answer.status}"
         return (
-            parse_robots(answer.body.decode("utf-8", errors="replace"), self.agent)
+            _parse_robots(answer.body.decode("utf-8", errors="replace"), self.agent)
             if answer.status == 200
             else Rules()
         )

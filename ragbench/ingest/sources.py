@@ -19,11 +19,10 @@ from .loader import as_path, no_file
 from .shipped import shipped_datasets
 
 # %% auto #0
-__all__ = ['OUTSIDE', 'entry_problem', 'id_of', 'Listing', 'outside', 'walk', 'matches', 'dataset_info', 'find_files',
-           'source_list', 'short_names']
+__all__ = ['id_of', 'outside', 'walk', 'matches', 'dataset_info', 'find_files', 'source_list', 'short_names']
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #c288b178
-def entry_problem(path: Path) -> str:
+def _entry_problem(path: Path) -> str:
     "Why something that was found in a folder is not read; empty for a regular file, or a link to one."
     try:
         mode = path.stat().st_mode
@@ -42,7 +41,7 @@ def id_of(path: Path, base: Path) -> str:
     return os.fsencode(path.relative_to(base).as_posix()).decode("utf-8", "backslashreplace")
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #0c5b8f88
-class Listing(NamedTuple):
+class _Listing(NamedTuple):
     """The source itself, the folder that ids are relative to, the files to read in order, and what else was
     found, as (id, reason)."""
 
@@ -58,10 +57,10 @@ def _inside(folder: Path) -> list[Path]:
         return [Path(folder, e.name) for e in found]
 
 
-def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> Listing:
+def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> _Listing:
     "A listing of pairs (path, problem)."
     found = sorted(dict(paths).items(), key=lambda pair: pair[0].relative_to(base).as_posix())
-    return Listing(
+    return _Listing(
         root,
         base,
         [p for p, problem in found if not problem],
@@ -69,7 +68,7 @@ def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> Listin
     )
 
 
-OUTSIDE = "it is a link to a file outside the folder; give that file by name, or follow_links=True"
+_OUTSIDE = "it is a link to a file outside the folder; give that file by name, or follow_links=True"
 
 
 def outside(path: Path, top: Path) -> bool:
@@ -92,13 +91,13 @@ def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
         for path in inside:
             if path.name.startswith("."):
                 continue
-            problem = entry_problem(path)
+            problem = _entry_problem(path)
             if problem == "it is a folder, not a file":
                 ahead.append(path)
             else:
                 yield (
                     path,
-                    problem or (OUTSIDE if within and path.is_symlink() and outside(path, within) else ""),
+                    problem or (_OUTSIDE if within and path.is_symlink() and outside(path, within) else ""),
                 )
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #2ac4fd25
@@ -151,7 +150,7 @@ def dataset_info(folder: str | Path) -> dict[str, Any]:
 def find_files(
     source: str | Path,
     follow_links: bool = False,  # also to files outside the folder
-) -> Listing:
+) -> _Listing:
     "The files of a file, folder, data set or pattern; raises `DataError` where there are none."
     path = as_path(source, "load_corpus")
     try:
@@ -162,7 +161,7 @@ def find_files(
     if not str(source):
         raise ConfigError("source is an empty string", "load_corpus", "For the current folder give '.'")
     if kind == "file":
-        return Listing(path, path.parent, [path], [])
+        return _Listing(path, path.parent, [path], [])
     if kind == "folder":
         base = path / dataset_info(path)["documents"] if (path / "dataset.toml").is_file() else path
         if not base.is_dir():
@@ -202,16 +201,16 @@ def _left_out(folder: Path) -> str:
     return f"{hidden} hidden ones are left out" if hidden else ""
 
 
-def _matched(base: Path, parts: Sequence[str], follow_links: bool = False) -> Listing:
+def _matched(base: Path, parts: Sequence[str], follow_links: bool = False) -> _Listing:
     "What a pattern finds; folders are no part of it."
     errors: list[tuple[Path, str]] = []
     within = None if follow_links else Path(os.path.realpath(base))
     found = [
-        (path, entry_problem(path) or (OUTSIDE if within and outside(path, within) else ""))
+        (path, _entry_problem(path) or (_OUTSIDE if within and outside(path, within) else ""))
         for path in matches(base, parts, errors)
     ]
     return _sorted(
-        [*(pair for pair in found if pair[1] == OUTSIDE or "folder" not in pair[1]), *errors], base, base
+        [*(pair for pair in found if pair[1] == _OUTSIDE or "folder" not in pair[1]), *errors], base, base
     )
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #9effa5e9

@@ -33,8 +33,8 @@ from .charset import Guess
 from .text import byte_order_mark, check_encoding, decode
 
 # %% auto #0
-__all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_delimiter', 'Row', 'table_rows', 'Table',
-           'check_marks', 'open_table', 'check_file', 'load_table']
+__all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_delimiter', 'Row', 'Table', 'check_marks',
+           'open_table', 'check_file', 'load_table']
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #f403cfb2
 def record_document(doc_id: str, texts: Iterable[tuple[str, str]], **about: Any) -> Document:
@@ -134,7 +134,7 @@ class Row(NamedTuple):
     problem: str = ""
 
 
-def table_rows(
+def _table_rows(
     lines: Iterable[str], delimiter: str = ",", quotechar: str = '"', most: int = 1_000_000
 ) -> Iterator[Row]:
     "Every row that is not blank, in order; `most` characters a row. Memory is that of one row."
@@ -202,7 +202,7 @@ class Table:
 
     def __iter__(self) -> Iterator[Row]:
         "The rows below the header, ragged ones with their problem."
-        rows = table_rows(_without_order(self._lines()), self.delimiter, self.quotechar)
+        rows = _table_rows(_without_order(self._lines()), self.delimiter, self.quotechar)
         next(rows, None)
         for row in rows:
             if row.problem or len(row.cells) == len(self.columns):
@@ -247,7 +247,7 @@ def open_table(
     sample = [line for line, _ in zip(table._lines(), range(200))]
     ordered = sample[0][4:5] if sample and sample[0].lower().startswith("sep=") else ""
     delimiter = delimiter or ordered or find_delimiter(sample[bool(ordered) :], quotechar)
-    header = next(table_rows(_without_order(table._lines()), delimiter, quotechar), None)
+    header = next(_table_rows(_without_order(table._lines()), delimiter, quotechar), None)
     if header is None or header.problem:
         raise Refused(header.problem if header else "there is no text in it", f"{path.name}, header")
     names = tuple(clean(c).strip() or f"column {n}" for n, c in enumerate(header.cells, 1))

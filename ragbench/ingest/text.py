@@ -28,8 +28,8 @@ from ragbench.ingest.loader import (
 from .charset import guess_encoding
 
 # %% auto #0
-__all__ = ['MOST_FRONT', 'byte_order_mark', 'decode', 'text_encoding', 'check_encoding', 'front_matter', 'structure', 'keep',
-           'source_offset', 'load_markdown', 'load_text']
+__all__ = ['byte_order_mark', 'decode', 'text_encoding', 'check_encoding', 'front_matter', 'structure', 'keep', 'source_offset',
+           'load_markdown', 'load_text']
 
 # %% ../../nbs/06_ingest/02_text.ipynb #1100839f
 _BOMS = (
@@ -109,7 +109,7 @@ def check_encoding(name: str | None, owner: str = "") -> None:
 # %% ../../nbs/06_ingest/02_text.ipynb #2c80a0a9
 _FRONT = re.compile(r"---[ \t]*\n(.*?\n)??(?:---|\.\.\.)[ \t]*(?:\n+|\Z)", re.S)
 _OPENS = re.compile(r"---[ \t]*\n[\w-]+[ \t]*:")  # a name and a colon: what follows is meant as YAML
-MOST_FRONT = 65_536  # characters
+_MOST_FRONT = 65_536  # characters
 
 
 def _check_size(node: Any, most: int = 10_000) -> None:
@@ -137,10 +137,10 @@ def _check_size(node: Any, most: int = 10_000) -> None:
 # %% ../../nbs/06_ingest/02_text.ipynb #f67ad51a
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
-    found = _FRONT.match(text[:MOST_FRONT])
+    found = _FRONT.match(text[:_MOST_FRONT])
     if not found:
         return (
-            {"front_matter_error": f"longer than {thousands(MOST_FRONT)} characters"}
+            {"front_matter_error": f"longer than {thousands(_MOST_FRONT)} characters"}
             if _OPENS.match(text) and _FRONT.match(text)
             else {}
         ), 0

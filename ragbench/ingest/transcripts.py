@@ -19,8 +19,7 @@ from .loader import LIMITS, Limits, Refused, TextBuilder, as_path, clean, read_b
 from .text import decode, front_matter
 
 # %% auto #0
-__all__ = ['Said', 'merge', 'Cue', 'seconds', 'read_cues', 'is_name', 'captions', 'date_in', 'spoken', 'read_turns',
-           'is_transcript', 'check_pause', 'load_transcript']
+__all__ = ['Said', 'merge', 'seconds', 'date_in', 'is_transcript', 'check_pause', 'load_transcript']
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #0b3364da
 class Said(NamedTuple):
@@ -45,7 +44,7 @@ def merge(pieces: Iterable[Said]) -> list[Said]:
     return [p._replace(words=" ".join(words)) for p, words in out]
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #312a358d
-class Cue(NamedTuple):
+class _Cue(NamedTuple):
     "One caption: begin and end in seconds, the begin as written, and its lines."
 
     begin: float
@@ -63,7 +62,7 @@ def seconds(time: str) -> float:
     return sum(float(part) * 60**i for i, part in enumerate(reversed(time.replace(",", ".").split(":"))))
 
 
-def read_cues(text: str) -> tuple[list[Cue], list[str]]:
+def _read_cues(text: str) -> tuple[list[_Cue], list[str]]:
     "The captions of a VTT or SRT text, and its notes."
     cues, notes = [], []
     for block in re.split(r"\n[ \t]*\n", text):
@@ -74,7 +73,7 @@ def read_cues(text: str) -> tuple[list[Cue], list[str]]:
         for i, after in zip(at, [*at[1:], len(lines)]):
             begin, end = _TIMING.match(lines[i]).groups()
             said = lines[i + 1 : after - (after < len(lines) and lines[after - 1].isdigit())]
-            cues.append(Cue(seconds(begin), seconds(end), begin, [line for line in said if line]))
+            cues.append(_Cue(seconds(begin), seconds(end), begin, [line for line in said if line]))
     return cues, notes
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #e986325d
@@ -105,7 +104,7 @@ _SMALL = {
 }
 
 
-def is_name(label: str) -> bool:
+def _is_name(label: str) -> bool:
     "Whether a label could be somebody's name: no word of it but a particle begins with a small letter."
     return all(not w.lstrip("(")[:1].islower() or w in _SMALL for w in label.split())
 
@@ -114,7 +113,7 @@ def _plain(line: str) -> str:
     return " ".join(html.unescape(_TAG.sub("", line)).split())
 
 
-def _voices(cue: Cue) -> list[tuple[str, str]]:
+def _voices(cue: _Cue) -> list[tuple[str, str]]:
     "What a caption holds, as (speaker or empty, words)."
     before, *rest = _VOICE.split(" ".join(cue.lines))
     pieces = [("", _plain(before))] + [
@@ -123,18 +122,18 @@ def _voices(cue: Cue) -> list[tuple[str, str]]:
     return [(name, words) for name, words in pieces if words]
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #ad5812d7
-def captions(cues: Iterable[Cue], pause: float = 2.0) -> Iterator[Said]:
+def _captions(cues: Iterable[_Cue], pause: float = 2.0) -> Iterator[Said]:
     "Captions as pieces of turns; unnamed ones joined where less than `pause` seconds lie between them."
     cues = list(cues)
     alone = [v[0][1] for v in map(_voices, cues) if len(v) == 1 and not v[0][0]]
-    trusted = sum(bool(m and is_name(m[1])) for m in map(_LABEL.match, alone)) >= 0.5 * len(alone)
+    trusted = sum(bool(m and _is_name(m[1])) for m in map(_LABEL.match, alone)) >= 0.5 * len(alone)
     end, shown, open_turn = -1.0, "", None
     for cue in cues:
         if shown and cue.lines[:1] == [shown] and cue.begin <= end + 0.1:
             cue = cue._replace(lines=cue.lines[1:])
         for speaker, words in _voices(cue):
             m = None if speaker else _LABEL.match(words)
-            if m and is_name(m[1]) and (trusted or m[1].isupper()):
+            if m and _is_name(m[1]) and (trusted or m[1].isupper()):
                 speaker, words = m[1], m[2]
             if open_turn and not speaker and cue.begin - end < pause:
                 open_turn = open_turn._replace(words=f"{open_turn.words} {words}")
@@ -201,7 +200,7 @@ _SPOKEN = re.compile(
 _ABOVE = re.compile(rf"({_NAME}?)[ \t]+[\[(]?({_STAMP})[\])]?|[\[(]?({_STAMP})[\])]?[ \t]+({_NAME})")
 
 
-def spoken(line: str) -> Said | None:
+def _spoken(line: str) -> Said | None:
     "The turn that begins with this line; None if none does."
     if line.startswith("**"):
         line = line.replace("**", "", 2)
@@ -211,7 +210,7 @@ def spoken(line: str) -> Said | None:
         said = Said("", m[1] or m[4], m[2] or m[3])
     else:
         return None
-    return said if is_name(said.speaker) else None
+    return said if _is_name(said.speaker) else None
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #90e95e42
 _KEYS = {
@@ -245,13 +244,13 @@ _KEYS = {
 }
 
 
-def read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
+def _read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
     "The pieces of a text transcript, unmerged, and what its header says."
     pieces: list[Said] = []
     header: dict[str, str] = {}
     begun = current = False  # a turn has begun somewhere; the last piece is an open turn
     for line in (raw.strip() for raw in text.split("\n")):
-        said = spoken(line)
+        said = _spoken(line)
         if said and not begun and said.speaker.lower() in _KEYS:
             header[said.speaker.lower()] = said.words
             said = None
@@ -289,14 +288,14 @@ def is_transcript(text: str) -> bool:
     "Whether a text file reads like a conversation between named speakers."
     blocks = [b.split("\n") for b in re.split(r"\n\s*\n", text[:65_536].strip())]
     lines = [line.strip() for b in blocks for line in b if line.strip()]
-    turns = [s for s in map(spoken, lines) if s and s.speaker.lower().split()[0] not in _NO_SPEAKER]
+    turns = [s for s in map(_spoken, lines) if s and s.speaker.lower().split()[0] not in _NO_SPEAKER]
     counts = Counter(s.speaker for s in turns)
     if len(turns) < max(4, 2 * len(counts)) or sum(n > 1 for n in counts.values()) < 2:
         return False
     wordy = sum(len(s.words.split()) for s in turns) >= 3 * len(turns) or sum(
         bool(s.time) for s in turns
     ) > 0.8 * len(turns)
-    first = sum(any(s is not None and s.speaker in counts for s in [spoken(b[0].strip())]) for b in blocks)
+    first = sum(any(s is not None and s.speaker in counts for s in [_spoken(b[0].strip())]) for b in blocks)
     return wordy and max(len(turns) / len(lines), first / len(blocks)) >= 0.5
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #b499fe42
@@ -320,13 +319,13 @@ def load_transcript(
     text, said = decode(read_bytes(path, limits), encoding)
     meta, begin = front_matter(clean(text))
     text = clean(text)[begin:]
-    cues, notes = read_cues(text)
+    cues, notes = _read_cues(text)
     if cues:
-        pieces, header = list(captions(cues, pause)), {}
+        pieces, header = list(_captions(cues, pause)), {}
     elif path.suffix.lower() in (".vtt", ".srt"):
         raise Refused("there are no captions in it", path.name)
     else:
-        pieces, header = read_turns(text)
+        pieces, header = _read_turns(text)
     if not any(p.turn for p in pieces):
         raise Refused("nobody speaks in it", path.name, "Give type='text' if it is no transcript")
     date = next(

@@ -19,13 +19,13 @@ from .collections import folder_of, titled_document
 from .text import decode
 
 # %% auto #0
-__all__ = ['smart_records', 'smart_document', 'trec_documents', 'trec_topics', 'smart_queries', 'load_trec']
+__all__ = ['load_trec']
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #ef5caab8
 _log = logging.getLogger("ragbench.ingest.trec")
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #fb6ffb64
-def smart_records(text: str) -> list[dict[str, str]]:
+def _smart_records(text: str) -> list[dict[str, str]]:
     "The records of a SMART file as fields by letter: I the number, T title, A author, B source, W text."
     records: list[dict[str, list[str]]] = []
     lines: list[str] = []
@@ -40,7 +40,7 @@ def smart_records(text: str) -> list[dict[str, str]]:
     return [{letter: "\n".join(lines).strip() for letter, lines in r.items()} for r in records]
 
 
-def smart_document(record: Mapping[str, str]) -> Document:
+def _smart_document(record: Mapping[str, str]) -> Document:
     "A SMART record as a document; its text may be empty."
     title, text = " ".join(record.get("T", "").split()), record.get("W", "")
     about = {
@@ -71,7 +71,7 @@ def _within(text: str, *tags: str) -> str:
     return ""
 
 
-def trec_documents(text: str) -> list[Document]:
+def _trec_documents(text: str) -> list[Document]:
     "The documents of a TREC SGML file; raises `DataError` for one without a number."
     out = []
     for n, m in enumerate(_DOC.finditer(text), 1):
@@ -88,11 +88,11 @@ def trec_documents(text: str) -> list[Document]:
     return out
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #d60dcf55
-def trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
+def _trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
     """Topics by number: TREC's `<top>` blocks, else lines of id and text with a tab between. `topic_field` is
     'title', 'desc' or 'narr'."""
     if topic_field not in ("title", "desc", "narr"):
-        raise ConfigError(f"topic_field is {topic_field!r}", "trec_topics", "'title', 'desc' or 'narr'")
+        raise ConfigError(f"topic_field is {topic_field!r}", "load_trec", "'title', 'desc' or 'narr'")
     found: dict[str, str] = {}
     for block in re.findall(r"<top>(.*?)</top>", text, re.S | re.I):
         parts = {
@@ -116,7 +116,7 @@ def trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
     return {own.strip(): said.strip() for own, said in rows}
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #33b296fd
-def smart_queries(
+def _smart_queries(
     records: Sequence[Mapping[str, str]], judged: Iterable[str], query_ids: str = "auto"
 ) -> dict[str, str]:
     """Queries by the id that the qrels use: their 'number' in `.I`, their 'ordinal' position from 1, or
@@ -241,9 +241,9 @@ def load_trec(
     judged = _judgements(Path(files["qrels"]), grades)
     text = _text(files["topics"])
     queries = (
-        smart_queries(smart_records(text), (j.query_id for j in judged), query_ids)
+        _smart_queries(_smart_records(text), (j.query_id for j in judged), query_ids)
         if text.lstrip().startswith(".I")
-        else trec_topics(text, topic_field)
+        else _trec_topics(text, topic_field)
     )
     gold, reports = gold_from_qrels(queries, judged, corpus)
     check_gold(corpus, gold)
@@ -253,9 +253,9 @@ def load_trec(
 def _documents(text: str, where: str | Path) -> list[Document]:
     "The documents of one file, whichever of the two kinds it is."
     found = (
-        [smart_document(r) for r in smart_records(text)]
+        [_smart_document(r) for r in _smart_records(text)]
         if text.lstrip().startswith(".I")
-        else trec_documents(text)
+        else _trec_documents(text)
     )
     if not found:
         raise DataError(

@@ -39,8 +39,7 @@ from ..base.worker_processes import Lost, Worker
 from .workers import RESERVE, circumstances
 
 # %% auto #0
-__all__ = ['logger', 'DEEPEST', 'FileReader', 'FILE_TYPES', 'MOST_LINKS', 'USER_AGENT', 'Page', 'read_html', 'html_document',
-           'load_html', 'file_ending', 'read_page', 'Visit', 'check_visit', 'load_url']
+__all__ = ['logger', 'Page', 'load_html', 'read_page', 'check_visit', 'load_url']
 
 # %% ../../nbs/06_ingest/21_web.ipynb #2c6393a6
 logger = logging.getLogger("ragbench.ingest")
@@ -66,10 +65,10 @@ class Page(NamedTuple):
     refused: tuple[Refusal, ...] = ()
 
 
-DEEPEST = 256  # elements inside each other, at which libxml2 stops
+_DEEPEST = 256  # elements inside each other, at which libxml2 stops
 
 # %% ../../nbs/06_ingest/21_web.ipynb #165342fa
-def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
+def _read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
     trafilatura = _trafilatura()
     from trafilatura.utils import load_html
@@ -81,9 +80,9 @@ def read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     tree = load_html(source)
     if tree is None:
         raise Refused("it is not HTML", url)
-    if tree.xpath("/*" * DEEPEST):
+    if tree.xpath("/*" * _DEEPEST):
         raise Refused(
-            f"its elements nest {DEEPEST} deep or deeper, which is too deep: the parser stops there, and what"
+            f"its elements nest {_DEEPEST} deep or deeper, too deep: the parser stops there, and what"
             " follows would be missing",
             url,
         )
@@ -162,7 +161,7 @@ def _declared(tree: Any) -> dict[str, str]:
     return tidy(out.items())
 
 # %% ../../nbs/06_ingest/21_web.ipynb #f65cab96
-def html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document:
+def _html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document:
     "A document of a page's main content."
     return Document(
         doc_id,
@@ -178,17 +177,17 @@ def load_html(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
     "An HTML file: its main content as Markdown, with headings and what the page says about itself."
     path = as_path(path, "load_html")
     try:
-        page = read_html(read_bytes(path, limits))
+        page = _read_html(read_bytes(path, limits))
     except RecursionError as e:
         raise Refused("it nests too deep", path.name) from e
-    return html_document(doc_id, page, str(path))
+    return _html_document(doc_id, page, str(path))
 
 # %% ../../nbs/06_ingest/21_web.ipynb #756cc710
-FileReader = Callable[
+_FileReader = Callable[
     [Path, str], Iterable["Document | Refusal"]
 ]  # the file and its id -> its documents, or why not
 
-FILE_TYPES = {
+_FILE_TYPES = {
     "application/pdf": ".pdf",
     "application/x-pdf": ".pdf",
     "text/markdown": ".md",
@@ -205,13 +204,13 @@ FILE_TYPES = {
 }
 
 
-def file_ending(answer: Answer) -> str | None:
+def _file_ending(answer: Answer) -> str | None:
     "The file name ending under which a loader knows what came back; None where there is none."
     named = PurePosixPath(httpx_module().URL(answer.url).path).suffix.lower()
     if answer.body.startswith(b"%PDF-"):
         return ".pdf"
     vague = answer.type in ("", "text/plain", "application/octet-stream", "binary/octet-stream")
-    return named if vague and named in FILE_TYPES.values() else FILE_TYPES.get(answer.type)
+    return named if vague and named in _FILE_TYPES.values() else _FILE_TYPES.get(answer.type)
 
 # %% ../../nbs/06_ingest/21_web.ipynb #b0bd9e98
 def _host(url: str) -> str:
@@ -241,7 +240,7 @@ def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple
     """A page, its canonical URL if it names one, and, with `follow`, what it links to, each once; all of this
     takes place in a worker."""
     try:
-        page = read_html(data, url, charset)
+        page = _read_html(data, url, charset)
     except RecursionError as e:
         raise Refused("it nests too deep") from e
     base = _or_none(page.base, url) or url
@@ -262,7 +261,7 @@ def read_page(data: bytes, url: str, charset: str | None, follow: bool) -> tuple
     )
 
 # %% ../../nbs/06_ingest/21_web.ipynb #33be533a
-class Visit:
+class _Visit:
     "The state of one crawl: documents and errors so far, and under which names a page is known."
 
     def __init__(
@@ -272,7 +271,7 @@ class Visit:
         same_host: bool,
         delay: float,
         max_depth: int,
-        files: FileReader | None = None,
+        files: _FileReader | None = None,
         worker: Worker | None = None,
     ):
         self.worker = worker
@@ -343,7 +342,7 @@ class Visit:
             if row not in self.errors and (not self.same_host or _host(row.source) in self.hosts)
         ]
         self.documents.append(
-            html_document(
+            _html_document(
                 answer.url,
                 page,
                 answer.url,
@@ -355,9 +354,9 @@ class Visit:
         return links
 
 # %% ../../nbs/06_ingest/21_web.ipynb #f0869560
-def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
+def _load_file(visit: _Visit, answer: Answer, depth: int) -> list[str]:
     "Load what is not a page but a file that a loader reads; it has no links."
-    ending = file_ending(answer)
+    ending = _file_ending(answer)
     if ending is None or visit.files is None:
         raise Refused(f"it is of type {answer.type or 'unknown'}, not a web page")
     visit.names[answer.url] = answer.url
@@ -377,10 +376,10 @@ def _load_file(visit: Visit, answer: Answer, depth: int) -> list[str]:
     return []
 
 # %% ../../nbs/06_ingest/21_web.ipynb #2c0fb414
-MOST_LINKS = 100_000  # that one visit remembers
+_MOST_LINKS = 100_000  # that one visit remembers
 
 
-def _run(visit: Visit, start: str) -> Corpus:
+def _run(visit: _Visit, start: str) -> Corpus:
     waiting, seen, fetched = deque([(start, 0)]), {start}, 0
     visit.hosts.add(_host(start))
     while waiting and fetched < visit.web.limits.pages:
@@ -406,7 +405,7 @@ def _run(visit: Visit, start: str) -> Corpus:
             if depth < visit.max_depth
             else []
         )
-        new = [link for link in inside if link not in seen][: MOST_LINKS - len(seen)]
+        new = [link for link in inside if link not in seen][: _MOST_LINKS - len(seen)]
         seen.update(new)
         waiting.extend((link, depth + 1) for link in new)
     if waiting:
@@ -428,7 +427,7 @@ def _reason(url: str, error: Exception) -> str:
     return f"the reader failed, which is a mistake of its own ({type(error).__name__}: {str(error)[:200]})"
 
 
-USER_AGENT = "ragbench (+https://github.com/ragbench/ragbench)"
+_USER_AGENT = "ragbench (+https://github.com/ragbench/ragbench)"
 
 
 def check_visit(
@@ -437,7 +436,7 @@ def check_visit(
     max_depth: int = 0,
     delay: float = 1.0,
     max_redirects: int = 5,
-    user_agent: str = USER_AGENT,
+    user_agent: str = _USER_AGENT,
     limits: Limits = WEB_LIMITS,
 ) -> str:
     """The normal form of the first URL; raises `ConfigError`, before anything is fetched, for arguments of a
@@ -468,9 +467,9 @@ def load_url(
     max_redirects: int = 5,  # of one page
     # also hosts that are not on the public internet; never with URLs that strangers chose
     allow_private: bool = False,
-    user_agent: str = USER_AGENT,  # its first word is the name that robots.txt is asked about
+    user_agent: str = _USER_AGENT,  # its first word is the name that robots.txt is asked about
     files: (
-        FileReader | None
+        _FileReader | None
     ) = None,  # reads what is not a page; `load_corpus` gives its loaders, None refuses
     workers: (
         int | None
@@ -502,7 +501,7 @@ def load_url(
     visit = None
     try:
         with (web := Web(limits, max_redirects, allow_private, user_agent)).http:
-            visit = Visit(web, Robots(web, user_agent), same_host, delay, max_depth, files, worker)
+            visit = _Visit(web, Robots(web, user_agent), same_host, delay, max_depth, files, worker)
             return _run(visit, start)
     finally:
         if visit:

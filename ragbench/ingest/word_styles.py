@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # %% auto #0
-__all__ = ['Style', 'whole', 'properties', 'Styles', 'number_text', 'Numbering', 'read_numbering']
+__all__ = ['whole', 'properties', 'Styles', 'number_text', 'Numbering', 'read_numbering']
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #ae4f28e2
 @dataclass(frozen=True)
-class Style:
+class _Style:
     "What is needed of a paragraph style; None where neither it nor what it is based on says anything."
 
     level: int | None = None  # heading level from 1; 0: body text
@@ -23,13 +23,13 @@ class Style:
     depth: int | None = None  # level in the list, from 0
     breaks: bool | None = None  # page break before
 
-    def over(self, other: Style) -> Style:
+    def over(self, other: _Style) -> _Style:
         "This style, with `other` where this one is silent."
 
         def mine(a, b):
             return b if a is None else a
 
-        return Style(
+        return _Style(
             mine(self.level, other.level),
             mine(self.num, other.num),
             mine(self.depth, other.depth),
@@ -42,7 +42,7 @@ def whole(text: str | None, default: int = 0) -> int:
     return int(text) if text and re.fullmatch(r"-?[0-9]{1,8}", text) else default
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #3ed5e6da
-def properties(ppr: Any, w: str) -> Style:
+def properties(ppr: Any, w: str) -> _Style:
     "What a paragraph's own properties (`w:pPr`) say; `w` is the namespace in braces."
     level = num = depth = breaks = None
     for e in ppr if ppr is not None else ():
@@ -56,7 +56,7 @@ def properties(ppr: Any, w: str) -> Style:
                     num = x.get(w + "val", "0")
                 elif x.tag == w + "ilvl":
                     depth = min(max(whole(x.get(w + "val")), 0), 8)
-    return Style(level, num, depth, breaks)
+    return _Style(level, num, depth, breaks)
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #4ca4cfe5
 class Styles(dict):
@@ -78,7 +78,7 @@ class Styles(dict):
             if s.get(w + "default") in ("1", "true"):
                 self.default = s.get(w + "styleId", "")
 
-    def own(self, element: Any) -> tuple[str, Style]:
+    def own(self, element: Any) -> tuple[str, _Style]:
         "What a style is based on, and what it says itself."
         w = self.w
         name, base = (
@@ -86,11 +86,11 @@ class Styles(dict):
             for tag in ("name", "basedOn")
         )
         named = re.fullmatch("heading ([1-9])", name.lower())
-        by_name = Style(level=int(named[1]) if named else 1 if name.lower() == "title" else None)
+        by_name = _Style(level=int(named[1]) if named else 1 if name.lower() == "title" else None)
         return base, properties(next(element.iterchildren(w + "pPr"), None), w).over(by_name)
 
-    def __missing__(self, style: str) -> Style:
-        found, seen, at = Style(), set(), style
+    def __missing__(self, style: str) -> _Style:
+        found, seen, at = _Style(), set(), style
         while at in self.elements and at not in seen:  # a chain that bites its own tail ends here
             seen.add(at)
             at, said = self.own(self.elements[at])
@@ -156,7 +156,7 @@ class Numbering:
         return text + " " if text else ""
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #8fe142bb
-def read_numbering(root: Any, styles: Mapping[str, Style]) -> Numbering:
+def read_numbering(root: Any, styles: Mapping[str, _Style]) -> Numbering:
     "The lists that a numbering part defines."
     out = Numbering({}, {})
     if root is None:

@@ -17,10 +17,10 @@ from ..base.errors import ConfigError
 from ..base.worker_processes import Worker
 
 # %% auto #0
-__all__ = ['UNWANTED', 'RESERVE', 'circumstances', 'Reserve', 'in_workers']
+__all__ = ['RESERVE', 'circumstances', 'in_workers']
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #d63a62bc
-UNWANTED = ("pymupdf.layout", "pymupdf4llm")  # no loader asks for them
+_UNWANTED = ("pymupdf.layout", "pymupdf4llm")  # no loader asks for them
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #784a6430
 def circumstances() -> tuple:
@@ -32,7 +32,7 @@ def circumstances() -> tuple:
     return os.getpid(), folder, tuple(sys.path), tuple(os.environ.items())
 
 
-class Reserve:
+class _Reserve:
     "At most `most` idle workers, kept for `seconds`."
 
     def __init__(self, most: int = 2, seconds: float = 30):
@@ -52,7 +52,7 @@ class Reserve:
             worker.close()
         for worker in fit:
             worker.modules = tuple(modules)  # what it has not imported yet, it will before its next job
-        return fit[:count] + [Worker(modules, UNWANTED) for _ in range(count - len(fit))]
+        return fit[:count] + [Worker(modules, _UNWANTED) for _ in range(count - len(fit))]
 
     def give(self, workers: Iterable[Worker], at: tuple) -> None:
         "Take back workers that were started in the circumstances `at`: some stay, the others end."
@@ -77,7 +77,7 @@ class Reserve:
             worker.close()
 
 
-RESERVE = Reserve()
+RESERVE = _Reserve()
 atexit.register(RESERVE.close)
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #e7fe8a73
@@ -120,7 +120,7 @@ def in_workers(
     if workers < 1:
         return _here(function, jobs, bar)
     at, count = circumstances(), min(workers, len(jobs))
-    idle = RESERVE.take(count, modules) if stay else [Worker(modules, UNWANTED) for _ in range(count)]
+    idle = RESERVE.take(count, modules) if stay else [Worker(modules, _UNWANTED) for _ in range(count)]
 
     def run(job):
         worker = idle.pop()

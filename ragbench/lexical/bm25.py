@@ -21,8 +21,8 @@ from ..core.runs import pad
 from .fts5_query import identifier
 
 # %% auto #0
-__all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'scores_of', 'held_by', 'search_postings',
-           'read_postings', 'index_digest', 'kept_postings']
+__all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'scores_of', 'search_postings', 'read_postings',
+           'kept_postings']
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #cf09c7a4
 METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
@@ -224,7 +224,7 @@ def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     return out
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #9abeba73
-def held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
+def _held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "How many different words of a question each passage holds, `(n,)` int64."
     lists = [
         postings.docs[postings.indptr[i] : postings.indptr[i + 1]]
@@ -251,7 +251,7 @@ def search_postings(
         if hidden is not None:
             scores[hidden] = 0
         if every:
-            scores[held_by(postings, words) < len(set(words))] = 0
+            scores[_held_by(postings, words) < len(set(words))] = 0
         top = best(scores, k)
         answers.append((scores[top], postings.rowids[top]))
     return pad(answers, k)
@@ -332,7 +332,7 @@ class _Counter:
         return Postings(words, np.concatenate([[0], np.cumsum(df)]), docs, tf, self.length, self.rowids)
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #35e05fd9
-def index_digest(con: sqlite3.Connection, table: str) -> str:
+def _index_digest(con: sqlite3.Connection, table: str) -> str:
     "A content hash of an FTS5 index: of all its blocks and of the sizes of its passages."
     parts = []
     for a, b, end in (("id", "block", "_data"), ("id", "sz", "_docsize")):
@@ -359,7 +359,7 @@ def kept_postings(store: Any, con: sqlite3.Connection, table: str, weights: Sequ
         }
 
     recipe = {
-        "index": index_digest(con, table),
+        "index": _index_digest(con, table),
         "weights": list(map(float, weights)),
         "sqlite": sqlite3.sqlite_version,
         "layout": 1,

@@ -17,7 +17,7 @@ from .bm25 import BM25
 from .fts5_query import Words, identifier, unstemmed
 
 # %% auto #0
-__all__ = ['TermWeight', 'varints', 'table_sizes', 'single_terms', 'expression', 'term_weights']
+__all__ = ['TermWeight', 'expression', 'term_weights']
 
 # %% ../../nbs/10_lexical/04_explain_bm25.ipynb #d1ac6124
 class TermWeight(NamedTuple):
@@ -31,7 +31,7 @@ class TermWeight(NamedTuple):
     score: float
 
 
-def varints(blob: bytes) -> list[int]:
+def _varints(blob: bytes) -> list[int]:
     "SQLite's variable-length integers in a record: 7 bits a byte, most significant first; 8 bits in a ninth."
     out, value, n = [], 0, 0
     for byte in blob:
@@ -43,11 +43,11 @@ def varints(blob: bytes) -> list[int]:
     return out
 
 
-def table_sizes(con: sqlite3.Connection, table: str, row: int) -> tuple[int, float, int]:
+def _table_sizes(con: sqlite3.Connection, table: str, row: int) -> tuple[int, float, int]:
     "Passages of an FTS5 table, their mean number of words, and the number of words of passage `row`."
 
     def one(sql, *args):
-        return varints(con.execute(sql, args).fetchone()[0])
+        return _varints(con.execute(sql, args).fetchone()[0])
 
     n, *totals = one(f"SELECT block FROM {identifier(table + '_data')} WHERE id = 1")
     return n, sum(totals) / n, sum(one(f"SELECT sz FROM {identifier(table + '_docsize')} WHERE id = ?", row))
@@ -67,14 +67,14 @@ def _vocabulary(searcher: FTS5Searcher, kind: str) -> str:
     return name
 
 # %% ../../nbs/10_lexical/04_explain_bm25.ipynb #1abeca3d
-def single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
+def _single_terms(searcher: FTS5Searcher, terms: Sequence[str], row: int) -> list[TermWeight]:
     "Weights of index terms in one passage, in order; terms that do not occur in it have one line with tf 0."
     con = searcher.con
     columns = _columns(searcher.con, searcher.table)
     bm25 = searcher.engine.bm25 or BM25()
     lines = {}
     (n, mean, length), weights = (
-        table_sizes(con, searcher.table, row),
+        _table_sizes(con, searcher.table, row),
         dict(zip(columns, searcher.engine.used)),
     )
     norm = 1 - bm25.b + bm25.b * length / max(mean, 1e-300)
@@ -111,7 +111,7 @@ def expression(searcher: FTS5Searcher, match: str, row: int) -> list[TermWeight]
     if match.startswith("NEAR("):
         return [TermWeight(match, "", math.nan, df, math.nan, float(total[0]))]
     (n, mean, length), bm25, columns = (
-        table_sizes(con, searcher.table, row),
+        _table_sizes(con, searcher.table, row),
         BM25(),
         _columns(con, searcher.table),
     )
@@ -145,7 +145,7 @@ def term_weights(
     if engine.match in ("or", "and"):
         words = [w.decode("utf-8", "replace") for w in Words(unstemmed(engine.tokenize))([query])[0]]
         words = words if engine.match == "or" else list(dict.fromkeys(words))
-        weights = single_terms(
+        weights = _single_terms(
             searcher,
             [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]],
             row,

@@ -25,8 +25,7 @@ from .query_work import SHORT, WORTH, check_work, steps
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
 
 # %% auto #0
-__all__ = ['BATCH', 'LONG', 'native_search', 'fill_table', 'FTS5', 'FTS5Searcher', 'terms_of', 'use_postings', 'expressions',
-           'stamp', 'check_table']
+__all__ = ['BATCH', 'LONG', 'native_search', 'FTS5', 'FTS5Searcher', 'terms_of', 'expressions', 'stamp']
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #ffd0851a
 def native_search(
@@ -47,7 +46,7 @@ def native_search(
     return np.array([s for s, _ in hits], dtype=np.float64), np.array([r for _, r in hits], dtype=np.int64)
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #17001b4a
-def fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
+def _fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], tokenize: str) -> None:
     "Make the contentless FTS5 table `passages` with these columns; row ids count from 0."
     names = ", ".join(map(identifier, columns))
     con.execute(
@@ -136,7 +135,7 @@ class FTS5:
                 else [""] * len(texts)
             ),
         }
-        fill_table(
+        _fill_table(
             con,
             {name: column for (name, column), w in zip(columns.items(), self.weights) if w},
             self.tokenize,
@@ -146,7 +145,7 @@ class FTS5:
     def attach(self, con: sqlite3.Connection, table: str, store: Any = None) -> FTS5Searcher:
         """Search an FTS5 table that exists: nothing is copied, and rows are its row ids; `weights` are of its
         first two columns; raises `ConfigError` where it was made in another way."""
-        check_table(con, table, self.tokenize)
+        _check_table(con, table, self.tokenize)
         names = [row[1] for row in con.execute(f"PRAGMA table_info({identifier(table)})")]
         weights = (*self.weights, *[1.0] * len(names))[: len(names)]
         if all(weights):
@@ -204,7 +203,7 @@ class FTS5Searcher:
         if isinstance(queries, str):
             raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
         allowed = None if where is None else row_filter(where, len(self), foreign=True)
-        if use_postings(self, queries):
+        if _use_postings(self, queries):
             return search_postings(
                 self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"
             )
@@ -247,7 +246,7 @@ def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]
     ]
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #c4844397
-def use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
+def _use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     "Whether the postings can and should answer these questions."
     if searcher.engine.match not in ("or", "and") or searcher.only:
         return False
@@ -281,7 +280,7 @@ def stamp(con: sqlite3.Connection, table: str) -> list:
     return con.execute(f"SELECT block FROM {identifier(table + '_data')} WHERE id IN (1, 10)").fetchall()
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #b94e959d
-def check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
+def _check_table(con: sqlite3.Connection, table: str, tokenize: str) -> None:
     """Raise `ConfigError` unless `table` is an FTS5 table of this connection, with this tokenizer, with
     positions and passage sizes."""
     if not isinstance(con, sqlite3.Connection):

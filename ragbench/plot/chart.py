@@ -18,7 +18,7 @@ from ..store.fingerprint import text_hash
 from ..base.files import write_atomic
 
 # %% auto #0
-__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart', 'chart_html']
+__all__ = ['PALETTE', 'MARKERS', 'DASHES', 'INK', 'style', 'standalone', 'Chart']
 
 # %% ../../nbs/04_plot/00_chart.ipynb #c862c70d
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -116,7 +116,7 @@ class Chart:
         return f"Chart({self.title!r}: {self.alt})"
 
     def _repr_html_(self) -> str:
-        return chart_html(self)
+        return _chart_html(self)
 
     def figure(self) -> Any:
         "A matplotlib Figure in dark ink on white, to change and save."
@@ -166,7 +166,7 @@ class Chart:
         return write_atomic(path, out.getvalue())
 
 # %% ../../nbs/04_plot/00_chart.ipynb #acfea7db
-def chart_html(chart: Chart) -> str:
+def _chart_html(chart: Chart) -> str:
     "A chart for a notebook: the picture, or, where the notebook is not trusted, its description."
     svg = chart.svg()
     mine = "rb-" + text_hash(svg)[:10]

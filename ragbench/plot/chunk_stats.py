@@ -20,7 +20,7 @@ from ..core.spans import as_spans, overlap, union
 from ..text.tokenizers import Tokenizer
 
 # %% auto #0
-__all__ = ['held', 'sentences_and_words', 'Description', 'histogram', 'describe', 'SizeReport', 'size_report']
+__all__ = ['held', 'sentences_and_words', 'Description', 'describe', 'SizeReport', 'size_report']
 
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #b9bc54ac
 def held(
@@ -83,10 +83,10 @@ class Description:
         return "\n".join(f"{name:24} {value}" for name, value in [("by", self.made_by), *self.rows()])
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{escape(self.made_by)}</b></p>{html_facts(self.rows())}{histogram(self.tokens)}"
+        return f"<p><b>{escape(self.made_by)}</b></p>{html_facts(self.rows())}{_histogram(self.tokens)}"
 
 # %% ../../nbs/04_plot/02_chunk_stats.ipynb #fcb25f44
-def histogram(
+def _histogram(
     sizes: np.ndarray,  # (n,) tokens
     bins: int = 40,
     width: int = 480,  # pixels

@@ -22,8 +22,7 @@ from ..core.spans import as_spans, union
 from ..text.tokenizers import Tokenizer
 
 # %% auto #0
-__all__ = ['BLOCK', 'LIMIT', 'COLORS', 'FRAME', 'STYLE', 'CONTROL', 'segments', 'block_cuts', 'draw', 'View', 'summary',
-           'marks_of', 'view']
+__all__ = ['BLOCK', 'LIMIT', 'FRAME', 'segments', 'draw', 'View', 'summary', 'view']
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #eb69fcf7
 def segments(
@@ -44,20 +43,20 @@ def segments(
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #f0ea500a
 BLOCK, LIMIT = 3_000, 1_000_000  # characters in a block, and in a view
 
-COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
+_COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7")
 FRAME = (
     "max-height:36em;overflow:auto;border:1px solid #88888888;border-radius:6px;padding:6px"
     " 12px;line-height:1.55;font-size:14px"
 )
 
-STYLE = """<style>
+_STYLE = """<style>
 .rb-view p{content-visibility:auto;contain-intrinsic-size:auto 40em;unicode-bidi:isolate;font:inherit;color:inherit;text-align:start}
 .rb-view sup{user-select:none}
 .rb-view b{text-decoration:underline 2.5px #d55e00!important;text-underline-offset:3px}
 </style>"""  # noqa: E501
 
 
-def block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
+def _block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
     """Offsets that divide `text[start:end]` into blocks of about `size` characters, after a line break where
     there is one."""
     out = [start]
@@ -67,11 +66,11 @@ def block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
     return [*out, end] if out[-1] < end else out
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #79556498
-CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
+_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
 
 
 def _clean(text: str) -> str:
-    return escape(CONTROL.sub("\ufffd", text))
+    return escape(_CONTROL.sub("\ufffd", text))
 
 
 def _piece(
@@ -88,7 +87,7 @@ def _piece(
     tags = "".join(f"<sup style='font-size:10px;opacity:.75'>{i}</sup>" for i in begins)
     if not over:
         return f"{tags}<span>{body}</span>"
-    colors = [COLORS[i % len(COLORS)] for i in over[:2]]
+    colors = [_COLORS[i % len(_COLORS)] for i in over[:2]]
     second = f";border-bottom:4px double {colors[1]}" if len(over) > 1 else ""
     return (
         f'{tags}<span style="background-color:{colors[0]}3d{second}"'
@@ -106,7 +105,7 @@ def draw(
     said: Sequence[str] = (),
 ) -> str:
     "`text[start:end]` with chunks and marks, as blocks of HTML; `said` is the tooltip of each mark."
-    cuts = block_cuts(text, start, end)
+    cuts = _block_cuts(text, start, end)
     edges = np.clip(np.r_[np.array(cuts), mark.ravel()], start, end)
     opened = "<p dir=auto style='white-space:pre-wrap;overflow-wrap:break-word;margin:0px'>"
     blocks, out = set(cuts[1:]), [opened]
@@ -166,7 +165,7 @@ def summary(doc: Document, spans: np.ndarray, tokens: np.ndarray, mark: np.ndarr
     return " · ".join(filter(None, facts))
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #72f74440
-def marks_of(
+def _marks_of(
     mark: Any,  # a Gold, pieces of evidence, or spans
     doc: Document,
 ) -> tuple[np.ndarray, list[str], str]:
@@ -220,7 +219,7 @@ def view(
             f"Rows are 0 to {len(chunks.corpus) - 1}; ids work too",
         )
     doc = chunks.corpus[row]
-    mark, names, remark = marks_of(mark, doc)
+    mark, names, remark = _marks_of(mark, doc)
     i, j = np.searchsorted(chunks.doc_row, (row, row + 1))
     own = Chunks(
         Corpus([doc]),
@@ -247,5 +246,5 @@ def view(
         f' {escape(doc.id)}">{body}</div>'
     )
     return View(
-        f"{STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(caption)}</b></p>{frame}", caption
+        f"{_STYLE}<p style='margin:4px 0px;font-size:13px'><b>{_clean(caption)}</b></p>{frame}", caption
     )

@@ -27,7 +27,7 @@ from .concurrency import check_stop, wait
 
 # %% auto #0
 __all__ = ['log', 'RemoteError', 'Usage', 'retry_after', 'backoff', 'read_key', 'environment_secrets', 'hidden', 'Failure',
-           'refusal', 'causes', 'openai_failure', 'pause', 'Live', 'check_seconds', 'Remote', 'check_url']
+           'refusal', 'causes', 'openai_failure', 'pause', 'Remote', 'check_url']
 
 # %% ../../nbs/05_remote/01_calls.ipynb #076fc432
 log = logging.getLogger("ragbench.remote")
@@ -226,7 +226,7 @@ def pause(seconds: float) -> None:
 
 
 @dataclasses.dataclass
-class Live:
+class _Live:
     "What a client holds while it runs: places for calls, connections, the count."
 
     slots: threading.BoundedSemaphore
@@ -253,7 +253,7 @@ class Live:
             self.usage = self.usage._replace(prompt_tokens=self.usage.prompt_tokens + tokens)
 
 # %% ../../nbs/05_remote/01_calls.ipynb #118dd23b
-def check_seconds(name: str, value: Any, least: float, owner: str) -> None:
+def _check_seconds(name: str, value: Any, least: float, owner: str) -> None:
     "Refuse what is no number of seconds; of a list of choices, each one."
     for v in value if isinstance(value, list) else [value]:
         if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < math.inf:
@@ -270,14 +270,14 @@ class Remote:
     in_flight: int
     base_wait: float
     longest_wait: float
-    _live: Live
+    _live: _Live
 
     def __post_init__(self):
         owner = type(self).__name__
         at_least("retries", self.retries, 0, owner)
         at_least("in_flight", self.in_flight, 1, owner)
         for name, least in (("base_wait", 0), ("longest_wait", 0), ("timeout", 1e-3)):
-            check_seconds(name, getattr(self, name, 1.0), least, owner)
+            _check_seconds(name, getattr(self, name, 1.0), least, owner)
         if not isinstance(model := getattr(self, "model", "a model"), (str, list)) or not model:
             raise ConfigError(f"model is {model!r}", owner, "Give the name of a model as text")
         if not isinstance(key := getattr(self, "key_env", None), (str, type(None))):
@@ -286,7 +286,7 @@ class Remote:
                 owner,
                 "Give the name of an environment variable, or None",
             )
-        object.__setattr__(self, "_live", Live(threading.BoundedSemaphore(self.in_flight)))
+        object.__setattr__(self, "_live", _Live(threading.BoundedSemaphore(self.in_flight)))
 
     def __getstate__(self) -> dict[str, Any]:
         configuration: Any = self  # a dataclass, in all subclasses

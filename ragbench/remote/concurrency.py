@@ -15,7 +15,7 @@ from typing import Any
 from ..base.errors import RagbenchError
 
 # %% auto #0
-__all__ = ['TICK', 'Stopped', 'check_stop', 'wait', 'side_by_side']
+__all__ = ['Stopped', 'check_stop', 'wait', 'side_by_side']
 
 # %% ../../nbs/05_remote/00_concurrency.ipynb #8db5f619
 _here = threading.local()  # .stops: the events of those for whom this thread works
@@ -58,7 +58,7 @@ def check_stop() -> None:
         raise Stopped()
 
 # %% ../../nbs/05_remote/00_concurrency.ipynb #139570fa
-TICK = 0.1  # seconds between two looks at whether somebody said stop
+_TICK = 0.1  # seconds between two looks at whether somebody said stop
 
 
 def wait(seconds: float) -> None:
@@ -67,9 +67,9 @@ def wait(seconds: float) -> None:
     while (seconds_left := end - time.monotonic()) > 0:
         check_stop()
         if stops:
-            stops[-1].wait(min(seconds_left, TICK))
+            stops[-1].wait(min(seconds_left, _TICK))
         else:
-            time.sleep(min(seconds_left, TICK))
+            time.sleep(min(seconds_left, _TICK))
     check_stop()
 
 # %% ../../nbs/05_remote/00_concurrency.ipynb #c591b1c0
@@ -108,7 +108,7 @@ def _next(done: queue.Queue) -> Any:
     interrupts at the end of its timeout waits for ever.)"""
     while True:
         try:
-            return done.get(timeout=TICK)
+            return done.get(timeout=_TICK)
         except queue.Empty:
             check_stop()
 

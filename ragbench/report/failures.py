@@ -24,7 +24,7 @@ from ..evaluate.judged_units import class_positions
 from ..evaluate.waterfall import Stage
 
 # %% auto #0
-__all__ = ['rank_of', 'holder', 'passages_counted', 'Trace', 'trace', 'Failures', 'failures', 'Why', 'why']
+__all__ = ['rank_of', 'holder', 'trace', 'Failures', 'failures', 'Why', 'why']
 
 # %% ../../nbs/17_report/05_failures.ipynb #dc731507
 def rank_of(
@@ -58,7 +58,7 @@ def holder(chunks: Chunks, piece: EvidenceClass) -> tuple[int, float]:
     return best
 
 # %% ../../nbs/17_report/05_failures.ipynb #26c5bc6f
-def passages_counted(results: Results, s: SystemResult, metric: str, i: int) -> int:
+def _passages_counted(results: Results, s: SystemResult, metric: str, i: int) -> int:
     "How many of its first passages for the query in row `i` the metric looks at."
     if m := re.search(r"@(\d+)tok", metric):
         rows = s.run.of(i)
@@ -87,7 +87,7 @@ def _steps(s: SystemResult) -> list[Stage]:
     )
 
 # %% ../../nbs/17_report/05_failures.ipynb #75f1a30a
-class Trace(NamedTuple):
+class _Trace(NamedTuple):
     "What happened to one piece of evidence."
 
     place: tuple[int, int, int]  # document row, start, end: the copy that is held best, else the first
@@ -98,7 +98,7 @@ class Trace(NamedTuple):
     lost_by: str  # a step, "chunking", or empty: it was found
 
 
-def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: int) -> Trace:
+def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: int) -> _Trace:
     """A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages
     counting."""
     unit, steps = results.gold.unit, _steps(s)
@@ -130,7 +130,7 @@ def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: in
         lost = next((n for n, _ in ranks if n == "fusion"), ranks[0][0])
     else:
         lost = ranks[0][0]
-    return Trace(held, chunk, share, tuple(ranks), tuple(single), lost)
+    return _Trace(held, chunk, share, tuple(ranks), tuple(single), lost)
 
 # %% ../../nbs/17_report/05_failures.ipynb #3968d7c5
 @dataclass(frozen=True, eq=False)
@@ -224,7 +224,7 @@ def failures(
         q = results.gold.answerable[n]
         i = at[q.query_id]
         traces = [
-            trace(results, s, i, c, passages_counted(results, s, metric, i))
+            trace(results, s, i, c, _passages_counted(results, s, metric, i))
             for c in classes.get(q.query_id, ())
         ]
         rest = np.delete(np.arange(len(results)), column)
@@ -271,18 +271,18 @@ class Why:
     metric: str
     score: float | None  # None: the question has no evidence
     counted: int  # passages that count
-    traces: tuple[Trace, ...]
+    traces: tuple[_Trace, ...]
     others: tuple[tuple[str, int], ...]  # system -> best rank of the evidence, 0 for not found
 
     @property
     def chunks(self) -> Chunks:
         return _steps(self.results[self.system])[0].ranking.chunks
 
-    def passage(self, t: Trace) -> str:
+    def passage(self, t: _Trace) -> str:
         "The text of the chunk that holds a piece of evidence best; empty where none does."
         return self.chunks.text(t.chunk) if t.chunk >= 0 else ""
 
-    def evidence(self, t: Trace) -> str:
+    def evidence(self, t: _Trace) -> str:
         "The text of a piece of evidence."
         row, s, e = t.place
         return self.results.corpus[row].text[s:e] if row >= 0 else ""
@@ -396,7 +396,7 @@ def why(results: Results, query_id: str, system: str | None = None, metric: str 
     s, i = results[name], next(n for n, q in enumerate(results.gold.query_list) if q.query_id == query_id)
     at = {q.query_id: n for n, q in enumerate(results.gold.answerable)}.get(query_id)
     pieces, unit = evidence_classes(corpus, results.gold).get(query_id, ()), results.gold.unit
-    k = passages_counted(results, s, metric, i)
+    k = _passages_counted(results, s, metric, i)
     traces = tuple(trace(results, s, i, c, k) for c in pieces)
 
     def best(r):

@@ -34,10 +34,10 @@ from ..base.files import write_atomic
 from ..stats.intervals import bootstrap_interval
 
 # %% auto #0
-__all__ = ['ROOM', 'json_in_html', 'explain', 'page_data', 'manifest_of', 'snippet', 'report']
+__all__ = ['ROOM', 'explain', 'page_data', 'snippet', 'report']
 
 # %% ../../nbs/17_report/08_html.ipynb #a05fcb50
-def json_in_html(value: Any) -> str:
+def _json_in_html(value: Any) -> str:
     "JSON that can stand inside a `<script>` element whatever text it holds."
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
@@ -212,7 +212,7 @@ def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     ]
 
 # %% ../../nbs/17_report/08_html.ipynb #1d47e840
-def manifest_of(results: Results) -> dict[str, Any]:
+def _manifest_of(results: Results) -> dict[str, Any]:
     """The manifest of a run, completed by the systems as code, what was counted about them, and the quality
     table."""
     base = {
@@ -458,7 +458,7 @@ def report(
         raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
     cost = next((c for c in costs(results) if c.startswith("latency") or c == "index_bytes"), None)
     cheap = results.pareto(board.metric, cost) if cost else None
-    made, js = manifest_of(results), _file("report.js.j2")
+    made, js = _manifest_of(results), _file("report.js.j2")
     shown = {k: v for k, v in made.items() if k not in ("systems", "facts", "quality_csv", "own_code")}
     return write_atomic(
         path,
@@ -476,9 +476,9 @@ def report(
                 if cheap
                 else ""
             ),
-            manifest=Markup(json_in_html(made)),
+            manifest=Markup(_json_in_html(made)),
             manifest_rows=list(_flat(shown)),
-            data=Markup(json_in_html(page_data(results, systems, top))),
+            data=Markup(_json_in_html(page_data(results, systems, top))),
             version=metadata.version("ragbench"),
         ),
     )

@@ -37,9 +37,9 @@ from ..stats.intervals import bootstrap_interval, interval_kinds
 from ..stats.paired_tests import all_ties, compare_pair
 
 # %% auto #0
-__all__ = ['ALPHA', 'MIXED_INTERVALS', 'best_first', 'tokens_read', 'interval_note', 'all_pairs', 'compared_means',
-           'leaderboard_frame', 'with_interval', 'means_note', 'pairs_note', 'baseline_note', 'remarks', 'Leaderboard',
-           'leaderboard', 'compare', 'best', 'slices']
+__all__ = ['ALPHA', 'MIXED_INTERVALS', 'best_first', 'interval_note', 'all_pairs', 'compared_means', 'with_interval',
+           'means_note', 'pairs_note', 'baseline_note', 'remarks', 'Leaderboard', 'leaderboard', 'compare', 'best',
+           'slices']
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #5ba033e2
 ALPHA = 0.05
@@ -71,7 +71,7 @@ def _tested(
     }
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #32672047
-def tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
+def _tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
     """`tokens@k`: mean tokens that the first k passages of each system hand over, where the metric looks at k
     passages and systems differ by more than a tenth; else nothing."""
     m = re.fullmatch(r"[^@]+@(\d+)(?:-l\d+)?", metric)
@@ -140,7 +140,7 @@ def compared_means(
     )
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #ee8410c6
-def leaderboard_frame(
+def _leaderboard_frame(
     results: Results,
     metric: str,
     pairs: np.ndarray,  # from `all_pairs`
@@ -157,7 +157,7 @@ def leaderboard_frame(
 
     others = {
         **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
-        **tokens_read(results, metric),
+        **_tokens_read(results, metric),
         "chunks": facts("chunks"),
         "truncated": facts("truncated_chunks") / facts("chunks"),
         "gold_past_window": facts("gold_past_window"),
@@ -473,7 +473,7 @@ def leaderboard(
     )
     pairs = all_pairs(results, metric, baseline, correction)
     order = best_first(results.scores(metric).mean(axis=0))
-    frame = leaderboard_frame(results, metric, pairs, baseline, correction)
+    frame = _leaderboard_frame(results, metric, pairs, baseline, correction)
     return Leaderboard(
         frame,
         metric,

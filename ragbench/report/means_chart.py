@@ -20,10 +20,10 @@ from ..stats.clusters import grouping
 from ..stats.intervals import bootstrap_interval
 
 # %% auto #0
-__all__ = ['means_frame', 'means_chart']
+__all__ = ['means_chart']
 
 # %% ../../nbs/17_report/11_means_chart.ipynb #1f63a7f4
-def means_frame(
+def _means_frame(
     panels: Mapping[str, Results],  # by name of the collection
     metric: str,
 ):
@@ -87,7 +87,7 @@ def means_chart(
     if len(named) > 1:
         raise ConfigError(f"the results begin with {named}", "means_chart", "Name the metric")
     name = named.pop()
-    data, lines = means_frame(panels, name), dict(published or {})
+    data, lines = _means_frame(panels, name), dict(published or {})
 
     def draw(figure):
         axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]

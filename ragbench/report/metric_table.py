@@ -50,11 +50,10 @@ from ..stats.clusters import grouping
 from ..stats.corrections import CORRECTIONS
 
 # %% auto #0
-__all__ = ['letters_of', 'MetricTable', 'metric_columns', 'table_text', 'table_html', 'table_markdown', 'table_latex',
-           'metric_table']
+__all__ = ['MetricTable', 'metric_table']
 
 # %% ../../nbs/17_report/09_metric_table.ipynb #d7e2b80f
-def letters_of(
+def _letters_of(
     means: np.ndarray,  # (s,)
     pairs: np.ndarray,  # (s, s) corrected p of every pair
 ) -> list[str]:
@@ -88,10 +87,10 @@ class MetricTable:
         return len(self.systems)
 
     def __repr__(self) -> str:
-        return table_text(self)
+        return _table_text(self)
 
     def _repr_html_(self) -> str:
-        return table_html(self)
+        return _table_html(self)
 
     @functools.cached_property
     def systems(self) -> list[str]:
@@ -108,7 +107,7 @@ class MetricTable:
     def letters(self) -> dict[str, list[str]]:
         "Letters by metric, one a system; two systems share one exactly if no test separates them."
         return {
-            metric: letters_of(f["mean"].to_numpy(), self.pairs[metric]) for metric, f in self.frames.items()
+            metric: _letters_of(f["mean"].to_numpy(), self.pairs[metric]) for metric, f in self.frames.items()
         }
 
     @functools.cached_property
@@ -122,11 +121,11 @@ class MetricTable:
 
     def to_markdown(self, intervals: bool = True) -> str:
         "A table of GitHub's Markdown, the notes below."
-        return table_markdown(self, intervals)
+        return _table_markdown(self, intervals)
 
     def to_latex(self, intervals: bool = True, caption: str = "", label: str = "") -> str:
         "A LaTeX table (booktabs); the notes are its caption unless one is given, as LaTeX."
-        return table_latex(self, intervals, caption, label)
+        return _table_latex(self, intervals, caption, label)
 
 # %% ../../nbs/17_report/09_metric_table.ipynb #3df82a02
 def _kinds_of(names: Iterable[str]) -> str:
@@ -175,7 +174,7 @@ def _wide_frame(table: MetricTable):
     return pd.DataFrame(parts).set_axis(pd.Index(table.systems, name="system"), axis=0)
 
 # %% ../../nbs/17_report/09_metric_table.ipynb #6c39c1ef
-def metric_columns(
+def _metric_columns(
     table: MetricTable,
     metric: str,
     intervals: bool = True,
@@ -201,7 +200,7 @@ def _blocks(table: MetricTable, names: Sequence[str], width: int) -> list[list[t
     "Columns in blocks that fit beside the names; a metric is never torn."
     blocks: list[list[tuple[str, list[str]]]] = [[]]
     for metric in table.frames:
-        (head, means), *others = metric_columns(table, metric)
+        (head, means), *others = _metric_columns(table, metric)
         marks = ["★ " if row == table.best[metric] else "" for row in range(len(table))]
         columns = [(head, [mark + mean for mark, mean in zip(marks, means)]), *others]
         lines = text_lines([("system", names), *blocks[-1], *columns])
@@ -211,7 +210,7 @@ def _blocks(table: MetricTable, names: Sequence[str], width: int) -> list[list[t
     return blocks
 
 
-def table_text(table: MetricTable, width: int = ROOM) -> str:
+def _table_text(table: MetricTable, width: int = ROOM) -> str:
     "The table as plain text; metrics that do not fit a line of `width` characters stand below."
     names = short_names(table.systems, 36)
     lines = []
@@ -224,13 +223,13 @@ def table_text(table: MetricTable, width: int = ROOM) -> str:
     return "\n".join(lines)
 
 # %% ../../nbs/17_report/09_metric_table.ipynb #7deb34e3
-def table_html(table: MetricTable) -> str:
+def _table_html(table: MetricTable) -> str:
     "The table as HTML in the colours of the page around it."
     names = short_names(table.systems, 36)
     headers: list[str] = []
     rows = [[html_name(name, full)] for name, full in zip(names, table.systems)]
     for metric in table.frames:
-        columns = metric_columns(table, metric)
+        columns = _metric_columns(table, metric)
         headers += [head for head, _ in columns]
         for i, row in enumerate(rows):
             for j, (_, cells) in enumerate(columns):
@@ -246,21 +245,21 @@ def _plain_rows(table: MetricTable, intervals: bool) -> tuple[list[str], list[li
         raise ConfigError(f"intervals is {intervals!r}", "MetricTable", "Give True or False")
     headers, rows = ["system"], [[(name, False)] for name in table.systems]
     for metric in table.frames:
-        columns = metric_columns(table, metric, intervals)
+        columns = _metric_columns(table, metric, intervals)
         headers += [head for head, _ in columns]
         for i, row in enumerate(rows):
             row += [(cells[i], j == 0 and i == table.best[metric]) for j, (_, cells) in enumerate(columns)]
     return headers, rows
 
 
-def table_markdown(table: MetricTable, intervals: bool = True) -> str:
+def _table_markdown(table: MetricTable, intervals: bool = True) -> str:
     "The table in GitHub's Markdown; the best mean bold where the tests say so."
     headers, rows = _plain_rows(table, intervals)
     cells = [[f"**{markdown_text(t)}**" if bold else markdown_text(t) for t, bold in row] for row in rows]
     return markdown_grid([markdown_text(head) for head in headers], cells, table.notes)
 
 
-def table_latex(table: MetricTable, intervals: bool = True, caption: str = "", label: str = "") -> str:
+def _table_latex(table: MetricTable, intervals: bool = True, caption: str = "", label: str = "") -> str:
     "The table in LaTeX with the rules of `booktabs`; the best mean bold where the tests say so."
     headers, rows = _plain_rows(table, intervals)
     cells = [[rf"\textbf{{{latex_text(t)}}}" if bold else latex_text(t) for t, bold in row] for row in rows]

@@ -23,14 +23,14 @@ from ..core.gold_records import Evidence
 from ..core.spans import as_spans
 
 # %% auto #0
-__all__ = ['word_weights', 'likeness', 'near_misses', 'accepted']
+__all__ = ['likeness', 'near_misses', 'accepted']
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #c2fef12f
 def _words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-def word_weights(texts: Iterable[str]) -> dict[str, float]:
+def _word_weights(texts: Iterable[str]) -> dict[str, float]:
     "How telling a word is: the logarithm of texts over texts with it."
     texts = list(texts)
     having = Counter(w for t in texts for w in set(_words(t)))
@@ -79,7 +79,7 @@ def _best_windows(
     "(likeness, has the answer, document row, start, end, passage) of the best window of each passage."
     corpus, out = results.corpus, []
     spans = list(spans)
-    weights = word_weights([corpus[r].text[s:e] for r, s, e in spans])
+    weights = _word_weights([corpus[r].text[s:e] for r, s, e in spans])
     wanted = [corpus[p.places[0][0]].text[p.places[0][1] : p.places[0][2]] for p in pieces if p.places]
     known = [p for c in pieces for p in c.places]
     holds = (

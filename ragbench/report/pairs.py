@@ -23,7 +23,7 @@ from ..stats.corrections import CORRECTIONS
 from ..stats.paired_tests import apart, compare_columns
 
 # %% auto #0
-__all__ = ['Pairs', 'pair_cells', 'pairs']
+__all__ = ['Pairs', 'pairs']
 
 # %% ../../nbs/17_report/10_pairs.ipynb #8b23bf62
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Pairs:
 
     def __repr__(self) -> str:
         names = short_names(self.systems, 24)
-        matrix = pair_cells(self)
+        matrix = _pair_cells(self)
         columns = [(name, [row[j] for row in matrix]) for j, name in enumerate(names)]
         notes = [*self.notes, *(f"{short} = {full}" for short, full in legend(self.systems, names))]
         lines = [line for note in notes for line in textwrap.wrap(note, ROOM)]
@@ -57,7 +57,7 @@ class Pairs:
         names = short_names(self.systems, 24)
         rows = [
             [html_name(name, full), *map(html_cell, cells)]
-            for name, full, cells in zip(names, self.systems, pair_cells(self))
+            for name, full, cells in zip(names, self.systems, _pair_cells(self))
         ]
         grid = html_grid("<th></th>", names, rows)
         return html_notes([self.verdict]) + grid + html_notes(self.notes) + html_legend(self.systems, names)
@@ -85,7 +85,7 @@ class Pairs:
         return out[["better", "worse", "difference", "p"]]
 
 # %% ../../nbs/17_report/10_pairs.ipynb #cb6378e6
-def pair_cells(pairs: Pairs) -> list[list[str]]:
+def _pair_cells(pairs: Pairs) -> list[list[str]]:
     "A matrix of text: below the diagonal the row's mean less the column's, above it p."
     s = len(pairs.systems)
     cells = [[""] * s for _ in range(s)]

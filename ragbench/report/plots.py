@@ -26,24 +26,23 @@ from ..core.labels import label as label_of
 from ..system.retrievers import dense_parts
 
 # %% auto #0
-__all__ = ['KINDS', 'FILLS', 'component_of', 'short_code', 'Look', 'looks', 'spread', 'curve_frame', 'budget_curve',
-           'pareto_frame', 'costs', 'pareto']
+__all__ = ['KINDS', 'short_code', 'Look', 'looks', 'spread', 'budget_curve', 'costs', 'pareto']
 
 # %% ../../nbs/17_report/07_plots.ipynb #4c053ba7
-def component_of(code: ast.AST) -> Any:
+def _component_of(code: ast.AST) -> Any:
     """The public component that a piece of code makes from plain values; raises `ValueError` for any other
     code."""
     import ragbench
 
     if isinstance(code, ast.Dict):
-        return {ast.literal_eval(k): component_of(v) for k, v in zip(code.keys, code.values)}
+        return {ast.literal_eval(k): _component_of(v) for k, v in zip(code.keys, code.values)}
     if not isinstance(code, ast.Call):
         return ast.literal_eval(code)
     name = code.func.id if isinstance(code.func, ast.Name) else ""
     if not name.endswith(("Chunker", "Embedder", "Document", "ByType")) or name not in ragbench.__all__:
         raise ValueError(name)
     return getattr(ragbench, name)(
-        *map(component_of, code.args), **{k.arg: component_of(k.value) for k in code.keywords if k.arg}
+        *map(_component_of, code.args), **{k.arg: _component_of(k.value) for k in code.keywords if k.arg}
     )
 
 
@@ -52,7 +51,7 @@ def short_code(
 ) -> str:
     "The label of the component that `code` makes; code of a class that is not public is cut in the middle."
     try:
-        return label_of(component_of(ast.parse(code, mode="eval").body))
+        return label_of(_component_of(ast.parse(code, mode="eval").body))
     except (SyntaxError, ValueError, TypeError, RagbenchError):
         return clip(code, 40)
 
@@ -64,7 +63,7 @@ def _distinct(codes: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
 
 # %% ../../nbs/17_report/07_plots.ipynb #fff57bc1
 KINDS = ("Dense", "Lexical", "Hybrid")
-FILLS = ("full", "none", "left", "bottom")
+_FILLS = ("full", "none", "left", "bottom")
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,8 @@ def looks(results: Results) -> dict[str, Look]:
             mine.append(variant)
         marker = (chunks.index(p.get("chunk", "")) if p else len(out)) if len(chunks) <= len(MARKERS) else 0
         fill = (
-            FILLS[embedders.index(p["embedder"])]
-            if p.get("embedder") and len(embedders) <= len(FILLS)
+            _FILLS[embedders.index(p["embedder"])]
+            if p.get("embedder") and len(embedders) <= len(_FILLS)
             else "full"
         )
         out[s.name] = Look(
@@ -143,7 +142,7 @@ def spread(
     return at
 
 # %% ../../nbs/17_report/07_plots.ipynb #e63edffd
-def curve_frame(results: Results):
+def _curve_frame(results: Results):
     "Mean evidence recall with its interval by system and budget, as a long DataFrame."
     import pandas as pd
 
@@ -249,7 +248,7 @@ def budget_curve(
     if not results.curve_budgets:
         raise ConfigError("no curve was measured", "budget_curve", "Give bench(…, budgets=[500, 1000, 2000])")
     shown, others = _drawn(results, systems, top)
-    look, data = looks(shown), curve_frame(results)
+    look, data = looks(shown), _curve_frame(results)
     if len({l.color for l in look.values()}) == 1:
         look = {
             n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)])
@@ -287,7 +286,7 @@ _COSTS = {
 }
 
 
-def pareto_frame(results: Results, quality: str, cost: str):
+def _pareto_frame(results: Results, quality: str, cost: str):
     "Cost and quality with intervals by system, and whether it is on the frontier, as a DataFrame."
     import pandas as pd
 
@@ -450,7 +449,7 @@ def pareto(
             "Time them (bench does, unless rounds=0), or select systems of ours",
         )
     cost = there[0] if cost is None else one_of("cost (measured for these systems)", cost, there, "pareto")
-    look, data = looks(results), pareto_frame(results, quality, cost)
+    look, data = looks(results), _pareto_frame(results, quality, cost)
     label = (
         f"{cost.removeprefix('latency_')} latency, milliseconds a query"
         if cost.startswith("latency_")

@@ -24,8 +24,8 @@ from ragbench.stats.paired_tests import (
 )
 
 # %% auto #0
-__all__ = ['CORRECTIONS', 'RESAMPLES', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to',
-           'max_t_p', 'all_pairs_p']
+__all__ = ['CORRECTIONS', 'holm', 'benjamini_hochberg', 'correct', 'doubted', 'compare_family', 'compare_to', 'max_t_p',
+           'all_pairs_p']
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #b85cbeab
 def _p_values(p_values, owner: str) -> np.ndarray:
@@ -84,7 +84,7 @@ def correct(
     return CORRECTIONS[correction][0](p_values)
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #bdcf4422
-RESAMPLES = 2_000  # of the studentised bootstrap
+_RESAMPLES = 2_000  # of the studentised bootstrap
 
 
 def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
@@ -93,7 +93,7 @@ def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
     z, seen, rows = u - u.mean(axis=0), [], max(1, 4_000_000 // u.shape[1])
     z /= np.sqrt((z**2).mean(axis=0))
     squares = z**2
-    for counts in resample_counts(len(u), RESAMPLES, seed):
+    for counts in resample_counts(len(u), _RESAMPLES, seed):
         for block in (counts[i : i + rows] / len(u) for i in range(0, len(counts), rows)):
             mean = block @ z
             np.square(mean, out=mean)
@@ -126,7 +126,7 @@ def doubted(
     fewer = np.searchsorted(
         largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9)
     )  # what differs in the last bits is equal
-    out[away] = np.maximum(p[away], 1 - fewer / RESAMPLES)
+    out[away] = np.maximum(p[away], 1 - fewer / _RESAMPLES)
     return out
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #6b8bda15

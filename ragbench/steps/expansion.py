@@ -20,11 +20,10 @@ from ..text.sentences import sentence_ends
 from ..core.spans import union
 
 # %% auto #0
-__all__ = ['Place', 'Passage', 'merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand', 'grown',
-           'SeeAlso', 'place_span']
+__all__ = ['merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand', 'grown', 'SeeAlso']
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #80cc489a
-class Passage(NamedTuple):
+class _Passage(NamedTuple):
     "What is handed over: a span of a document, and the row of the best-ranked chunk that it grew from."
 
     doc_row: int
@@ -40,10 +39,10 @@ class Passage(NamedTuple):
 
 
 def merged(
-    passages: Sequence[Passage],  # best first
-) -> list[Passage]:
+    passages: Sequence[_Passage],  # best first
+) -> list[_Passage]:
     "Passages of one document that overlap or touch become one, at the place of the best of them."
-    out: list[Passage] = []
+    out: list[_Passage] = []
     for p in passages:
         mine = [o for o in out if o.doc_row == p.doc_row and o.start <= p.end and p.start <= o.end]
         if not mine:
@@ -200,9 +199,9 @@ def expand(
     chunks: Chunks,
     rows: Sequence[int] | np.ndarray,  # one query's rows, best first; -1 is passed over
     grow: Neighbours | SentenceWindow | ParentSection,  # or anything with span(chunks, row)
-) -> list[Passage]:
+) -> list[_Passage]:
     "The passages to hand over, best first: each row grown, and what overlaps merged."
-    return merged([Passage(*_span(grow, chunks, int(r)), int(r)) for r in rows if r >= 0])
+    return merged([_Passage(*_span(grow, chunks, int(r)), int(r)) for r in rows if r >= 0])
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #73c2d197
 def grown(
@@ -210,7 +209,7 @@ def grown(
     rows: Sequence[int] | np.ndarray,  # one query's rows, best first; -1 is passed over
     grow: Any,  # anything with span(chunks, row), and perhaps related(chunks, row)
     documents: np.ndarray | None = None,  # (n_documents,) bool, those that may be shown; all, if not given
-) -> list[Passage]:
+) -> list[_Passage]:
     """Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover
     wholly."""
     out, covered = [], {}
@@ -225,11 +224,11 @@ def grown(
             if ((have[:, 0] <= start) & (end <= have[:, 1])).any():
                 continue
             covered[doc] = union(np.r_[have, [(start, end)]])
-            out.append(Passage(doc, start, end, r))
+            out.append(_Passage(doc, start, end, r))
     return out
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #f1d18796
-Place = str | tuple[str, str]  # a document's id, or (id, title of one of its headings)
+_Place = str | tuple[str, str]  # a document's id, or (id, title of one of its headings)
 
 
 def _grows(grow: Any) -> bool:
@@ -251,7 +250,7 @@ class SeeAlso:
     Chapter: https://ragbench.github.io/ragbench/12_steps/expansion.html
     """
 
-    relations: tuple[tuple[Place, Place], ...]
+    relations: tuple[tuple[_Place, _Place], ...]
     grow: Any = None  # Neighbours and the like, for the passages themselves
     hits: int = 5  # only the first so many passages are followed
     most: int = 2  # targets of one passage
@@ -299,14 +298,14 @@ class SeeAlso:
         doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
         here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
         places = [
-            place_span(chunks, target, self.chunks_each)
+            _place_span(chunks, target, self.chunks_each)
             for source, target in self.relations
             if source in here
         ]
         return list(dict.fromkeys(places))[: self.most]
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #759bf047
-def place_span(chunks: Chunks, place: Place, most: int) -> tuple[int, int, int]:
+def _place_span(chunks: Chunks, place: _Place, most: int) -> tuple[int, int, int]:
     """Where the first `most` chunks of a document or section stand: (doc_row, start, end); raises `DataError`
     for a place that is not there."""
     doc_id, title = (place, None) if isinstance(place, str) else place

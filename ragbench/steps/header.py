@@ -13,13 +13,13 @@ from ..base.choices import choices_of
 from ..base.errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['HEADERS', 'title_of', 'check_header', 'headers', 'headed']
+__all__ = ['check_header', 'headers', 'headed']
 
 # %% ../../nbs/12_steps/05_header.ipynb #242c62ee
-HEADERS = ("title", "section")
+_HEADERS = ("title", "section")
 
 
-def title_of(doc: Document) -> str:
+def _title_of(doc: Document) -> str:
     "The title of a document: of its metadata, else its first heading, else its id."
     named = doc.metadata.get("title")
     return (
@@ -35,7 +35,7 @@ def check_header(header: Any, owner: str) -> None:
         if (
             h is None
             or isinstance(h, str)
-            and h in HEADERS
+            and h in _HEADERS
             or not isinstance(h, type)
             and callable(getattr(h, "headers", None))
         ):
@@ -43,7 +43,7 @@ def check_header(header: Any, owner: str) -> None:
         raise ConfigError(
             f"header is {h!r:.80}",
             owner,
-            f"Choose from {', '.join(HEADERS)}, or give something with headers(chunks)",
+            f"Choose from {', '.join(_HEADERS)}, or give something with headers(chunks)",
         )
 
 
@@ -56,7 +56,7 @@ def headers(
     if hasattr(header, "headers"):
         out = list(header.headers(chunks))
     elif header == "title":
-        titles = [title_of(d) for d in chunks.corpus]
+        titles = [_title_of(d) for d in chunks.corpus]
         out = [titles[r] for r in chunks.doc_row.tolist()]
     else:
         out = chunk_sections(chunks)

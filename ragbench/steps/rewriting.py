@@ -22,8 +22,7 @@ from ..store.artifacts import Store
 from ..fusion.fusion import RRF, rank_batch
 
 # %% auto #0
-__all__ = ['WORDINGS', 'PASSAGE', 'REWRITE', 'Wording', 'Rewritten', 'ask_until', 'check_rewriter', 'MultiQuery',
-           'parse_wordings', 'HyDE', 'rewritten', 'fuse_queries']
+__all__ = ['PASSAGE', 'Wording', 'Rewritten', 'MultiQuery', 'HyDE', 'rewritten', 'fuse_queries']
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #8af18101
 class Wording(NamedTuple):
@@ -40,7 +39,7 @@ class Rewritten(NamedTuple):
     ms: float
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #f7329058
-def ask_until(
+def _ask_until(
     chat: Callable[
         [list[dict[str, str]]], Any
     ],  # messages to something with `text` and `finish`, such as `Chat`
@@ -70,14 +69,14 @@ def ask_until(
     )
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #09ed621a
-WORDINGS = (
+_WORDINGS = (
     "You help to search technical documents. Write {n} other wordings of the user's question that mean the"
     " same: other terms, synonyms, spelled-out abbreviations. Keep identifiers such as part numbers exactly."
     " Answer with one JSON list of {n} strings and nothing else."
 )
 
 
-def check_rewriter(rewriter: Any, owner: str) -> None:
+def _check_rewriter(rewriter: Any, owner: str) -> None:
     "Raise `ConfigError` for a model that cannot be called, and for settings of the wrong type."
     for chat in rewriter.chat if isinstance(rewriter.chat, list) else [rewriter.chat]:
         if isinstance(chat, type) or not callable(chat):
@@ -105,13 +104,13 @@ class MultiQuery:
     n: int = 3
     keep: bool = True  # search for the question itself too
     rrf_k: int = 60
-    prompt: str = WORDINGS  # {n} is replaced
+    prompt: str = _WORDINGS  # {n} is replaced
     tries: int = field(default=3, compare=False)  # answers asked for before a question is refused
 
     def __post_init__(self):
         for name, low in (("n", 1), ("tries", 1), ("rrf_k", 0)):
             at_least(name, getattr(self, name), low, "MultiQuery")
-        check_rewriter(self, "MultiQuery")
+        _check_rewriter(self, "MultiQuery")
 
     @property
     def queries(self) -> int:
@@ -124,17 +123,17 @@ class MultiQuery:
             {"role": "system", "content": self.prompt.replace("{n}", str(self.n))},
             {"role": "user", "content": question},
         ]
-        wordings = ask_until(
+        wordings = _ask_until(
             self.chat,
             messages,
-            lambda text: parse_wordings(text, self.n),
+            lambda text: _parse_wordings(text, self.n),
             self.tries,
             f"question {question[:60]!r}",
         )
         return (*([Wording(question)] if self.keep else []), *map(Wording, wordings))
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #520248af
-def parse_wordings(answer: str, n: int) -> list[str]:
+def _parse_wordings(answer: str, n: int) -> list[str]:
     "The JSON list of `n` different texts in an answer; raises `BadAnswer`."
     start, decoder = answer.find("["), json.JSONDecoder()
     try:
@@ -180,7 +179,7 @@ class HyDE:
     def __post_init__(self):
         for name, low in (("tries", 1), ("rrf_k", 0)):
             at_least(name, getattr(self, name), low, "HyDE")
-        check_rewriter(self, "HyDE")
+        _check_rewriter(self, "HyDE")
 
     @property
     def queries(self) -> int:
@@ -190,7 +189,7 @@ class HyDE:
         """The queries for one question; raises `DataError` where the model gives no usable answer,
         `RemoteError` where it cannot be asked."""
         messages = [{"role": "system", "content": self.prompt}, {"role": "user", "content": question}]
-        passage = ask_until(self.chat, messages, _passage, self.tries, f"question {question[:60]!r}")
+        passage = _ask_until(self.chat, messages, _passage, self.tries, f"question {question[:60]!r}")
         return (*([Wording(question)] if self.keep else []), Wording(passage, "passage"))
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #e7e6f9fc
@@ -202,7 +201,7 @@ def _passage(answer: str) -> str:
     return text
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #beb131e7
-REWRITE = (
+_REWRITE = (
     "rewrite(question) returns a tuple of at least one Wording, such as (Wording('a text'), Wording('a"
     " made-up answer', 'passage'))"
 )
@@ -212,14 +211,14 @@ def _queries(rewriter: Any, answer: Any) -> tuple[Wording, ...]:
     "What a rewriter gave, as queries; raises `ConfigError`."
     owner = who("rewriter", rewriter)
     if not isinstance(answer, (tuple, list)) or isinstance(answer, Wording):
-        raise ConfigError(f"it gave {what_came(answer)}", owner, REWRITE)
+        raise ConfigError(f"it gave {what_came(answer)}", owner, _REWRITE)
     if not len(answer):
-        raise ConfigError("it made no query", owner, REWRITE)
+        raise ConfigError("it made no query", owner, _REWRITE)
     for q in answer:
         if not isinstance(q, (tuple, list)) or not 1 <= len(q) <= 2 or not all(isinstance(x, str) for x in q):
-            raise ConfigError(f"a query is {what_came(q)}", owner, REWRITE)
+            raise ConfigError(f"a query is {what_came(q)}", owner, _REWRITE)
         if not q[0].strip():
-            raise ConfigError(f"the text of a query is {q[0]!r}", owner, REWRITE)
+            raise ConfigError(f"the text of a query is {q[0]!r}", owner, _REWRITE)
         if len(q) == 2 and q[1] not in ("query", "passage"):
             raise ConfigError(f"the role of a query is {q[1]!r:.40}", owner, "A role is 'query' or 'passage'")
     return tuple(Wording(*q) for q in answer)

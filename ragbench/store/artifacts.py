@@ -29,9 +29,8 @@ from ..base.number_text import number, thousands
 from ..base.processes import abandoned
 
 # %% auto #0
-__all__ = ['log', 'MARK', 'LIBRARIES', 'PAID', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'script_line',
-           'Store', 'versions', 'libraries', 'as_store', 'kinds_of', 'artifacts', 'verify', 'in_use', 'Usage', 'usage',
-           'clear']
+__all__ = ['log', 'MARK', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'script_line', 'Store', 'versions',
+           'libraries', 'as_store', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #d59b7797
 log = logging.getLogger("ragbench.store")
@@ -324,7 +323,7 @@ class Store:
             )
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #a0cc51d7
-LIBRARIES = (
+_LIBRARIES = (
     "ragbench",
     "numpy",
     "scipy",
@@ -362,7 +361,7 @@ def _installed() -> Mapping[str, str]:
         except metadata.PackageNotFoundError:
             return None
 
-    return {name: v for name in LIBRARIES if (v := version(name)) is not None}
+    return {name: v for name in _LIBRARIES if (v := version(name)) is not None}
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #22dc01dc
 def versions() -> dict[str, str]:
@@ -400,7 +399,7 @@ def _ours(entry: Path) -> bool:
     return _KEY.fullmatch(entry.name.lstrip(".").partition(".")[0]) is not None
 
 
-def kinds_of(store: Store) -> dict[str, list[Path]]:
+def _kinds_of(store: Store) -> dict[str, list[Path]]:
     """The entries of a store by kind, and nothing that stands beside them; raises `StoreError` for a folder
     that is no store."""
     if not store.root.is_dir():
@@ -444,7 +443,7 @@ def artifacts(store: Store) -> list[Path]:
     "The folders of a store that are, or should be, artifacts."
     return [
         e
-        for kind, entries in kinds_of(store).items()
+        for kind, entries in _kinds_of(store).items()
         if kind != "embeddings"
         for e in entries
         if not e.name.startswith(".")
@@ -462,7 +461,7 @@ def verify(store: Store) -> list[str]:
     return bad
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #05b4e35c
-PAID = ("embeddings", "reply", "rewrite")  # kinds that may have cost money
+_PAID = ("embeddings", "reply", "rewrite")  # kinds that may have cost money
 
 
 @contextmanager
@@ -520,7 +519,7 @@ class Usage:
 def usage(store: Store) -> Usage:
     "Count the artifacts and bytes of a store, by kind; raises `StoreError` for a folder that is none."
     kinds = {}
-    for kind, entries in kinds_of(store).items():
+    for kind, entries in _kinds_of(store).items():
         files = [f for e in entries for f in ([e] if e.is_file() else e.rglob("*")) if f.is_file()]
         kinds[kind] = sum(not e.name.startswith(".") for e in entries), sum(f.stat().st_size for f in files)
     return Usage(store.root, dict(sorted(kinds.items(), key=lambda k: -k[1][1])))
@@ -530,7 +529,7 @@ def clear(store: Store, *kinds: str) -> int:
     """Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes
     that are free now. Raises `StoreError` while another process works with the store, and for a folder that
     is none."""
-    there, entries = usage(store).kinds, kinds_of(store)
+    there, entries = usage(store).kinds, _kinds_of(store)
     if unknown := set(kinds) - set(there):
         raise StoreError(
             f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}"
@@ -546,7 +545,7 @@ def clear(store: Store, *kinds: str) -> int:
                 str(store.root),
                 "Clear it when that process has ended",
             ) from None
-        going = list(kinds or (k for k in there if k not in PAID))
+        going = list(kinds or (k for k in there if k not in _PAID))
         for kind in going:
             for entry in entries[kind]:
                 remove(entry)

@@ -30,7 +30,7 @@ from .source_code import code_facts, is_own, is_own_file, library, library_code,
 from ..base.errors import ConfigError
 
 # %% auto #0
-__all__ = ['ADVICE', 'digest', 'text_hash', 'hash64', 'FingerprintWarning', 'code_hash', 'installed', 'remembered', 'canonical',
+__all__ = ['digest', 'text_hash', 'hash64', 'FingerprintWarning', 'code_hash', 'installed', 'remembered', 'canonical',
            'fingerprint', 'own_fingerprint']
 
 # %% ../../nbs/01_store/01_fingerprint.ipynb #f5911e31
@@ -62,7 +62,7 @@ class FingerprintWarning(UserWarning):
     """
 
 
-ADVICE = (
+_ADVICE = (
     "Give the component an attribute `fingerprint`, a string that you change together with it (identity= for"
     " from_function and its siblings)"
 )
@@ -152,11 +152,11 @@ class _Walk:
             raise ConfigError(
                 f"a {type(x).__name__} has no fingerprint: {x!r:.80}",
                 name,
-                f"{ADVICE}, or hold plain values and frozen dataclasses",
+                f"{_ADVICE}, or hold plain values and frozen dataclasses",
             )
         warnings.warn(
             f"{self.reader}: it reads a {kind}, and what that holds cannot be seen; a change to it would find"
-            f" old results. {ADVICE}",
+            f" old results. {_ADVICE}",
             FingerprintWarning,
             stacklevel=2,
         )
@@ -224,7 +224,7 @@ def _names(w: _Walk, f: types.FunctionType, facts: Any) -> dict[str, Any]:
     if facts.hidden and (module_file(f.__module__) is None or "import_module" in facts.hidden):
         warnings.warn(
             f"{w.reader}: it looks names up by {', '.join(sorted(facts.hidden))}, and what those are cannot"
-            f" be seen; a change to it would find old results. {ADVICE}",
+            f" be seen; a change to it would find old results. {_ADVICE}",
             FingerprintWarning,
             stacklevel=2,
         )

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # %% auto #0
-__all__ = ['things', 'source_of', 'names_in', 'own_code', 'called', 'preamble']
+__all__ = ['things', 'own_code', 'called', 'preamble']
 
 # %% ../../nbs/01_store/03_session_code.ipynb #5ee56b6b
 def things(value: Any, depth: int = 8) -> Iterator[Any]:
@@ -40,7 +40,7 @@ def things(value: Any, depth: int = 8) -> Iterator[Any]:
                 yield from things(getattr(value, name, None), depth - 1)
 
 
-def source_of(thing: Any) -> str:
+def _source_of(thing: Any) -> str:
     """The source of a class or function, without the indentation of where it stands; empty where nobody kept
     it."""
     try:
@@ -59,7 +59,7 @@ def _importable(thing: Any) -> bool:
     )
 
 # %% ../../nbs/01_store/03_session_code.ipynb #420f2a1f
-def names_in(source: str) -> list[str]:
+def _names_in(source: str) -> list[str]:
     "The names that a piece of source reads, each once; empty where it is no code."
     try:
         tree = ast.parse(source)
@@ -84,9 +84,9 @@ def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
         if _importable(value) and value.__name__ == name:
             out[name] = {"module": value.__module__, "source": ""}
             return
-        source = source_of(value)
+        source = _source_of(value)
         scope = getattr(value, "__globals__", None) or vars(sys.modules.get(value.__module__, object))
-        for n in names_in(source):
+        for n in _names_in(source):
             if n in scope and n != name and not n.startswith("__"):
                 _entry(n, scope[n], out)
         out[name] = {"module": "", "source": source}
@@ -133,7 +133,7 @@ def _reached(names: Sequence[str], own: Mapping[str, Mapping[str, str]]) -> list
     "The names, and what the sources of those among them need in turn."
     out, queue = dict.fromkeys(names), list(names)
     while queue:
-        for n in names_in(own.get(queue.pop(), {}).get("source", "")):
+        for n in _names_in(own.get(queue.pop(), {}).get("source", "")):
             if n in own and n not in out:
                 out[n] = None
                 queue.append(n)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 # %% auto #0
-__all__ = ['is_own_file', 'is_own', 'module_file', 'library', 'library_code', 'CodeFacts', 'code_facts']
+__all__ = ['is_own_file', 'is_own', 'module_file', 'library', 'library_code', 'code_facts']
 
 # %% ../../nbs/01_store/00_source_code.ipynb #c9bf3c07
 _RAGBENCH = os.path.join(os.path.dirname(os.path.abspath(importlib.util.find_spec("ragbench").origin)), "")
@@ -163,7 +163,7 @@ def library_code(module: str) -> str:
     return _digest(f"{source} {library(module)}".encode())
 
 # %% ../../nbs/01_store/00_source_code.ipynb #477ac29c
-class CodeFacts(NamedTuple):
+class _CodeFacts(NamedTuple):
     """What a code object does, with the functions inside it: a hash, the global names it reads and writes,
     the attributes it names, what it imports, and ways of looking up names that cannot be followed."""
 
@@ -242,7 +242,7 @@ def _lookups(code: types.CodeType) -> tuple[set[str], set[str]]:
 
 # %% ../../nbs/01_store/00_source_code.ipynb #3050f182
 @functools.lru_cache(maxsize=4096)
-def code_facts(code: types.CodeType) -> CodeFacts:
+def code_facts(code: types.CodeType) -> _CodeFacts:
     "What `code` does; nothing of where it stands, and neither comments nor docstrings."
     steps = _steps(code)
     inner = [code_facts(c) for c in code.co_consts if isinstance(c, types.CodeType)]
@@ -269,4 +269,4 @@ def code_facts(code: types.CodeType) -> CodeFacts:
     own = (names, of("STORE_GLOBAL"), attributes, levels, hidden | (names | attributes) & _HIDING)
     joined = [frozenset(s).union(*(f[n + 1] for f in inner)) for n, s in enumerate(own)]
     digest = _digest(f"{shape}\n{text}".encode("utf-8", "surrogatepass"))
-    return CodeFacts._make([digest, *joined])
+    return _CodeFacts._make([digest, *joined])

@@ -26,7 +26,7 @@ from ..embed.vector_cache import EmbeddingCache, embed_cached
 from ..core.protocols import takes
 
 # %% auto #0
-__all__ = ['CELLS', 'SEARCH', 'RISE', 'HERE', 'search_fair', 'check_filter', 'cut', 'Context', 'stored', 'split_query']
+__all__ = ['CELLS', 'SEARCH', 'HERE', 'search_fair', 'check_filter', 'cut', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/13_system/02_build_context.ipynb #36170a98
 CELLS = 1 << 22  # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
@@ -126,7 +126,7 @@ SEARCH = (
     " and −1 where there are fewer"
 )
 # engines that answer in single precision may swap what is as good as equal; the order is made afresh
-RISE = 1e-3
+_RISE = 1e-3
 
 
 def _answered(
@@ -134,7 +134,7 @@ def _answered(
 ) -> tuple[np.ndarray, np.ndarray]:
     "The answers of a built index to `q` questions, looked at; raises `DataError`."
     scores, rows = check_ranked(
-        searcher.search(queries, k, **filtered), ("index", searcher), SEARCH, q, size=n, rise=RISE
+        searcher.search(queries, k, **filtered), ("index", searcher), SEARCH, q, size=n, rise=_RISE
     )
     if rows.shape[1] != k:
         raise DataError(

@@ -27,9 +27,7 @@ from .system import BuiltSystem, check_queries
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['MOST', 'Line', 'place', 'fusion_shares', 'Walk', 'walk', 'lexical_lines', 'dense_lines', 'retrieval_lines',
-           'fusion_lines', 'stage_lines', 'boost_lines', 'Explanation', 'explanation_html', 'query_lines', 'passage_of',
-           'verdict', 'chunk_row', 'explain']
+__all__ = ['MOST', 'Line', 'place', 'walk', 'Explanation', 'verdict', 'explain']
 
 # %% ../../nbs/13_system/09_explain.ipynb #c9d44bc9
 class Line(NamedTuple):
@@ -49,7 +47,7 @@ def place(answers: Answers, row: int) -> tuple[float, int]:
     return (float(answers[0][0][at[0]]), int(at[0]) + 1) if len(at) else (math.nan, 0)
 
 # %% ../../nbs/13_system/09_explain.ipynb #bc452bfc
-def fusion_shares(
+def _fusion_shares(
     fuse: Any,
     runs: Sequence[Answers],  # of each part, one question
     kinds: Sequence[str],  # 'dense' or 'lexical' for each
@@ -81,7 +79,7 @@ def fusion_shares(
 MOST = 20_000  # ranks are looked for among so many
 
 
-class Walk(NamedTuple):
+class _Walk(NamedTuple):
     "One question on its way through a system, and the chunk that is followed."
 
     built: BuiltSystem
@@ -108,19 +106,19 @@ class Walk(NamedTuple):
         return self.built.executor.trail(steps.runs, given).values[steps.runs].each[j]
 
 
-def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None) -> Walk:
+def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None) -> _Walk:
     "Ask the question, with everything that passes on the way."
     most = min(len(built.chunks), MOST)
     depth = built.system.candidates if built.system.staged else most
     steps, trail = built.pipeline(depth), built.trail([question], depth, allowed)
-    return Walk(built, steps, trail, row, most, allowed, question)
+    return _Walk(built, steps, trail, row, most, allowed, question)
 
 
 def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
     return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
 # %% ../../nbs/13_system/09_explain.ipynb #6d075755
-def lexical_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _lexical_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
     terms = term_weights(w.built.executor.value(found.built), w.wording(j)[0], w.row)
 
@@ -156,7 +154,7 @@ def _together(terms: Sequence[TermWeight]) -> list[TermWeight]:
     return list(out.values())
 
 
-def dense_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _dense_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "Score and rank of the chunk's vector; where the index does not return it, its exact similarity."
     score, rank = place(w.deep(found, j, most), w.row)
     if rank:
@@ -173,35 +171,35 @@ def dense_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     return [Line("dense", "score", float(exact), 0, note)]
 
 # %% ../../nbs/13_system/09_explain.ipynb #c2620d26
-def retrieval_lines(w: Walk, found: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
+def _retrieval_lines(w: _Walk, found: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
     "Every number of a retriever about one row, for wording `j`."
     most = w.most if most is None else most
     if getattr(found.retriever, "min_score", None) is not None:
         return _threshold_lines(w, found, j, most)
     if isinstance(found.retriever, Lexical):
-        return lexical_lines(w, found, j, most)
+        return _lexical_lines(w, found, j, most)
     if isinstance(found.retriever, Dense):
-        return dense_lines(w, found, j, most)
+        return _dense_lines(w, found, j, most)
     if not isinstance(found.retriever, Hybrid):
         score, rank = place(w.deep(found, j, most), w.row)
         note = "" if rank else f"not among its first {thousands(most)}"
         return [Line("retrieve", "score", score, rank, note)]
     depth, out = found.retriever.depth, []
     for part in found.parts:
-        lines = retrieval_lines(w, part, j, max(most, depth))
+        lines = _retrieval_lines(w, part, j, max(most, depth))
         if lines[-1].rank > depth:
             lines[-1] = lines[-1]._replace(
                 note=f"below the depth of {thousands(depth)}, so it is no candidate"
             )
         out += lines
-    return out + fusion_lines(w, found, j)
+    return out + _fusion_lines(w, found, j)
 
 # %% ../../nbs/13_system/09_explain.ipynb #44c0cd19
-def fusion_lines(w: Walk, found: Retrieval, j: int) -> list[Line]:
+def _fusion_lines(w: _Walk, found: Retrieval, j: int) -> list[Line]:
     "What each part gives, then the fused score and its rank."
     hybrid, runs = found.retriever, [w.run(p, j) for p in found.parts]
     kinds, row = [r.kind for r in hybrid.retrievers], w.row
-    each = fusion_shares(hybrid.fuse, runs, kinds, row)
+    each = _fusion_shares(hybrid.fuse, runs, kinds, row)
     every = sum(r.shape[1] for _, r in runs)  # all that any part brought
     answers = fuse_runs(hybrid.fuse, kinds, runs, [w.wording(j)[0]], w.built.chunks.text_hashes, every)
     fused, rank = place(answers, row)
@@ -218,18 +216,18 @@ def fusion_lines(w: Walk, found: Retrieval, j: int) -> list[Line]:
     return [*parts, Line("fusion", "score", fused, rank, "" if rank else "no candidate of any part")]
 
 
-def _threshold_lines(w: Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _threshold_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
     "The lines of a retriever that leaves out what scores less than its `min_score`."
     min_score = found.retriever.min_score
     free = dataclasses.replace(found, retriever=dataclasses.replace(found.retriever, min_score=None))
-    lines = retrieval_lines(w, free, j, most)
+    lines = _retrieval_lines(w, free, j, most)
     if lines[-1].rank and lines[-1].value < min_score:
         note = f"its {number(lines[-1].value, '.4g')} is below min_score {number(min_score, 'g')}"
         lines[-1] = lines[-1]._replace(rank=0, note=note)
     return lines
 
 # %% ../../nbs/13_system/09_explain.ipynb #a2ed6fab
-def stage_lines(w: Walk) -> tuple[list[Line], str]:
+def _stage_lines(w: _Walk) -> tuple[list[Line], str]:
     "The row's score and rank after each step, and the step that dropped it ('' for none)."
     out, lost = [], ""
     for stage in w.steps.stages:
@@ -238,7 +236,7 @@ def stage_lines(w: Walk) -> tuple[list[Line], str]:
         if not before[1]:
             continue
         if isinstance(stage.config, Boosts):
-            out += boost_lines(stage.config, w.built, w.question, w.row, given)
+            out += _boost_lines(stage.config, w.built, w.question, w.row, given)
         lost = lost if rank else stage.kind
         out.append(Line(stage.kind, "score", score, rank, _stage_note(stage, rank, before)))
     return out, lost
@@ -254,7 +252,7 @@ def _stage_note(stage: Step, rank: int, before: tuple[float, int]) -> str:
     }.get(stage.kind, "dropped")
 
 # %% ../../nbs/13_system/09_explain.ipynb #3900e40d
-def boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
+def _boost_lines(boosts: Boosts, built: BuiltSystem, text: str, row: int, answers: Answers) -> list[Line]:
     "The rescaled score, and every rule with what it adds or multiplies by."
     scores, rows = answers[0][0], answers[1][0]
     scaled = min_max(np.asarray(scores, np.float64)[rows >= 0])[np.flatnonzero(rows[rows >= 0] == row)[0]]
@@ -318,10 +316,10 @@ class Explanation:
         return "\n".join([f"{self.query!r} and {self.where}: {self.verdict}", *body])
 
     def _repr_html_(self) -> str:
-        return explanation_html(self)
+        return _explanation_html(self)
 
 # %% ../../nbs/13_system/09_explain.ipynb #31d1a777
-def explanation_html(e: Explanation) -> str:
+def _explanation_html(e: Explanation) -> str:
     "An explanation as HTML that inherits its colours."
     tops: dict[str, float] = {}
     for line in e.lines:
@@ -384,9 +382,9 @@ def explanation_html(e: Explanation) -> str:
     )
 
 # %% ../../nbs/13_system/09_explain.ipynb #5b63e978
-def query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: int) -> list[Line]:
+def _query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: int) -> list[Line]:
     "What each wording gives to the fused ranking, by RRF."
-    each = fusion_shares(RRF(getattr(rewriter, "rrf_k", 60)), runs, [""] * len(runs), row) or [0.0] * len(
+    each = _fusion_shares(RRF(getattr(rewriter, "rrf_k", 60)), runs, [""] * len(runs), row) or [0.0] * len(
         runs
     )
     return [
@@ -398,7 +396,7 @@ def query_lines(rewriter: Any, runs: Sequence[Answers], answers: Answers, row: i
     ]
 
 
-def passage_of(w: Walk) -> tuple[int, str]:
+def _passage_of(w: _Walk) -> tuple[int, str]:
     "The rank of the passage that holds a chunk after expansion, and how it came there; 0 where none does."
     e, c, row = w.trail.values[w.steps.expansion], w.built.chunks, w.row
     for rank, (r, origin) in enumerate(zip(e.rows[0], e.origin[0]), 1):
@@ -450,7 +448,7 @@ def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth:
     )
 
 # %% ../../nbs/13_system/09_explain.ipynb #3f4c4e45
-def chunk_row(built: BuiltSystem, chunk: int | str) -> int:
+def _chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     "The row of a chunk given as a row or as an id; raises `DataError` where there is none."
     if isinstance(chunk, str):
         found = [i for i in range(len(built.chunks)) if built.chunks.id(i) == chunk]
@@ -486,7 +484,7 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     Chapter: https://ragbench.github.io/ragbench/13_system/explain.html
     """
     (query,) = check_queries([query])
-    row, s, allowed = chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
+    row, s, allowed = _chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
     if s.where is not None and row not in allowed_rows(built.chunks, s.where):
         return Explanation(built, query, row, (), f"It is not there: it does not meet where={s.where}.")
     if allowed is not None and row not in allowed:
@@ -496,13 +494,13 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
     for j in range(len(runs)):
         if s.query is not None:
             lines.append(Line("query", w.wording(j)[0], math.nan, 0, w.wording(j)[1]))
-        lines += retrieval_lines(w, w.steps.retrieval, j)
+        lines += _retrieval_lines(w, w.steps.retrieval, j)
     if len(runs) > 1:
-        lines += query_lines(s.query, runs, w.trail.values[w.steps.candidates], row)
-    more, lost = stage_lines(w)
+        lines += _query_lines(s.query, runs, w.trail.values[w.steps.candidates], row)
+    more, lost = _stage_lines(w)
     final, said = place(w.trail.values[w.steps.ranking], row)[1], ""
     if s.expand is not None:
-        final, said = passage_of(w)
+        final, said = _passage_of(w)
     lines += [*more, Line("final", "rank", math.nan, final, said)]
     candidate, depth = place(w.trail.values[w.steps.candidates], row)[1], w.steps.candidates.config["depth"]
     return Explanation(built, query, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said))

@@ -13,10 +13,10 @@ from ..base.errors import ConfigError
 from ..text.model_files import resolve_model
 
 # %% auto #0
-__all__ = ['SOURCES', 'HOW', 'named_embedder']
+__all__ = ['named_embedder']
 
 # %% ../../nbs/13_system/01_named_encoders.ipynb #e1af8c83
-SOURCES = {  # what stands before the colon: (module, class)
+_SOURCES = {  # what stands before the colon: (module, class)
     "sentence-transformers": ("sentence_transformer", "SentenceTransformerEmbedder"),
     "fastembed": ("fastembed", "FastEmbedEmbedder"),
     "openai": ("openai_embedder", "OpenAIEmbedder"),
@@ -24,7 +24,7 @@ SOURCES = {  # what stands before the colon: (module, class)
     "litellm": ("litellm_embedder", "LiteLLMEmbedder"),
     "lsa": ("lsa", "LSAEmbedder"),
 }
-HOW = (
+_HOW = (
     "Name a sentence-transformers model or folder, such as 'all-MiniLM-L6-v2', or one of"
     " 'fastembed:BAAI/bge-small-en-v1.5', 'openai:text-embedding-3-small', 'gemini:gemini-embedding-001',"
     " 'litellm:cohere/embed-v4.0', 'lsa:128'; or give an embedder, such as"
@@ -38,9 +38,9 @@ def named_embedder(name: str) -> Any:
     source, colon, model = name.partition(":")
     if not colon or Path(name).is_dir():
         source, model = "sentence-transformers", name
-    if source not in SOURCES or not model.strip():
-        raise ConfigError(f"{name!r} names no encoder", "Dense", HOW)
-    module, cls = SOURCES[source]
+    if source not in _SOURCES or not model.strip():
+        raise ConfigError(f"{name!r} names no encoder", "Dense", _HOW)
+    module, cls = _SOURCES[source]
     try:
         if source == "sentence-transformers":
             resolve_model(model)  # a misspelled name is found here, not when the corpus is cut
@@ -48,4 +48,4 @@ def named_embedder(name: str) -> Any:
             int(model) if source == "lsa" and model.isdecimal() else model
         )
     except ConfigError as e:
-        raise ConfigError(f"{name!r} names no encoder that is here ({e.what})", "Dense", HOW) from e
+        raise ConfigError(f"{name!r} names no encoder that is here ({e.what})", "Dense", _HOW) from e

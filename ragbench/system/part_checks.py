@@ -18,7 +18,7 @@ from ..lexical.postgres import PgFullText
 
 # %% auto #0
 __all__ = ['KINDS', 'METHODS', 'can', 'is_chunker', 'is_engine', 'is_retriever', 'is_index', 'is_embedder', 'is_fusion',
-           'what_it_is', 'said_of', 'lacking', 'check_part', 'check_takes']
+           'said_of', 'lacking', 'check_part', 'check_takes']
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #aef62a79
 def can(value: Any, method: str, *args: str) -> bool:
@@ -77,7 +77,7 @@ KINDS = (
 )
 
 
-def what_it_is(value: Any) -> str:
+def _what_it_is(value: Any) -> str:
     "What a part looks like, and where it belongs; empty for what looks like nothing."
     if inspect.isroutine(value):
         return "This is a function. "
@@ -102,7 +102,7 @@ METHODS = {  # place: the methods that something of one's own needs there
 
 def said_of(value: Any, place: str) -> str:
     "What a part that does not fit is, or else what it lacks."
-    said = what_it_is(value)
+    said = _what_it_is(value)
     return said if said and not inspect.isroutine(value) else said + lacking(value, place)
 
 

@@ -38,10 +38,10 @@ from ragbench.system.step import (
 from .where import allowed_rows
 
 # %% auto #0
-__all__ = ['STAGES', 'chunk_step', 'stage_steps', 'vectors_of', 'Pipeline', 'pipeline']
+__all__ = ['vectors_of', 'Pipeline', 'pipeline']
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #e8d1cfbb
-def chunk_step(chunker: Any, corpus: Step) -> Step:
+def _chunk_step(chunker: Any, corpus: Step) -> Step:
     "The corpus cut by a chunker."
     return Step("chunk", chunker, (corpus,), cut, (), ("tiktoken", "tokenizers"), _CHUNKS)
 
@@ -87,10 +87,10 @@ def _candidates(config: dict[str, Any], runs: Runs, questions: Wordings, chunks:
     return fuse_queries(config["query"], runs.each, questions.texts, chunks.text_hashes, config["depth"])
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #50efdedd
-STAGES = ("numpy", "torch", "transformers", "sentence-transformers")
+_STAGES = ("numpy", "torch", "transformers", "sentence-transformers")
 
 
-def stage_steps(
+def _stage_steps(
     system: Any, candidates: Step, questions: Step, sources: Sources, found: Retrieval
 ) -> tuple[Step, ...]:
     "What happens to the candidates, in order; empty where nothing does."
@@ -98,7 +98,7 @@ def stage_steps(
 
     def add(kind: str, config: Any, run: Any, *more: Step) -> None:
         inputs = (out[-1] if out else candidates, *more)
-        out.append(Step(kind, config, inputs, run, (), STAGES, ANSWERS))
+        out.append(Step(kind, config, inputs, run, (), _STAGES, ANSWERS))
 
     if system.boosts is not None:
         add("boosts", system.boosts, _boost, questions, sources.chunks)
@@ -222,7 +222,7 @@ def pipeline(
         asked if system.query is None else Step("query", system.query, (asked,), _rewrite, ("context",))
     )
     allowed = allowed_source(bound=questions is not None)
-    table = chunks or chunk_step(system.chunk, source)
+    table = chunks or _chunk_step(system.chunk, source)
     sources = Sources(source, table, wordings, allowed)
     if system.where is not None:
         matching = Step("where", system.where, (table,), _matching_rows)
@@ -237,11 +237,11 @@ def pipeline(
     candidates = Step(
         "candidates", config, (found.runs, asked, sources.chunks), _candidates, phase="retrieve"
     )
-    stages = stage_steps(system, candidates, asked, sources, found)
+    stages = _stage_steps(system, candidates, asked, sources, found)
     last = None
     if system.expand is not None:
         inputs = (stages[-1] if stages else candidates, sources.chunks, allowed)
         last = Step(
-            "expand", {"expand": system.expand, "depth": depth}, inputs, _expand, (), STAGES, _EXPANDED
+            "expand", {"expand": system.expand, "depth": depth}, inputs, _expand, (), _STAGES, _EXPANDED
         )
     return Pipeline(system, asked, sources, found, candidates, stages, last)

@@ -52,8 +52,8 @@ from ragbench.system.step import (
 from ..steps.mmr import above, among
 
 # %% auto #0
-__all__ = ['RANK', 'VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'search_step', 'retrieval', 'Ranker', 'check_min_score',
-           'Dense', 'Lexical', 'Hybrid', 'fuse_runs', 'dense_parts', 'with_header']
+__all__ = ['VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'retrieval', 'Ranker', 'check_min_score', 'Dense', 'Lexical',
+           'Hybrid', 'fuse_runs', 'dense_parts', 'with_header']
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #1d17f443
 def ask(
@@ -75,7 +75,7 @@ def ask(
     return check_ranked(
         ranker.rank(texts, k, **extra),
         ("retriever", ranker),
-        RANK,
+        _RANK,
         len(texts),
         size=size,
         among=None if where is None else np.tile(where, (len(texts), 1)),
@@ -84,7 +84,7 @@ def ask(
     )
 
 
-RANK = (
+_RANK = (
     "rank(texts, k) returns scores and rows, two arrays of shape (q, k), best first, each row once, −inf and"
     " −1 where there are fewer"
 )
@@ -122,7 +122,7 @@ class Retrieval:
 VERSIONS = ("numpy", "scipy", "scikit-learn", "faiss-cpu", "sqlite")
 
 
-def search_step(
+def _search_step(
     kind: Any, config: dict[str, Any], built: Step, sources: Sources, *more: Step, takes: tuple[str, ...] = ()
 ) -> Step:
     "A search of each wording by the function `kind`, in what was built."
@@ -165,7 +165,7 @@ def _searching(retriever: Any, sources: Sources, depth: int) -> Retrieval:
     if isinstance(retriever, _Retriever):
         return retriever.steps(sources, depth)
     built = Step("index", retriever, (sources.chunks,), _build_own, ("context",), VERSIONS)
-    return Retrieval(retriever, search_step(_ask_own, {"depth": depth}, built, sources), built)
+    return Retrieval(retriever, _search_step(_ask_own, {"depth": depth}, built, sources), built)
 
 
 def _build_own(retriever: Any, chunks: Chunks, context: Context) -> Any:
@@ -317,7 +317,7 @@ class Dense(_Retriever):
         queries = Step(
             "embed", None, (fitted, sources.wordings), _embed_wordings, ("cache",), phase="retrieve"
         )
-        runs = search_step(_search_vectors, {"depth": depth}, built, sources, queries)
+        runs = _search_step(_search_vectors, {"depth": depth}, built, sources, queries)
         return Retrieval(self, runs, built, (), fitted, passages, queries)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #9696de15
@@ -403,7 +403,7 @@ class Lexical(_Retriever):
     def steps(self, sources: Sources, depth: int) -> Retrieval:
         "Index the words of the chunks, search."
         built = Step("index", self.engine, (sources.chunks,), _index_words, ("context",), VERSIONS)
-        return Retrieval(self, search_step(_search_words, {"depth": depth}, built, sources), built)
+        return Retrieval(self, _search_step(_search_words, {"depth": depth}, built, sources), built)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #73272e5d
 def _index_words(engine: Any, chunks: Chunks, context: Context) -> Any:

@@ -18,8 +18,7 @@ from ..core.labels import label
 from .retrievers import Dense, Hybrid
 
 # %% auto #0
-__all__ = ['METRICS', 'Ceiling', 'retriever_ceiling', 'ceiling', 'check_threshold', 'searching_parts', 'ThresholdWarning',
-           'say_if_empty']
+__all__ = ['METRICS', 'Ceiling', 'ceiling', 'check_threshold', 'ThresholdWarning', 'say_if_empty']
 
 # %% ../../nbs/13_system/06_score_bounds.ipynb #8f9b0d9e
 class Ceiling(NamedTuple):
@@ -32,7 +31,7 @@ class Ceiling(NamedTuple):
 METRICS = {"cosine": 1.0, "l2": 0.0}  # similarity, and minus the squared distance
 
 
-def retriever_ceiling(retriever: Any) -> Ceiling | None:
+def _retriever_ceiling(retriever: Any) -> Ceiling | None:
     "How high the scores of a retriever can be; `None` where that is not known."
     if isinstance(retriever, Hybrid):
         top = getattr(retriever.fuse, "highest", lambda *args: None)(
@@ -53,7 +52,7 @@ def retriever_ceiling(retriever: Any) -> Ceiling | None:
 # %% ../../nbs/13_system/06_score_bounds.ipynb #1c50566b
 def ceiling(system: Any) -> Ceiling | None:
     "How high the scores of a system can be where its threshold is applied; `None` where that is not known."
-    top = retriever_ceiling(system.retrieve)
+    top = _retriever_ceiling(system.retrieve)
     if system.query is not None and (n := getattr(system.query, "queries", 0)) != 1:
         top = (
             Ceiling(RRF(getattr(system.query, "rrf_k", 60)).highest(n, 0), f"RRF over {n} wordings")
@@ -75,10 +74,10 @@ def ceiling(system: Any) -> Ceiling | None:
 # %% ../../nbs/13_system/06_score_bounds.ipynb #e711693f
 def check_threshold(system: Any) -> None:
     "Raise `ConfigError` where no score can be as high as a `min_score`, of the system or of a retriever."
-    for retriever in searching_parts(system.retrieve):
+    for retriever in _searching_parts(system.retrieve):
         min_score = getattr(retriever, "min_score", None)
         if min_score is not None:
-            _check_reach(min_score, retriever_ceiling(retriever), type(retriever).__name__, "")
+            _check_reach(min_score, _retriever_ceiling(retriever), type(retriever).__name__, "")
     if system.min_score is not None:
         scale = ", or another scale, such as fuse=MinMax(dense=0.5) or a reranker"
         _check_reach(system.min_score, ceiling(system), "System", scale)
@@ -94,10 +93,10 @@ def _check_reach(min_score: float, top: Ceiling | None, owner: str, scale: str) 
         )
 
 
-def searching_parts(retriever: Any) -> list[Any]:
+def _searching_parts(retriever: Any) -> list[Any]:
     "The retrievers that search for themselves, inside a hybrid or alone."
     if isinstance(retriever, Hybrid):
-        return [part for inside in retriever.retrievers for part in searching_parts(inside)]
+        return [part for inside in retriever.retrievers for part in _searching_parts(inside)]
     return [retriever]
 
 

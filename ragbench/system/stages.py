@@ -18,7 +18,7 @@ from ..fusion.fusion import min_max
 from .step import Answers
 
 # %% auto #0
-__all__ = ['RERANK', 'BOOSTED', 'SELECT', 'reranked', 'boosted', 'diversified', 'Expanded', 'expanded']
+__all__ = ['RERANK', 'SELECT', 'reranked', 'boosted', 'diversified', 'Expanded', 'expanded']
 
 # %% ../../nbs/13_system/05_stages.ipynb #e0bee0b3
 RERANK = (
@@ -60,7 +60,7 @@ def reranked(
     return pad(out, np.shape(rows)[1])
 
 # %% ../../nbs/13_system/05_stages.ipynb #10fd0eaf
-BOOSTED = (
+_BOOSTED = (
     "Return rows that it was given: apply(texts, scores, rows, chunks) returns scores and rows (q, k), best"
     " first, of the rows that it was given, −1 behind the last"
 )
@@ -74,7 +74,7 @@ def boosted(
     return check_ranked(
         boosts.apply(texts, scores, rows, chunks),
         ("boosts", boosts),
-        BOOSTED,
+        _BOOSTED,
         len(texts),
         "apply",
         among=np.asarray(rows, np.int64),

@@ -22,7 +22,7 @@ from .build_context import Context
 
 # %% auto #0
 __all__ = ['ASKED', 'Answers', 'RUNS', 'ANSWERS', 'JSON', 'Stored', 'Step', 'Wordings', 'as_asked', 'corpus_source',
-           'chunks_source', 'questions_source', 'allowed_source', 'Trail', 'Executor', 'Runs', 'Weight']
+           'chunks_source', 'questions_source', 'allowed_source', 'Trail', 'Executor', 'Runs']
 
 # %% ../../nbs/13_system/02b_step.ipynb #47e668da
 class Stored(NamedTuple):
@@ -236,7 +236,7 @@ class Runs(NamedTuple):
         return sum(int(s.nbytes) for s in self.searched)
 
 
-class Weight(NamedTuple):
+class _Weight(NamedTuple):
     "What a store knows of an index that is not there."
 
     nbytes: int
@@ -252,7 +252,7 @@ def _pack_runs(runs: Runs) -> dict[str, Any]:
 def _unpack_runs(a: Artifact, value: Callable[[int], Any]) -> Runs:
     wordings = sum(name.startswith("scores") for name in a.manifest["files"])
     each = ((a.array(f"scores{_nth(j)}"), a.array(f"rows{_nth(j)}")) for j in range(wordings))
-    return Runs(tuple(each), (Weight(a.value("nbytes")),))
+    return Runs(tuple(each), (_Weight(a.value("nbytes")),))
 
 
 def _nth(j: int) -> str:

@@ -32,8 +32,7 @@ from .where import allowed_rows
 from ..index.conditions import check_fields, check_kinds, clauses
 
 # %% auto #0
-__all__ = ['STEPS', 'RETRIEVAL', 'PARTS', 'System', 'check_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
-           'warn_if_empty', 'grid', 'step_label', 'names_of']
+__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid', 'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
 STEPS = (
@@ -49,7 +48,7 @@ STEPS = (
     "expand",
 )
 
-RETRIEVAL = ("header", "where", "overfetch")  # those that are part of the search itself
+_RETRIEVAL = ("header", "where", "overfetch")  # those that are part of the search itself
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,7 +108,7 @@ class System:
     @property
     def staged(self) -> bool:
         "Whether anything happens beside retrieval; a header and a filter are part of retrieval."
-        return any(getattr(self, s) is not None for s in STEPS if s not in RETRIEVAL)
+        return any(getattr(self, s) is not None for s in STEPS if s not in _RETRIEVAL)
 
     @property
     def retriever(self) -> Any:
@@ -235,7 +234,7 @@ def check_queries(queries: str | Sequence[str]) -> list[str]:
     return texts
 
 
-def check_depth(system: System, k: int) -> None:
+def _check_depth(system: System, k: int) -> None:
     "Raise `ConfigError` where a step or a fusion does not look deep enough for `k` passages."
     if system.staged and k > system.candidates:
         raise ConfigError(
@@ -292,7 +291,7 @@ class BuiltSystem:
         condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
         k = whole_number("k", k, 1, "search")
         texts = check_queries(queries)
-        check_depth(self.system, k)
+        _check_depth(self.system, k)
         trail, steps = self.trail(texts, k, allowed_rows(self.chunks, where)), self.pipeline(k)
         warn_if_empty(steps, trail.values.__getitem__)
         answer = trail.values[steps.last]
@@ -349,7 +348,7 @@ def grid(*systems: System) -> list[System]:
     return out
 
 # %% ../../nbs/13_system/07_system.ipynb #cfd7ec08
-def step_label(system: System) -> str:
+def _step_label(system: System) -> str:
     "The steps of a system in short, in their order; empty where there are none."
     said = {
         "header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}",
@@ -364,7 +363,7 @@ def step_label(system: System) -> str:
 
 def names_of(systems: Sequence[System]) -> list[str]:
     "A distinct name for each system: its `name`, or its label; see `ragbench.core.labels`."
-    names = [s.name or f"{label(s.chunk)} · {label(s.retrieve)}{step_label(s)}" for s in systems]
+    names = [s.name or f"{label(s.chunk)} · {label(s.retrieve)}{_step_label(s)}" for s in systems]
     return distinct(names, [s.name or s for s in systems])
 
 # %% ../../nbs/13_system/07_system.ipynb #3cdb8af7

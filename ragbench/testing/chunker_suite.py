@@ -17,7 +17,7 @@ from ..core.documents import Corpus, Document, Field
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['ChunkerCase', 'takes_a_corpus', 'takes_a_document', 'ignores_ids', 'names_its_unit', 'long_texts', 'check_chunker']
+__all__ = ['check_chunker']
 
 # %% ../../nbs/22_testing/07_chunker_suite.ipynb #a5b16845
 _TEXTS = (
@@ -32,7 +32,7 @@ def _corpus(*ids: str) -> Corpus:
 
 
 @dataclass
-class ChunkerCase(Case):
+class _ChunkerCase(Case):
     "What the suite of chunkers works with."
 
     certificate: Certificate | None = None
@@ -40,7 +40,7 @@ class ChunkerCase(Case):
     promise: Promise | None = None
 
 
-def takes_a_corpus(chunker: Any, case: ChunkerCase) -> Found:
+def _takes_a_corpus(chunker: Any, case: _ChunkerCase) -> Found:
     "it takes a corpus and gives Chunks of it"
     corpus = _corpus("a", "b")
     chunks = chunker(corpus)
@@ -56,7 +56,7 @@ def takes_a_corpus(chunker: Any, case: ChunkerCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/07_chunker_suite.ipynb #a73d6c33
-def takes_a_document(chunker: Any, case: ChunkerCase) -> Found:
+def _takes_a_document(chunker: Any, case: _ChunkerCase) -> Found:
     "it takes one document too, and cuts it as in a corpus"
     corpus = _corpus("a", "b")
     chunks = chunker(corpus)
@@ -71,7 +71,7 @@ def takes_a_document(chunker: Any, case: ChunkerCase) -> Found:
     return None
 
 
-def ignores_ids(chunker: Any, case: ChunkerCase) -> Found:
+def _ignores_ids(chunker: Any, case: _ChunkerCase) -> Found:
     "documents of other names and in another order are cut alike"
     first = chunker(_corpus("a", "b"))
     renamed = chunker(Corpus(list(_corpus("z", "y"))[::-1]))
@@ -127,11 +127,11 @@ _LAWS = {
 }
 
 
-def _law(property: str) -> Callable[[Any, ChunkerCase], Found]:
+def _law(property: str) -> Callable[[Any, _ChunkerCase], Found]:
     "The check of one row of the certificate."
     title, what, fix = _LAWS[property]
 
-    def check(chunker: Any, case: ChunkerCase) -> Found:
+    def check(chunker: Any, case: _ChunkerCase) -> Found:
         case.certificate = case.certificate or case.certify()
         row = case.certificate[property]
         if row.passed is None:
@@ -144,7 +144,7 @@ def _law(property: str) -> Callable[[Any, ChunkerCase], Found]:
     return check
 
 # %% ../../nbs/22_testing/07_chunker_suite.ipynb #aab122fa
-def names_its_unit(chunker: Any, case: ChunkerCase) -> Found:
+def _names_its_unit(chunker: Any, case: _ChunkerCase) -> Found:
     "a size names its unit"
     promise = case.promise or Promise()
     if promise.size is None and promise.overlap is None:
@@ -156,7 +156,7 @@ def names_its_unit(chunker: Any, case: ChunkerCase) -> Found:
     return None
 
 
-def long_texts(chunker: Any, case: ChunkerCase) -> Found:
+def _long_texts(chunker: Any, case: _ChunkerCase) -> Found:
     "a long line takes time in proportion to its length"
     if not (row := (case.certificate or case.certify()).rows[-1]).checked:
         return Left("left out")
@@ -184,6 +184,13 @@ def check_chunker(
         return certify(chunker, corpus, size=size, overlap=overlap, tokenizer=tokenizer, large=large)
 
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)
-    case = ChunkerCase(again, elsewhere, certify=certificate, promise=promise)
-    checks = (takes_a_corpus, takes_a_document, ignores_ids, *map(_law, _LAWS), names_its_unit, long_texts)
+    case = _ChunkerCase(again, elsewhere, certify=certificate, promise=promise)
+    checks = (
+        _takes_a_corpus,
+        _takes_a_document,
+        _ignores_ids,
+        *map(_law, _LAWS),
+        _names_its_unit,
+        _long_texts,
+    )
     return run_checks("chunker", chunker, (*checks, *IDENTITY), case, 1, strict)

@@ -23,9 +23,8 @@ from ..base.errors import RagbenchError
 from ..store.fingerprint import FingerprintWarning, fingerprint
 
 # %% auto #0
-__all__ = ['Found', 'ASKED', 'FIX', 'IDENTITY', 'Fault', 'Checked', 'ConformanceError', 'Conformance', 'Left', 'Case',
-           'run_checks', 'fingerprint_of', 'another', 'has_fingerprint', 'same_instance', 'same_process',
-           'same_after_use']
+__all__ = ['Found', 'ASKED', 'IDENTITY', 'Fault', 'Checked', 'ConformanceError', 'Conformance', 'Left', 'Case', 'run_checks',
+           'fingerprint_of', 'another']
 
 # %% ../../nbs/22_testing/06_conformance.ipynb #643b862d
 class Fault(NamedTuple):
@@ -179,22 +178,22 @@ def another(component: Any, again: Callable[[], Any] | None = None) -> Any:
     return copy.copy(component)
 
 
-FIX = "Give it an attribute `fingerprint`, a string that changes with what it does and with nothing else"
+_FIX = "Give it an attribute `fingerprint`, a string that changes with what it does and with nothing else"
 
 
-def has_fingerprint(component: Any, case: Case) -> Found:
+def _has_fingerprint(component: Any, case: Case) -> Found:
     "its fingerprint is found without being asked for"
     name, unseen = fingerprint_of(component)
     if unseen:
-        return f"its fingerprint does not see all of it: {unseen.partition('. ')[0]}", FIX
+        return f"its fingerprint does not see all of it: {unseen.partition('. ')[0]}", _FIX
     if fingerprint_of(component)[0] != name:
-        return "its fingerprint is another one each time it is asked for", FIX
+        return "its fingerprint is another one each time it is asked for", _FIX
     return None
 
 
-def same_instance(component: Any, case: Case) -> Found:
+def _same_instance(component: Any, case: Case) -> Found:
     "another instance made in the same way has the same fingerprint"
-    if "has_fingerprint" in case.failed:
+    if "_has_fingerprint" in case.failed:
         return Left("it has no fingerprint")
     if fingerprint_of(another(component, case.again))[0] != fingerprint_of(component)[0]:
         return "two instances made in the same way have different fingerprints", (
@@ -209,9 +208,9 @@ _CODE = (
 )
 
 
-def same_process(component: Any, case: Case) -> Found:
+def _same_process(component: Any, case: Case) -> Found:
     "another process finds the same fingerprint"
-    if "has_fingerprint" in case.failed or "same_instance" in case.failed:
+    if "_has_fingerprint" in case.failed or "_same_instance" in case.failed:
         return Left("see above")
     if not case.elsewhere:
         return Left("not asked for")
@@ -238,9 +237,9 @@ def same_process(component: Any, case: Case) -> Found:
     return None
 
 # %% ../../nbs/22_testing/06_conformance.ipynb #83d7f735
-def same_after_use(component: Any, case: Case) -> Found:
+def _same_after_use(component: Any, case: Case) -> Found:
     "its fingerprint does not change because it was used"
-    if "has_fingerprint" in case.failed:
+    if "_has_fingerprint" in case.failed:
         return Left("it has no fingerprint")
     if case.before and fingerprint_of(component)[0] != case.before:
         return "its fingerprint changed when it was used: it keeps something in an attribute", (
@@ -249,4 +248,4 @@ def same_after_use(component: Any, case: Case) -> Found:
     return None
 
 
-IDENTITY = (has_fingerprint, same_instance, same_process, same_after_use)
+IDENTITY = (_has_fingerprint, _same_instance, _same_process, _same_after_use)

@@ -21,9 +21,7 @@ from ..core.vectors import Vectors
 from .conformance import IDENTITY, Case, Conformance, Found, Left, fingerprint_of, run_checks
 
 # %% auto #0
-__all__ = ['TEXTS', 'ODD', 'REFUSABLE', 'EmbedderCase', 'has_the_methods', 'gives_vectors', 'names_its_space', 'keeps_lengths',
-           'repeats', 'keeps_order', 'ignores_its_batch', 'takes_copies', 'tells_roles', 'takes_nothing',
-           'takes_odd_texts', 'takes_chunks', 'leaves_texts_alone', 'fits_anew', 'check_embedder']
+__all__ = ['TEXTS', 'ODD', 'repeats', 'check_embedder']
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #0bdd9613
 TEXTS = (
@@ -49,7 +47,7 @@ ODD = {
     "signs alone": "?! … —",
     "names of special tokens": "<|endoftext|> [CLS] </s>",
 }
-REFUSABLE = {
+_REFUSABLE = {
     "an empty text": "",
     "white space alone": " \n\t ",
     "a very long text": "the pump and the valve " * 2000,
@@ -57,7 +55,7 @@ REFUSABLE = {
 
 
 @dataclass
-class EmbedderCase(Case):
+class _EmbedderCase(Case):
     "What the suite of embedders works with; `fitted` is what embeds."
 
     texts: tuple[str, ...] = TEXTS
@@ -76,7 +74,7 @@ class EmbedderCase(Case):
 _METHODS = ("embed_passages", "embed_queries")
 
 
-def has_the_methods(embedder: Any, case: EmbedderCase) -> Found:
+def _has_the_methods(embedder: Any, case: _EmbedderCase) -> Found:
     "it has embed_passages, embed_queries, space and max_tokens"
     if callable(getattr(embedder, "fit", None)):
         case.fitted = embedder.fit(Corpus([Document(str(i), t) for i, t in enumerate(case.texts)]))
@@ -95,7 +93,7 @@ def has_the_methods(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def gives_vectors(embedder: Any, case: EmbedderCase) -> Found:
+def _gives_vectors(embedder: Any, case: _EmbedderCase) -> Found:
     "it gives Vectors, one row a text, as wide as its space says"
     for method in _METHODS:
         given = getattr(case.fitted, method)(list(case.texts))
@@ -112,7 +110,7 @@ def gives_vectors(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #e0703e80
-def names_its_space(embedder: Any, case: EmbedderCase) -> Found:
+def _names_its_space(embedder: Any, case: _EmbedderCase) -> Found:
     "its vectors are of the space that it names, which has a model"
     space = case.fitted.space
     for method in _METHODS:
@@ -128,7 +126,7 @@ def names_its_space(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def keeps_lengths(embedder: Any, case: EmbedderCase) -> Found:
+def _keeps_lengths(embedder: Any, case: _EmbedderCase) -> Found:
     "vectors have length 1 where the space says so, and say something"
     array = case.passages(case.texts)
     lengths = np.sqrt((array.astype(np.float64) ** 2).sum(axis=1))
@@ -147,7 +145,7 @@ def keeps_lengths(embedder: Any, case: EmbedderCase) -> Found:
 _SETTLE = "Make a vector of its text alone: no chance, no clock, nothing kept from the call before"
 
 
-def repeats(embedder: Any, case: EmbedderCase) -> Found:
+def repeats(embedder: Any, case: _EmbedderCase) -> Found:
     "the same call gives the same vectors again"
     bad = case.differs(case.passages(case.texts), case.passages(case.texts))
     if bad.size:
@@ -155,7 +153,7 @@ def repeats(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def keeps_order(embedder: Any, case: EmbedderCase) -> Found:
+def _keeps_order(embedder: Any, case: _EmbedderCase) -> Found:
     "rows follow the order of the texts"
     if "repeats" in case.failed:
         return Left("its vectors change from call to call")
@@ -167,9 +165,9 @@ def keeps_order(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def ignores_its_batch(embedder: Any, case: EmbedderCase) -> Found:
+def _ignores_its_batch(embedder: Any, case: _EmbedderCase) -> Found:
     "a text alone has the vector that it has in a batch"
-    if case.failed & {"repeats", "keeps_order"}:
+    if case.failed & {"repeats", "_keeps_order"}:
         return Left("see above")
     alone = np.concatenate([case.passages([t]) for t in case.texts])
     bad = case.differs(case.passages(case.texts), alone)
@@ -180,9 +178,9 @@ def ignores_its_batch(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #ff4308ae
-def takes_copies(embedder: Any, case: EmbedderCase) -> Found:
+def _takes_copies(embedder: Any, case: _EmbedderCase) -> Found:
     "a text that comes twice has one vector"
-    if case.failed & {"repeats", "keeps_order", "ignores_its_batch"}:
+    if case.failed & {"repeats", "_keeps_order", "_ignores_its_batch"}:
         return Left("see above")
     texts = [case.texts[0], case.texts[1], case.texts[0]]
     given = case.passages(texts)
@@ -199,7 +197,7 @@ def _prompts(embedder: Any) -> tuple[str, str]:
     return query, passage
 
 
-def tells_roles(embedder: Any, case: EmbedderCase) -> Found:
+def _tells_roles(embedder: Any, case: _EmbedderCase) -> Found:
     "queries and passages differ if, and only if, its space has two prompts"
     if "repeats" in case.failed:
         return Left("its vectors change from call to call")
@@ -218,7 +216,7 @@ def tells_roles(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #14c7194e
-def takes_nothing(embedder: Any, case: EmbedderCase) -> Found:
+def _takes_nothing(embedder: Any, case: _EmbedderCase) -> Found:
     "no texts give no vectors, of the right width"
     for method in _METHODS:
         given = getattr(case.fitted, method)([])
@@ -230,13 +228,13 @@ def takes_nothing(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def takes_odd_texts(embedder: Any, case: EmbedderCase) -> Found:
+def _takes_odd_texts(embedder: Any, case: _EmbedderCase) -> Found:
     "texts that are empty, long or of other scripts have their row, or are refused by name"
-    for name, text in {**ODD, **REFUSABLE}.items():
+    for name, text in {**ODD, **_REFUSABLE}.items():
         try:
             given = case.passages([case.texts[0], text, case.texts[2]])
         except RagbenchError:
-            if name in REFUSABLE:
+            if name in _REFUSABLE:
                 continue
             raise
         except Exception as e:
@@ -256,7 +254,7 @@ def takes_odd_texts(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #69a198f6
-def takes_chunks(embedder: Any, case: EmbedderCase) -> Found:
+def _takes_chunks(embedder: Any, case: _EmbedderCase) -> Found:
     "embed_passages takes Chunks as well as texts"
     corpus = Corpus([Document(str(i), t) for i, t in enumerate(case.texts)])
     rows, ends = np.arange(len(corpus)), np.array([len(t) for t in case.texts])
@@ -278,7 +276,7 @@ def takes_chunks(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 
-def leaves_texts_alone(embedder: Any, case: EmbedderCase) -> Found:
+def _leaves_texts_alone(embedder: Any, case: _EmbedderCase) -> Found:
     "it does not change the list that it is given"
     for method in _METHODS:
         texts = list(case.texts)
@@ -288,7 +286,7 @@ def leaves_texts_alone(embedder: Any, case: EmbedderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/08_embedder_suite.ipynb #b66751ab
-def fits_anew(embedder: Any, case: EmbedderCase) -> Found:
+def _fits_anew(embedder: Any, case: _EmbedderCase) -> Found:
     "fit gives another embedder and leaves this one as it is"
     if case.fitted is embedder and not callable(getattr(embedder, "fit", None)):
         return Left("there is nothing to fit")
@@ -311,10 +309,10 @@ def check_embedder(
     strict: bool = False,  # raise where something is wrong
 ) -> Conformance:
     "Hold an embedder to its protocol; with `strict`, faults raise `ConformanceError`."
-    case = EmbedderCase(again, elsewhere, texts=tuple(texts or TEXTS), tolerance=tolerance)
+    case = _EmbedderCase(again, elsewhere, texts=tuple(texts or TEXTS), tolerance=tolerance)
     checks = (
-        *(has_the_methods, gives_vectors, names_its_space, keeps_lengths),
-        *(repeats, keeps_order, ignores_its_batch, takes_copies, tells_roles),
-        *(takes_nothing, takes_odd_texts, takes_chunks, leaves_texts_alone, fits_anew),
+        *(_has_the_methods, _gives_vectors, _names_its_space, _keeps_lengths),
+        *(repeats, _keeps_order, _ignores_its_batch, _takes_copies, _tells_roles),
+        *(_takes_nothing, _takes_odd_texts, _takes_chunks, _leaves_texts_alone, _fits_anew),
     )
     return run_checks("embedder", embedder, (*checks, *IDENTITY), case, 2, strict)

@@ -22,9 +22,8 @@ from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 from .index_suite import ill_ordered, ill_shaped, same_answers
 
 # %% auto #0
-__all__ = ['PASSAGES', 'QUESTIONS', 'RAW', 'passage_chunks', 'EngineCase', 'builds', 'answers', 'orders', 'finds_words', 'fills',
-           'scores_equals_equally', 'ignores_positions', 'takes_raw_questions', 'searches_alike', 'builds_apart',
-           'leaves_questions_alone', 'filters', 'check_engine']
+__all__ = ['PASSAGES', 'QUESTIONS', 'RAW', 'builds', 'answers', 'orders', 'finds_words', 'fills', 'scores_equals_equally',
+           'ignores_positions', 'takes_raw_questions', 'searches_alike', 'builds_apart', 'filters', 'check_engine']
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #3a43359d
 PASSAGES = (
@@ -55,7 +54,7 @@ RAW = (
 )
 
 
-def passage_chunks(passages: Sequence[str] = PASSAGES) -> Chunks:
+def _passage_chunks(passages: Sequence[str] = PASSAGES) -> Chunks:
     "One chunk for each passage that is not empty, each in a document of its own."
     corpus = Corpus([Document(f"d{i}", t) for i, t in enumerate(passages)])
     rows = np.array([i for i, t in enumerate(passages) if t.strip()], dtype=np.int64)
@@ -65,20 +64,20 @@ def passage_chunks(passages: Sequence[str] = PASSAGES) -> Chunks:
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #cff8a6e9
 @dataclass
-class EngineCase(Case):
+class _EngineCase(Case):
     "What the suite of engines works with."
 
     searcher: Any = None
 
     def __post_init__(self):
-        self.chunks = passage_chunks()
+        self.chunks = _passage_chunks()
         self.n = len(self.chunks)
 
     def search(self, k: int = 5, texts: Sequence[str] = QUESTIONS, **more: Any) -> Any:
         return self.searcher.search(list(texts), k, **more)
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #d0ff65a0
-def builds(engine: Any, case: EngineCase) -> Found:
+def builds(engine: Any, case: _EngineCase) -> Found:
     "build(chunks) gives something with search(texts, k) and nbytes"
     if not callable(getattr(engine, "build", None)):
         return "it has no build(chunks)", "An engine has build(chunks), which gives what is searched"
@@ -94,17 +93,17 @@ def builds(engine: Any, case: EngineCase) -> Found:
     return None
 
 
-def answers(engine: Any, case: EngineCase) -> Found:
+def answers(engine: Any, case: _EngineCase) -> Found:
     "search gives scores (q, k) and rows (q, k), numbers and whole numbers"
     return ill_shaped(case.search(), len(QUESTIONS), 5)
 
 
-def orders(engine: Any, case: EngineCase) -> Found:
+def orders(engine: Any, case: _EngineCase) -> Found:
     "rows are in range and come once, best first"
     return ill_ordered(case.search(), case.n)
 
 
-def finds_words(engine: Any, case: EngineCase) -> Found:
+def finds_words(engine: Any, case: _EngineCase) -> Found:
     "the one passage that has the words of a question comes first"
     more, fewer = np.asarray(case.search(case.n, ["zirconium gasket pump", QUESTIONS[0]])[1])
     many = more[more >= 0]
@@ -117,13 +116,13 @@ def finds_words(engine: Any, case: EngineCase) -> Found:
     )
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #21da1986
-def fills(engine: Any, case: EngineCase) -> Found:
+def fills(engine: Any, case: _EngineCase) -> Found:
     "where k is larger than what is found, the rest is −1 and −inf"
     k, answer = case.n + 5, case.search(case.n + 5)
     return ill_shaped(answer, len(QUESTIONS), k) or ill_ordered(answer, case.n)
 
 
-def scores_equals_equally(engine: Any, case: EngineCase) -> Found:
+def scores_equals_equally(engine: Any, case: _EngineCase) -> Found:
     "equal passages have equal scores, so that position decides no tie"
     scores, rows = (np.asarray(a)[1] for a in case.search(case.n))
     score = dict(zip(rows.tolist(), scores.tolist()))
@@ -136,10 +135,10 @@ def scores_equals_equally(engine: Any, case: EngineCase) -> Found:
     return None
 
 
-def ignores_positions(engine: Any, case: EngineCase) -> Found:
+def ignores_positions(engine: Any, case: _EngineCase) -> Found:
     "passages in another order have the scores that they had"
     n, (scores, rows) = case.n, map(np.asarray, case.search(case.n))
-    backwards = engine.build(passage_chunks([p for p in PASSAGES if p][::-1]))
+    backwards = engine.build(_passage_chunks([p for p in PASSAGES if p][::-1]))
     other = np.asarray(backwards.search(list(QUESTIONS), n)[0])
     if not same_answers((scores, rows), (other, rows)):
         return (
@@ -149,7 +148,7 @@ def ignores_positions(engine: Any, case: EngineCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #05587ba0
-def takes_raw_questions(engine: Any, case: EngineCase) -> Found:
+def takes_raw_questions(engine: Any, case: _EngineCase) -> Found:
     "whatever people type is a question"
     for text in RAW:
         try:
@@ -163,7 +162,7 @@ def takes_raw_questions(engine: Any, case: EngineCase) -> Found:
     return None
 
 
-def searches_alike(engine: Any, case: EngineCase) -> Found:
+def searches_alike(engine: Any, case: _EngineCase) -> Found:
     "the same search gives the same scores again, and a question alone those that it has in a batch"
     whole = case.search()
     if not same_answers(whole, case.search()):
@@ -174,10 +173,10 @@ def searches_alike(engine: Any, case: EngineCase) -> Found:
     return None
 
 
-def builds_apart(engine: Any, case: EngineCase) -> Found:
+def builds_apart(engine: Any, case: _EngineCase) -> Found:
     "a second build leaves the first one as it was"
     first = case.search()
-    engine.build(passage_chunks(["Another passage about the boiler.", "And one more."]))
+    engine.build(_passage_chunks(["Another passage about the boiler.", "And one more."]))
     if not same_answers(first, case.search()):
         return "building a second time changed the answers of the first", (
             "Let build return something new, and keep nothing in the engine itself"
@@ -185,7 +184,7 @@ def builds_apart(engine: Any, case: EngineCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #d8f29326
-def leaves_questions_alone(engine: Any, case: EngineCase) -> Found:
+def _leaves_questions_alone(engine: Any, case: _EngineCase) -> Found:
     "it does not change the list of questions"
     texts = list(QUESTIONS)
     case.searcher.search(texts, 3)
@@ -194,7 +193,7 @@ def leaves_questions_alone(engine: Any, case: EngineCase) -> Found:
     )
 
 
-def filters(engine: Any, case: EngineCase) -> Found:
+def filters(engine: Any, case: _EngineCase) -> Found:
     "a filter leaves only rows that it allows"
     has_where = "where" in inspect.signature(case.searcher.search).parameters
     if has_where and not takes(case.searcher, "where"):
@@ -224,9 +223,9 @@ def check_engine(
     "Hold a lexical engine to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
         *(builds, answers, orders, finds_words, fills, scores_equals_equally, ignores_positions),
-        *(takes_raw_questions, searches_alike, builds_apart, leaves_questions_alone, filters),
+        *(takes_raw_questions, searches_alike, builds_apart, _leaves_questions_alone, filters),
     )
-    case = EngineCase(again, elsewhere)
+    case = _EngineCase(again, elsewhere)
     try:
         return run_checks("engine", engine, (*checks, *IDENTITY), case, 2, strict)
     finally:

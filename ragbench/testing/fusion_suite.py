@@ -16,8 +16,7 @@ from ..base.component_output import what_came
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['Run', 'FUSE', 'FusionCase', 'fused', 'alike', 'fuses', 'keeps_rows', 'prefers_the_best', 'ignores_the_order_of_runs',
-           'ignores_the_numbers_of_rows', 'takes_odd_runs', 'fuses_batches_alike', 'repeats', 'check_fusion']
+__all__ = ['Run', 'FUSE', 'fused', 'alike', 'fuses', 'repeats', 'check_fusion']
 
 # %% ../../nbs/22_testing/12_fusion_suite.ipynb #879644e1
 Run = tuple[np.ndarray, np.ndarray]
@@ -29,7 +28,7 @@ def _run(scores: Sequence[float], rows: Sequence[int]) -> Run:
 
 
 @dataclass
-class FusionCase(Case):
+class _FusionCase(Case):
     "What the suite of fusions works with: two runs that agree about the best, and what they are."
 
     kinds: tuple[str, str] = ("dense", "lexical")
@@ -50,7 +49,7 @@ def alike(a: dict[int, float], b: dict[int, float]) -> bool:
     return a.keys() == b.keys() and all(abs(a[r] - b[r]) <= 1e-9 * max(1, abs(a[r])) for r in a)
 
 # %% ../../nbs/22_testing/12_fusion_suite.ipynb #5e8e1312
-def fuses(fusion: Any, case: FusionCase) -> Found:
+def fuses(fusion: Any, case: _FusionCase) -> Found:
     "fuse(runs, kinds) gives scores and rows, two arrays of one length"
     if not callable(getattr(fusion, "fuse", None)):
         return (
@@ -66,7 +65,7 @@ def fuses(fusion: Any, case: FusionCase) -> Found:
     return None
 
 
-def keeps_rows(fusion: Any, case: FusionCase) -> Found:
+def _keeps_rows(fusion: Any, case: _FusionCase) -> Found:
     "every row comes from a run, once, with a number for a score, and none is lost"
     scores, rows = (np.asarray(a) for a in fusion.fuse(case.runs, case.kinds))
     asked = set(np.concatenate([r for _, r in case.runs]).tolist())
@@ -81,7 +80,7 @@ def keeps_rows(fusion: Any, case: FusionCase) -> Found:
     return None
 
 
-def prefers_the_best(fusion: Any, case: FusionCase) -> Found:
+def _prefers_the_best(fusion: Any, case: _FusionCase) -> Found:
     "what all runs have first is not beaten, and higher is better"
     scores = fused(fusion, case.runs, case.kinds)
     if scores[40] < max(scores.values()) - 1e-12:
@@ -92,7 +91,7 @@ def prefers_the_best(fusion: Any, case: FusionCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/12_fusion_suite.ipynb #15362b1a
-def ignores_the_order_of_runs(fusion: Any, case: FusionCase) -> Found:
+def _ignores_the_order_of_runs(fusion: Any, case: _FusionCase) -> Found:
     "runs in another order give the same scores"
     if getattr(fusion, "weights", None) is not None:
         return Left("it has a weight for each run")
@@ -103,7 +102,7 @@ def ignores_the_order_of_runs(fusion: Any, case: FusionCase) -> Found:
     return None
 
 
-def ignores_the_numbers_of_rows(fusion: Any, case: FusionCase) -> Found:
+def _ignores_the_numbers_of_rows(fusion: Any, case: _FusionCase) -> Found:
     "rows of other numbers get the same scores"
     renamed = [(s, 100 - r) for s, r in case.runs]
     scores = {100 - r: s for r, s in fused(fusion, renamed, case.kinds).items()}
@@ -114,7 +113,7 @@ def ignores_the_numbers_of_rows(fusion: Any, case: FusionCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/12_fusion_suite.ipynb #9cc338f9
-def takes_odd_runs(fusion: Any, case: FusionCase) -> Found:
+def _takes_odd_runs(fusion: Any, case: _FusionCase) -> Found:
     "a run that is empty, has one row or equal scores is a run"
     empty, one, equal = _run([], []), _run([0.5], [9]), _run([1.0, 1.0, 1.0], [4, 2, 8])
     for name, runs in (
@@ -140,7 +139,7 @@ def takes_odd_runs(fusion: Any, case: FusionCase) -> Found:
     return None
 
 
-def fuses_batches_alike(fusion: Any, case: FusionCase) -> Found:
+def _fuses_batches_alike(fusion: Any, case: _FusionCase) -> Found:
     "fuse_batch, where there is one, gives what fuse gives"
     if not callable(getattr(fusion, "fuse_batch", None)):
         return Left("it has none, and needs none")
@@ -152,7 +151,7 @@ def fuses_batches_alike(fusion: Any, case: FusionCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/12_fusion_suite.ipynb #12676ef7
-def repeats(fusion: Any, case: FusionCase) -> Found:
+def repeats(fusion: Any, case: _FusionCase) -> Found:
     "the same runs give the same scores again, and stay as they are"
     runs = case.runs
     first = fused(fusion, runs, case.kinds)
@@ -178,9 +177,9 @@ def check_fusion(
 ) -> Conformance:
     "Hold a fusion to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
-        *(fuses, keeps_rows, prefers_the_best, ignores_the_order_of_runs, ignores_the_numbers_of_rows),
-        *(takes_odd_runs, fuses_batches_alike, repeats),
+        *(fuses, _keeps_rows, _prefers_the_best, _ignores_the_order_of_runs, _ignores_the_numbers_of_rows),
+        *(_takes_odd_runs, _fuses_batches_alike, repeats),
     )
     return run_checks(
-        "fusion", fusion, (*checks, *IDENTITY), FusionCase(again, elsewhere, kinds=kinds), 2, strict
+        "fusion", fusion, (*checks, *IDENTITY), _FusionCase(again, elsewhere, kinds=kinds), 2, strict
     )

@@ -22,9 +22,8 @@ from ..core.protocols import takes
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['SEARCH', 'ill_shaped', 'ill_ordered', 'same_answers', 'IndexCase', 'builds', 'answers', 'orders', 'higher_is_better',
-           'finds_the_nearest', 'scores_equals_equally', 'fills', 'takes_one', 'searches_alike', 'builds_apart',
-           'leaves_vectors_alone', 'keeps_spaces_apart', 'filters', 'check_index']
+__all__ = ['SEARCH', 'ill_shaped', 'ill_ordered', 'same_answers', 'builds', 'answers', 'orders', 'higher_is_better',
+           'scores_equals_equally', 'fills', 'takes_one', 'searches_alike', 'builds_apart', 'filters', 'check_index']
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #78a25976
 SEARCH = (
@@ -90,7 +89,7 @@ def same_answers(a: Any, b: Any, tolerance: float = 1e-4) -> bool:
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #8c52c368
 @dataclass
-class IndexCase(Case):
+class _IndexCase(Case):
     "What the suite of indexes works with."
 
     n: int = 200
@@ -118,7 +117,7 @@ class IndexCase(Case):
         return (searcher or self.searcher).search(self.queries, k, **more)
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #e75c10a2
-def builds(index: Any, case: IndexCase) -> Found:
+def builds(index: Any, case: _IndexCase) -> Found:
     "build(vectors) gives something with search(queries, k) and nbytes"
     if not callable(getattr(index, "build", None)):
         return "it has no build(vectors)", "An index has build(vectors), which gives what is searched"
@@ -134,17 +133,17 @@ def builds(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def answers(index: Any, case: IndexCase) -> Found:
+def answers(index: Any, case: _IndexCase) -> Found:
     "search gives scores (q, k) and rows (q, k), numbers and whole numbers"
     return ill_shaped(case.search(), len(case.queries), 10)
 
 
-def orders(index: Any, case: IndexCase) -> Found:
+def orders(index: Any, case: _IndexCase) -> Found:
     "rows are in range and come once, best first"
     return ill_ordered(case.search(), case.n)
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #77dc5bee
-def higher_is_better(index: Any, case: IndexCase) -> Found:
+def higher_is_better(index: Any, case: _IndexCase) -> Found:
     "higher scores are better: the nearest comes first"
     rows, truth = np.asarray(case.search(1)[1])[:, 0], case.truth
     share = np.mean([truth[i, r] for i, r in enumerate(rows)] >= np.sort(truth, axis=1)[:, case.n // 2])
@@ -155,7 +154,7 @@ def higher_is_better(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def finds_the_nearest(index: Any, case: IndexCase) -> Found:
+def _finds_the_nearest(index: Any, case: _IndexCase) -> Found:
     "of the true ten best, enough are found"
     if "higher_is_better" in case.failed:
         return Left("see above")
@@ -171,7 +170,7 @@ def finds_the_nearest(index: Any, case: IndexCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #e378e27f
-def scores_equals_equally(index: Any, case: IndexCase) -> Found:
+def scores_equals_equally(index: Any, case: _IndexCase) -> Found:
     "equal vectors have equal scores, so that position decides no tie"
     scores, rows = (np.asarray(a) for a in case.search(case.n))
     for line, found in zip(scores, rows):
@@ -187,13 +186,13 @@ def scores_equals_equally(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def fills(index: Any, case: IndexCase) -> Found:
+def fills(index: Any, case: _IndexCase) -> Found:
     "where k is larger than the index, the rest is −1 and −inf"
     answer, k = case.search(case.n + 5), case.n + 5
     return ill_shaped(answer, len(case.queries), k) or ill_ordered(answer, case.n)
 
 
-def takes_one(index: Any, case: IndexCase) -> Found:
+def takes_one(index: Any, case: _IndexCase) -> Found:
     "one vector, one query and no query at all have their answers, or are refused by name"
     with suppress(RagbenchError):  # an index that has to be trained may refuse so few
         alone = index.build(case.of(np.eye(1, case.dim)))
@@ -204,7 +203,7 @@ def takes_one(index: Any, case: IndexCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #1b693d74
-def searches_alike(index: Any, case: IndexCase) -> Found:
+def searches_alike(index: Any, case: _IndexCase) -> Found:
     "the same search gives the same scores again, and a query alone those that it has in a batch"
     whole = case.search()
     if not same_answers(whole, case.search()):
@@ -215,7 +214,7 @@ def searches_alike(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def builds_apart(index: Any, case: IndexCase) -> Found:
+def builds_apart(index: Any, case: _IndexCase) -> Found:
     "a second build leaves the first one as it was"
     first = case.search()
     index.build(case.of(case.vectors.array[: case.n // 2] * -1))
@@ -226,7 +225,7 @@ def builds_apart(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def leaves_vectors_alone(index: Any, case: IndexCase) -> Found:
+def _leaves_vectors_alone(index: Any, case: _IndexCase) -> Found:
     "it changes neither the vectors nor the queries"
     array, queries = case.vectors.array.copy(), case.queries.array.copy()
     index.build(case.vectors).search(case.queries, 5)
@@ -235,7 +234,7 @@ def leaves_vectors_alone(index: Any, case: IndexCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #a5f0662f
-def keeps_spaces_apart(index: Any, case: IndexCase) -> Found:
+def _keeps_spaces_apart(index: Any, case: _IndexCase) -> Found:
     "it refuses vectors of another space"
     fix = "Keep vectors.space in build, and begin search with: self.space.check(as_vectors(queries).space)"
     for other in (Space("another model", "", case.dim), Space("conformance", "", case.dim + 1)):
@@ -252,7 +251,7 @@ def keeps_spaces_apart(index: Any, case: IndexCase) -> Found:
     return None
 
 
-def filters(index: Any, case: IndexCase) -> Found:
+def filters(index: Any, case: _IndexCase) -> Found:
     "a filter leaves only rows that it allows, and all of them"
     has_where = "where" in inspect.signature(case.searcher.search).parameters
     if has_where and not takes(case.searcher, "where"):
@@ -288,19 +287,19 @@ def check_index(
     strict: bool = False,  # raise where something is wrong
 ) -> Conformance:
     "Hold a vector index to its protocol; with `strict`, faults raise `ConformanceError`."
-    case = IndexCase(again, elsewhere, recall=recall, dim=dim, n=n)
+    case = _IndexCase(again, elsewhere, recall=recall, dim=dim, n=n)
     checks = (
         *(
             builds,
             answers,
             orders,
             higher_is_better,
-            finds_the_nearest,
+            _finds_the_nearest,
             scores_equals_equally,
             fills,
             takes_one,
         ),
-        *(searches_alike, builds_apart, leaves_vectors_alone, keeps_spaces_apart, filters),
+        *(searches_alike, builds_apart, _leaves_vectors_alone, _keeps_spaces_apart, filters),
     )
     try:
         return run_checks("index", index, (*checks, *IDENTITY), case, 2, strict)

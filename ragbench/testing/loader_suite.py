@@ -23,12 +23,11 @@ from ..ingest.load_corpus import load_corpus
 from .conformance import Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['LoaderCase', 'gives_documents', 'uses_the_id', 'reads_the_text', 'keeps_pages', 'places_headings', 'repeats',
-           'leaves_the_file_alone', 'refuses', 'works_in_load_corpus', 'check_loader']
+__all__ = ['repeats', 'refuses', 'works_in_load_corpus', 'check_loader']
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #8a11caed
 @dataclass
-class LoaderCase(Case):
+class _LoaderCase(Case):
     "What the suite of loaders works with: a file that the loader reads, and what must be in it."
 
     path: Path = Path()
@@ -55,7 +54,7 @@ class LoaderCase(Case):
             yield path
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #d275a295
-def gives_documents(loader: Any, case: LoaderCase) -> Found:
+def _gives_documents(loader: Any, case: _LoaderCase) -> Found:
     "loader(path, doc_id=…) gives a Document, or several and refusals"
     if not callable(loader):
         return f"it is {what_came(loader)}", "A loader is called as loader(path, doc_id='…')"
@@ -70,7 +69,7 @@ def gives_documents(loader: Any, case: LoaderCase) -> Found:
     return None
 
 
-def uses_the_id(loader: Any, case: LoaderCase) -> Found:
+def _uses_the_id(loader: Any, case: _LoaderCase) -> Found:
     "a document has the id that was given, of several each that id, # and a name"
     docs = case.documents(loader)
     if bad := [d.id for d in docs if d.id != "the/id.x" and not d.id.startswith("the/id.x#")]:
@@ -82,7 +81,7 @@ def uses_the_id(loader: Any, case: LoaderCase) -> Found:
     return None
 
 
-def reads_the_text(loader: Any, case: LoaderCase) -> Found:
+def _reads_the_text(loader: Any, case: _LoaderCase) -> Found:
     "there is text, and what must be in it is"
     text = "\n".join(d.text for d in case.documents(loader))
     if not text.strip():
@@ -95,7 +94,7 @@ def reads_the_text(loader: Any, case: LoaderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #b228d284
-def keeps_pages(loader: Any, case: LoaderCase) -> Found:
+def _keeps_pages(loader: Any, case: _LoaderCase) -> Found:
     "pages come in order, none is missing, and all text is on one"
     docs = case.documents(loader)
     if (count := sum(len(d.pages) for d in docs)) != case.pages and case.pages is not None:
@@ -122,7 +121,7 @@ def keeps_pages(loader: Any, case: LoaderCase) -> Found:
     return None
 
 
-def places_headings(loader: Any, case: LoaderCase) -> Found:
+def _places_headings(loader: Any, case: _LoaderCase) -> Found:
     "headings stand where they say"
     docs = case.documents(loader)
     if not any(d.headings for d in docs):
@@ -139,7 +138,7 @@ def places_headings(loader: Any, case: LoaderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #dd9e0d56
-def repeats(loader: Any, case: LoaderCase) -> Found:
+def repeats(loader: Any, case: _LoaderCase) -> Found:
     "the same file gives the same documents again, under whatever name"
     first = [(d.text, d.pages, d.headings) for d in case.documents(loader)]
     if first != [(d.text, d.pages, d.headings) for d in case.documents(loader)]:
@@ -156,7 +155,7 @@ def repeats(loader: Any, case: LoaderCase) -> Found:
     return None
 
 
-def leaves_the_file_alone(loader: Any, case: LoaderCase) -> Found:
+def _leaves_the_file_alone(loader: Any, case: _LoaderCase) -> Found:
     "it changes nothing on disk"
     with case.copy() as path:
         before = path.read_bytes()
@@ -168,7 +167,7 @@ def leaves_the_file_alone(loader: Any, case: LoaderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #2ddf971b
-def refuses(loader: Any, case: LoaderCase) -> Found:
+def refuses(loader: Any, case: _LoaderCase) -> Found:
     "a file that is empty, missing or damaged is refused, and nothing else is raised"
     data = case.path.read_bytes()
     noise = np.random.default_rng(0).bytes(2000)
@@ -197,7 +196,7 @@ def refuses(loader: Any, case: LoaderCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/14_loader_suite.ipynb #e236eab0
-def works_in_load_corpus(loader: Any, case: LoaderCase) -> Found:
+def works_in_load_corpus(loader: Any, case: _LoaderCase) -> Found:
     "load_corpus reads a folder with it, and one bad file costs one file"
     first, ending = [d.text for d in case.documents(loader)], "".join(case.path.suffixes[-1:]) or ".x"
     with case.copy(name=f"good{ending}") as path:
@@ -226,9 +225,9 @@ def check_loader(
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such file", str(path), "Give a file that the loader reads")
-    case = LoaderCase(path=path, contains=tuple(contains), pages=pages, options=options or {})
+    case = _LoaderCase(path=path, contains=tuple(contains), pages=pages, options=options or {})
     checks = (
-        *(gives_documents, uses_the_id, reads_the_text, keeps_pages, places_headings),
-        *(repeats, leaves_the_file_alone, refuses, works_in_load_corpus),
+        *(_gives_documents, _uses_the_id, _reads_the_text, _keeps_pages, _places_headings),
+        *(repeats, _leaves_the_file_alone, refuses, works_in_load_corpus),
     )
     return run_checks("loader", loader, checks, case, 1, strict)

@@ -23,8 +23,7 @@ from ..evaluate.scores import OWN, parse_name, score_run
 from .conformance import IDENTITY, Case, Conformance, Found, run_checks
 
 # %% auto #0
-__all__ = ['ANSWERS', 'MetricCase', 'has_a_name', 'gives_numbers', 'keeps_its_range', 'higher_is_better', 'ignores_names',
-           'ignores_positions', 'follows_the_gold', 'scores_each_alone', 'repeats', 'check_metric']
+__all__ = ['ANSWERS', 'higher_is_better', 'ignores_names', 'ignores_positions', 'repeats', 'check_metric']
 
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #c8010ea5
 ANSWERS = {"q1": (2,), "q2": (0, 5), "q3": (7,), "q4": (3,), "q5": ()}
@@ -41,7 +40,7 @@ _SENTENCES = (
 
 
 @dataclass
-class MetricCase(Case):
+class _MetricCase(Case):
     "What the suite of metrics works with."
 
     bounds: tuple[float, float] | None = (0.0, 1.0)
@@ -89,7 +88,7 @@ def _order(kind: str, question: str, right: Sequence[int]) -> list[int]:
     return {"best": [*right, *wrong], "worst": [*wrong, *right], "nothing": []}[kind]
 
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #3c0adad1
-def has_a_name(metric: Any, case: MetricCase) -> Found:
+def _has_a_name(metric: Any, case: _MetricCase) -> Found:
     "it has a name that is free, and is called with (gold, ranking)"
     if not isinstance(metric, str) and not callable(metric):
         return f"it is {what_came(metric)}, and cannot be called", OWN
@@ -97,14 +96,14 @@ def has_a_name(metric: Any, case: MetricCase) -> Found:
     return None
 
 
-def gives_numbers(metric: Any, case: MetricCase) -> Found:
+def _gives_numbers(metric: Any, case: _MetricCase) -> Found:
     "it gives one finite number for each question that has an answer"
     for kind in ("mixed", "best", "worst", "nothing"):
         case.scores(metric, kind)  # what is wrong is said where every metric is looked at
     return None
 
 
-def keeps_its_range(metric: Any, case: MetricCase) -> Found:
+def _keeps_its_range(metric: Any, case: _MetricCase) -> Found:
     "its numbers lie in its range"
     if case.bounds is None:
         return None
@@ -119,7 +118,7 @@ def keeps_its_range(metric: Any, case: MetricCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #b4d90e60
-def higher_is_better(metric: Any, case: MetricCase) -> Found:
+def higher_is_better(metric: Any, case: _MetricCase) -> Found:
     "a ranking with the evidence first scores higher than one with the evidence last, or none"
     best, worst, nothing = (case.scores(metric, k).mean() for k in ("best", "worst", "nothing"))
     if best < max(worst, nothing):
@@ -132,7 +131,7 @@ def higher_is_better(metric: Any, case: MetricCase) -> Found:
     return None
 
 
-def ignores_names(metric: Any, case: MetricCase) -> Found:
+def ignores_names(metric: Any, case: _MetricCase) -> Found:
     "documents of other names have the same scores"
     if not np.allclose(case.scores(metric), case.scores(metric, names="z-{}-renamed")):
         return (
@@ -142,7 +141,7 @@ def ignores_names(metric: Any, case: MetricCase) -> Found:
     return None
 
 
-def ignores_positions(metric: Any, case: MetricCase) -> Found:
+def ignores_positions(metric: Any, case: _MetricCase) -> Found:
     "a corpus in another order has the same scores"
     if not np.allclose(case.scores(metric), case.scores(metric, order=range(7, -1, -1))):
         return "its numbers change when the corpus is put in another order", (
@@ -151,7 +150,7 @@ def ignores_positions(metric: Any, case: MetricCase) -> Found:
     return None
 
 
-def follows_the_gold(metric: Any, case: MetricCase) -> Found:
+def _follows_the_gold(metric: Any, case: _MetricCase) -> Found:
     "numbers stand in the order of gold.answerable, whatever the order in which questions were asked"
     if not np.allclose(case.scores(metric), case.scores(metric, asked=("q5", "q3", "q1", "q4", "q2"))):
         return "its numbers follow the order of the run, not that of the gold", (
@@ -160,7 +159,7 @@ def follows_the_gold(metric: Any, case: MetricCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #890e4044
-def scores_each_alone(metric: Any, case: MetricCase) -> Found:
+def _scores_each_alone(metric: Any, case: _MetricCase) -> Found:
     "the number of a question does not depend on the other questions"
     whole = case.scores(metric)
     for i, question in enumerate(("q1", "q2", "q3", "q4")):
@@ -173,7 +172,7 @@ def scores_each_alone(metric: Any, case: MetricCase) -> Found:
     return None
 
 
-def repeats(metric: Any, case: MetricCase) -> Found:
+def repeats(metric: Any, case: _MetricCase) -> Found:
     "the same ranking has the same scores again"
     first = case.scores(metric)
     case.scores(metric, "best")
@@ -193,9 +192,9 @@ def check_metric(
 ) -> Conformance:
     "Hold a metric to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
-        *(has_a_name, gives_numbers, keeps_its_range, higher_is_better, ignores_names, ignores_positions),
-        *(follows_the_gold, scores_each_alone, repeats),
+        *(_has_a_name, _gives_numbers, _keeps_its_range, higher_is_better, ignores_names, ignores_positions),
+        *(_follows_the_gold, _scores_each_alone, repeats),
     )
     return run_checks(
-        "metric", metric, (*checks, *IDENTITY), MetricCase(again, elsewhere, bounds=bounds), 2, strict
+        "metric", metric, (*checks, *IDENTITY), _MetricCase(again, elsewhere, bounds=bounds), 2, strict
     )

@@ -16,11 +16,11 @@ from typing import Any
 from ..base.errors import MissingExtra
 
 # %% auto #0
-__all__ = ['ROUTES', 'QdrantLoopback']
+__all__ = ['QdrantLoopback']
 
 # %% ../../nbs/22_testing/05_qdrant_loopback.ipynb #077b83b5
 _NAME = r"/collections/([^/]+)"
-ROUTES = (
+_ROUTES = (
     ("GET", "/collections", "collections"),
     ("GET", "/aliases", "aliases"),
     ("POST", "/collections/aliases", "alias"),
@@ -146,7 +146,7 @@ class QdrantLoopback(_Points):
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         "(status, result) of one call."
-        for m, pattern, name in ROUTES:
+        for m, pattern, name in _ROUTES:
             if m == method and (match := re.fullmatch(pattern, path)):
                 content = {"body": body} if body is not None else {}
                 try:

@@ -16,8 +16,7 @@ from ..base.component_output import what_came
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['RERANK', 'RerankerCase', 'reranks', 'gives_rows', 'best_first', 'ignores_the_order', 'scores_equals_equally',
-           'repeats', 'leaves_candidates_alone', 'takes_few', 'reads_the_question', 'check_reranker']
+__all__ = ['RERANK', 'best_first', 'scores_equals_equally', 'repeats', 'check_reranker']
 
 # %% ../../nbs/22_testing/13_reranker_suite.ipynb #91ed4854
 RERANK = (
@@ -27,7 +26,7 @@ RERANK = (
 
 
 @dataclass
-class RerankerCase(Case):
+class _RerankerCase(Case):
     "What the suite of rerankers works with: a question and six candidates, in rows far from their positions."
 
     tolerance: float = 1e-5
@@ -58,7 +57,7 @@ class RerankerCase(Case):
         return a.keys() == b.keys() and all(abs(a[r] - b[r]) <= self.tolerance * max(1, abs(a[r])) for r in a)
 
 # %% ../../nbs/22_testing/13_reranker_suite.ipynb #94a5a8ca
-def reranks(reranker: Any, case: RerankerCase) -> Found:
+def _reranks(reranker: Any, case: _RerankerCase) -> Found:
     "rerank(query, rows, texts) gives scores and rows, two arrays of one length"
     if not callable(getattr(reranker, "rerank", None)):
         return "it has no rerank(query, rows, texts)", "A reranker orders the candidates of one question anew"
@@ -73,7 +72,7 @@ def reranks(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 
-def gives_rows(reranker: Any, case: RerankerCase) -> Found:
+def _gives_rows(reranker: Any, case: _RerankerCase) -> Found:
     "it returns rows that it was given, each once"
     rows = np.asarray(reranker.rerank(case.query, case.rows, case.texts)[1])
     if (strange := rows[~np.isin(rows, case.rows)]).size:
@@ -84,7 +83,7 @@ def gives_rows(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 
-def best_first(reranker: Any, case: RerankerCase) -> Found:
+def best_first(reranker: Any, case: _RerankerCase) -> Found:
     "scores are numbers and fall"
     scores = np.asarray(reranker.rerank(case.query, case.rows, case.texts)[0], np.float64)
     if np.isnan(scores).any():
@@ -94,14 +93,14 @@ def best_first(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/13_reranker_suite.ipynb #d7bc38e4
-def ignores_the_order(reranker: Any, case: RerankerCase) -> Found:
+def _ignores_the_order(reranker: Any, case: _RerankerCase) -> Found:
     "candidates in another order get the same scores"
     if not case.alike(case.scores(reranker), case.scores(reranker, slice(None, None, -1))):
         return "the score of a candidate depends on where it stood", "Score each by the question and its text"
     return None
 
 
-def scores_equals_equally(reranker: Any, case: RerankerCase) -> Found:
+def scores_equals_equally(reranker: Any, case: _RerankerCase) -> Found:
     "candidates with the same text have the same score"
     scores = case.scores(reranker)
     if (
@@ -116,7 +115,7 @@ def scores_equals_equally(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 
-def repeats(reranker: Any, case: RerankerCase) -> Found:
+def repeats(reranker: Any, case: _RerankerCase) -> Found:
     "the same candidates get the same scores again, whatever was asked between"
     first = case.scores(reranker)
     case.scores(reranker, slice(1, 4), "how is the permit renewed")
@@ -128,7 +127,7 @@ def repeats(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/13_reranker_suite.ipynb #b63d0854
-def leaves_candidates_alone(reranker: Any, case: RerankerCase) -> Found:
+def _leaves_candidates_alone(reranker: Any, case: _RerankerCase) -> Found:
     "it does not change the rows and texts that it is given"
     rows, texts = case.rows, case.texts
     reranker.rerank(case.query, rows, texts)
@@ -140,7 +139,7 @@ def leaves_candidates_alone(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 
-def takes_few(reranker: Any, case: RerankerCase) -> Found:
+def _takes_few(reranker: Any, case: _RerankerCase) -> Found:
     "no candidate, one candidate and odd texts have their answers"
     texts = {
         "no candidate": [],
@@ -164,7 +163,7 @@ def takes_few(reranker: Any, case: RerankerCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/13_reranker_suite.ipynb #60f0554f
-def reads_the_question(reranker: Any, case: RerankerCase) -> Found:
+def _reads_the_question(reranker: Any, case: _RerankerCase) -> Found:
     "another question gets other scores"
     if len(case.scores(reranker)) < 2 or case.failed:
         return Left("see above")
@@ -187,8 +186,8 @@ def check_reranker(
 ) -> Conformance:
     "Hold a reranker to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
-        *(reranks, gives_rows, best_first, ignores_the_order, scores_equals_equally, repeats),
-        *(leaves_candidates_alone, takes_few, reads_the_question),
+        *(_reranks, _gives_rows, best_first, _ignores_the_order, scores_equals_equally, repeats),
+        *(_leaves_candidates_alone, _takes_few, _reads_the_question),
     )
-    case = RerankerCase(again, elsewhere, tolerance=tolerance)
+    case = _RerankerCase(again, elsewhere, tolerance=tolerance)
     return run_checks("reranker", reranker, (*checks, *IDENTITY), case, 2, strict)

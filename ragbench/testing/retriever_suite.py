@@ -23,21 +23,21 @@ from .engine_suite import PASSAGES, QUESTIONS, RAW
 from .index_suite import ill_ordered, ill_shaped
 
 # %% auto #0
-__all__ = ['TIED', 'RetrieverCase', 'has_a_kind', 'works_in_a_system', 'ranks', 'filters', 'finds_words', 'ignores_names',
-           'ignores_positions', 'searches_alike', 'takes_raw_questions', 'check_retriever']
+__all__ = ['ranks', 'filters', 'finds_words', 'ignores_names', 'ignores_positions', 'searches_alike', 'takes_raw_questions',
+           'check_retriever']
 
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #f8ed602b
-TIED = ("The boiler needs a permit before the valve.", "Before the valve the boiler needs a permit.")
+_TIED = ("The boiler needs a permit before the valve.", "Before the valve the boiler needs a permit.")
 
 
 @dataclass
-class RetrieverCase(Case):
+class _RetrieverCase(Case):
     "What the suite of retrievers works with."
 
     built: Any = None
 
     def corpus(self, names: str = "d{:02}", backwards: bool = False) -> Corpus:
-        docs = [Document(names.format(i), t) for i, t in enumerate((*(p for p in PASSAGES if p), *TIED))]
+        docs = [Document(names.format(i), t) for i, t in enumerate((*(p for p in PASSAGES if p), *_TIED))]
         return Corpus(docs[::-1] if backwards else docs)
 
     def build(self, retriever: Any, **corpus: Any) -> Any:
@@ -49,7 +49,7 @@ class RetrieverCase(Case):
         return [[answer.chunks.text(int(r)) for r in line if r >= 0] for line in answer.rows]
 
 
-def has_a_kind(retriever: Any, case: RetrieverCase) -> Found:
+def _has_a_kind(retriever: Any, case: _RetrieverCase) -> Found:
     "it has build(chunks, context) and a kind, a word for what it is"
     if not callable(getattr(retriever, "build", None)):
         return "it has no build(chunks, context)", "A retriever builds what ranks the chunks: rank(texts, k)"
@@ -59,7 +59,7 @@ def has_a_kind(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 
-def works_in_a_system(retriever: Any, case: RetrieverCase) -> Found:
+def _works_in_a_system(retriever: Any, case: _RetrieverCase) -> Found:
     "a System builds it and searches with it"
     case.built = case.build(retriever)
     answer = case.built.search(list(QUESTIONS), 6)
@@ -71,7 +71,7 @@ def works_in_a_system(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #4b9c9ea3
-def ranks(retriever: Any, case: RetrieverCase) -> Found:
+def ranks(retriever: Any, case: _RetrieverCase) -> Found:
     "its own answer has scores (q, k) and rows (q, k), best first, filled where k is too large"
     chunks = WholeDocument()(case.corpus())
     ranker, n = retriever.build(chunks, Context()), len(chunks)
@@ -84,7 +84,7 @@ def ranks(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 
-def filters(retriever: Any, case: RetrieverCase) -> Found:
+def filters(retriever: Any, case: _RetrieverCase) -> Found:
     "where it takes a filter, only rows that it allows are found"
     ranker = retriever.build(WholeDocument()(case.corpus()), Context())
     if not takes(ranker, "where"):
@@ -99,7 +99,7 @@ def filters(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 
-def finds_words(retriever: Any, case: RetrieverCase) -> Found:
+def finds_words(retriever: Any, case: _RetrieverCase) -> Found:
     "a question is answered with the passage that has its words, among the first three"
     first = case.texts(case.built, 3)[0]
     if not any("zirconium" in t for t in first):
@@ -110,14 +110,14 @@ def finds_words(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #da263747
-def ignores_names(retriever: Any, case: RetrieverCase) -> Found:
+def ignores_names(retriever: Any, case: _RetrieverCase) -> Found:
     "documents of other names are found in the same order"
     if case.texts(case.built) != case.texts(case.build(retriever, names="z{:02}x")):
         return "its ranking changes when documents are renamed", "Look at texts, never at ids"
     return None
 
 
-def ignores_positions(retriever: Any, case: RetrieverCase) -> Found:
+def ignores_positions(retriever: Any, case: _RetrieverCase) -> Found:
     "a corpus in another order is ranked alike, also where scores are equal"
     if case.texts(case.built) != case.texts(case.build(retriever, backwards=True)):
         return "its ranking changes with the order of the corpus: position decides ties", (
@@ -127,7 +127,7 @@ def ignores_positions(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 
-def searches_alike(retriever: Any, case: RetrieverCase) -> Found:
+def searches_alike(retriever: Any, case: _RetrieverCase) -> Found:
     "the same question gets the same answer again, alone or among others"
     whole = case.texts(case.built)
     if whole != case.texts(case.built):
@@ -142,7 +142,7 @@ def searches_alike(retriever: Any, case: RetrieverCase) -> Found:
     return None
 
 # %% ../../nbs/22_testing/11_retriever_suite.ipynb #c65f52f1
-def takes_raw_questions(retriever: Any, case: RetrieverCase) -> Found:
+def takes_raw_questions(retriever: Any, case: _RetrieverCase) -> Found:
     "whatever people type is a question"
     for text in (q for q in RAW if q.strip()):
         try:
@@ -164,9 +164,9 @@ def check_retriever(
 ) -> Conformance:
     "Hold a retriever to its protocol; with `strict`, faults raise `ConformanceError`."
     checks = (
-        *(has_a_kind, works_in_a_system, ranks, filters, finds_words, ignores_names, ignores_positions),
+        *(_has_a_kind, _works_in_a_system, ranks, filters, finds_words, ignores_names, ignores_positions),
         *(searches_alike, takes_raw_questions),
     )
     return run_checks(
-        "retriever", retriever, (*checks, *IDENTITY), RetrieverCase(again, elsewhere), 2, strict
+        "retriever", retriever, (*checks, *IDENTITY), _RetrieverCase(again, elsewhere), 2, strict
     )

@@ -18,7 +18,7 @@ import numpy as np
 from .loopback import Answer
 
 # %% auto #0
-__all__ = ['Rows', 'toy_vector', 'asked_texts', 'asked_dim', 'embedding_body', 'ToyVectors']
+__all__ = ['Rows', 'toy_vector', 'asked_texts', 'ToyVectors']
 
 # %% ../../nbs/22_testing/01_toy_vectors.ipynb #7868a247
 def toy_vector(text: str, dim: int) -> np.ndarray:
@@ -38,7 +38,7 @@ def asked_texts(asked: Mapping[str, Any]) -> list[str]:
     return [found] if isinstance(found, str) else list(found)
 
 
-def asked_dim(asked: Mapping[str, Any]) -> int | None:
+def _asked_dim(asked: Mapping[str, Any]) -> int | None:
     "The dimension that a request asks for."
     inside = asked["requests"][0] if asked.get("requests") else asked
     return next(
@@ -46,7 +46,7 @@ def asked_dim(asked: Mapping[str, Any]) -> int | None:
     )
 
 # %% ../../nbs/22_testing/01_toy_vectors.ipynb #9437d05e
-def embedding_body(
+def _embedding_body(
     asked: Mapping[str, Any], rows: Sequence[tuple[int, np.ndarray]], tokens: int | None
 ) -> str:
     "The answer to `asked` as JSON; `tokens` is the count that goes with it, if any."
@@ -98,10 +98,10 @@ class ToyVectors:
         if isinstance(deed, Answer):
             return deed
         texts = asked_texts(asked)
-        dim = (asked_dim(asked) if self.obey else None) or self.dim
+        dim = (_asked_dim(asked) if self.obey else None) or self.dim
         rows = [(i, toy_vector(t, dim)) for i, t in enumerate(texts)]
         return Answer(
-            body=embedding_body(
+            body=_embedding_body(
                 asked,
                 deed(rows) if deed else rows,
                 sum(len(t.split()) for t in texts) if self.usage else None,

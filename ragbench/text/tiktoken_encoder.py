@@ -24,11 +24,11 @@ from ..base.memory import resident
 from ..base.files import write_atomic
 
 # %% auto #0
-__all__ = ['RANKS', 'CARRIERS', 'LATIN', 'SCHEMES', 'REMEMBERED', 'SEAM', 'rank_file', 'load_encoding', 'settled',
-           'only_tiktoken', 'Encoder', 'encoder']
+__all__ = ['LATIN', 'SCHEMES', 'REMEMBERED', 'SEAM', 'rank_file', 'load_encoding', 'settled', 'only_tiktoken', 'Encoder',
+           'encoder']
 
 # %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #27b440c3
-RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
+_RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 of its bytes)
     "cl100k_base": (
         "9b5ad71b2ce5302211f9c61530b329a4922fc6a4",
         "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
@@ -38,14 +38,14 @@ RANKS = {  # encoding: (name of the cached file = SHA-1 of its address, SHA-256 
         "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
     ),
 }
-RANKS["o200k_harmony"] = RANKS["o200k_base"]  # other special tokens, the same ranks
-CARRIERS = (("llama_index.core", "_static/tiktoken_cache"), ("litellm", "litellm_core_utils/tokenizers"))
+_RANKS["o200k_harmony"] = _RANKS["o200k_base"]  # other special tokens, the same ranks
+_CARRIERS = (("llama_index.core", "_static/tiktoken_cache"), ("litellm", "litellm_core_utils/tokenizers"))
 
 
 def _carried(file: str) -> list[Path]:
     "Copies of a rank file inside installed packages; the packages are found, not imported."
     copies = []
-    for module, folder in CARRIERS:
+    for module, folder in _CARRIERS:
         top, *rest = module.split(".")
         spec = importlib.util.find_spec(top)
         for root in (spec.submodule_search_locations or []) if spec else []:
@@ -57,14 +57,14 @@ def _carried(file: str) -> list[Path]:
 # %% ../../nbs/02_text/01_tiktoken_encoder.ipynb #3d007385
 def rank_file(name: str) -> Path | None:
     "Where tiktoken keeps the ranks of an encoding, or `None` for an encoding whose file is not known here."
-    if name not in RANKS:
+    if name not in _RANKS:
         return None
     folder = (
         os.environ.get("TIKTOKEN_CACHE_DIR")
         or os.environ.get("DATA_GYM_CACHE_DIR")
         or Path(tempfile.gettempdir(), "data-gym-cache")
     )
-    return Path(folder, RANKS[name][0])
+    return Path(folder, _RANKS[name][0])
 
 
 def _seed_cache(name: str) -> None:
@@ -74,7 +74,7 @@ def _seed_cache(name: str) -> None:
         return
     for source in _carried(place.name):
         data = source.read_bytes()
-        if hashlib.sha256(data).hexdigest() != RANKS[name][1]:
+        if hashlib.sha256(data).hexdigest() != _RANKS[name][1]:
             continue
         write_atomic(place, data)
         return
@@ -153,7 +153,7 @@ def _load_fast(name: str) -> Any:
     or tiktoken keeps no file."""
     if name not in SCHEMES:
         return None
-    place, sha = rank_file(name), RANKS[name][1]
+    place, sha = rank_file(name), _RANKS[name][1]
 
     def right():
         return place.is_file() and hashlib.sha256(place.read_bytes()).hexdigest() == sha

@@ -17,13 +17,13 @@ from ..base.threads import threads
 from .tokenizers import ModelTokenizer, TiktokenTokenizer, Tokenizer
 
 # %% auto #0
-__all__ = ['PIECE', 'SEAMED', 'pieces', 'TokenTable', 'own_ink', 'token_tables', 'token_table']
+__all__ = ['PIECE', 'pieces', 'TokenTable', 'token_tables', 'token_table']
 
 # %% ../../nbs/02_text/03_token_table.ipynb #5a51c544
 PIECE = 65_536  # characters encoded at a time
 
 # %% ../../nbs/02_text/03_token_table.ipynb #e6cb911d
-SEAMED = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
+_SEAMED = ("gpt2", "r50k_base", "p50k_base", "p50k_edit", "cl100k_base", "o200k_base", "o200k_harmony")
 
 
 def pieces(
@@ -107,7 +107,7 @@ def _tiktoken_piece(tokenizer: TiktokenTokenizer) -> Callable[[str], tuple[np.nd
 _WHITE = np.array([chr(c).isspace() for c in range(0x3001)])  # U+3000 is the last white space there is
 
 
-def own_ink(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _own_ink(text: str, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The `starts` and `ends` of tokens, `(n,)` each, widened to every character that is not white space;
     those after the last token are left."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
@@ -135,7 +135,7 @@ def _model_piece(tokenizer: Tokenizer) -> Callable[[str], tuple[np.ndarray, np.n
         spans = tokenizer.spans(text)
         ends = np.maximum.accumulate(spans[:, 1]) if len(spans) else spans[:, 1]
         starts = np.maximum(spans[:, 0], np.r_[0, ends[:-1]]) if len(spans) else spans[:, 0]
-        starts, ends = own_ink(text, starts, ends)
+        starts, ends = _own_ink(text, starts, ends)
         return np.r_[ends - starts, 0], np.r_[starts, len(text)] - np.r_[0, ends]
 
     return lengths
@@ -144,7 +144,7 @@ def _model_piece(tokenizer: Tokenizer) -> Callable[[str], tuple[np.ndarray, np.n
 def _can_cut(tokenizer: Tokenizer) -> bool:
     "Whether `SEAM` is a proven seam of this tokenizer."
     if isinstance(tokenizer, TiktokenTokenizer):
-        return tokenizer.name in SEAMED
+        return tokenizer.name in _SEAMED
     pre = getattr(getattr(tokenizer, "backend", None), "pre_tokenizer", None)
     return isinstance(tokenizer, ModelTokenizer) and type(pre).__name__ == "BertPreTokenizer"
 

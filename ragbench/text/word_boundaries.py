@@ -8,7 +8,7 @@ from __future__ import annotations
 import unicodedata
 
 # %% auto #0
-__all__ = ['word_goes_on', 'stands_alone']
+__all__ = ['stands_alone']
 
 # %% ../../nbs/02_text/05_word_boundaries.ipynb #df8d37c6
 _ZERO_WIDTH_SPACE = "\u200b"
@@ -113,7 +113,7 @@ def _over(text: str, p: int, middle: int, q: int, after: bool) -> bool:
     return _apostrophe_joins(text, q, after) if ch in _APOSTROPHES else ch in ".·‧"
 
 
-def word_goes_on(text: str, at: int) -> bool:
+def _word_goes_on(text: str, at: int) -> bool:
     "Whether offset `at` of `text` lies inside a word."
     p, q = _seen(text, at - 1, -1), _seen(text, at, 1)
     if p < 0 or q < 0:
@@ -141,6 +141,6 @@ def stands_alone(
     digit or mark is always whole."""
     if not 0 <= start < end <= len(text):
         return False
-    return not (_in_word(text[start]) and word_goes_on(text, start)) and not (
-        _in_word(text[end - 1]) and word_goes_on(text, end)
+    return not (_in_word(text[start]) and _word_goes_on(text, start)) and not (
+        _in_word(text[end - 1]) and _word_goes_on(text, end)
     )
