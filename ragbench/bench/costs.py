@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
+
 # %% auto #0
 __all__ = ['calls_needed', 'percentile', 'latency_frame', 'step_frame', 'efficiency_frame']
 
@@ -45,7 +47,7 @@ def percentile(
 # %% ../../nbs/16_bench/02_costs.ipynb #d9ffe017
 def latency_frame(
     results: Any,  # with `names` and `latency_ms`, as `Results` has them
-):
+) -> DataFrame:
     """`latency_p50`, `latency_p95`, `latency_p99` with `_low` and `_high` (ms) and `calls`, by system; NaN
     where unknown."""
     import pandas as pd
@@ -63,7 +65,7 @@ def latency_frame(
 # %% ../../nbs/16_bench/02_costs.ipynb #e928e3dc
 def step_frame(
     results: Any,  # with `names` and `step_ms`
-):
+) -> DataFrame:
     """Median milliseconds by system and step, steps in the order in which they happen; only systems that have
     steps."""
     import pandas as pd
@@ -88,7 +90,7 @@ def step_frame(
 def efficiency_frame(
     results: Any,  # `Results`
     depth: int = 5,  # chunks that are handed over
-):
+) -> DataFrame:
     "What can be counted of each system's cost; NaN where it is not known."
     import pandas as pd
     from ragbench.evaluate.scores import tokens_handed

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError, whole_number
 from .timing import measure, quiet
 from ..core.vectors import Vectors, as_vectors
@@ -39,7 +40,7 @@ def compare_indexes(
     rounds: int = 3,  # times that every question is asked by itself
     questions: int = 100,  # so many of the queries are asked by themselves
     batches: int = 3,  # times that all queries are asked at once; 0 leaves that out
-) -> Any:
+) -> DataFrame:
     """What each index finds and how fast, a row an index: recall@k against exact search with its interval,
     milliseconds of one question (p50, p95, p99), questions a second in a batch, bytes: a DataFrame. Raises
     `ConfigError` for numbers below 1.

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from .costs import efficiency_frame, latency_frame, step_frame
 from ..base.errors import ConfigError, one_of, whole_number
 
@@ -26,7 +27,7 @@ class Tables:
         "The name of a metric of these results, the first unless one is named; raises `ConfigError`."
         return self.metrics[0] if metric is None else one_of("metric", metric, self.metrics, "Results")
 
-    def quality(self) -> Any:
+    def quality(self) -> DataFrame:
         "Mean of each metric over the answerable questions, rounded to 1e-6, as a DataFrame; no timings."
         from ragbench.bench.results import quality_frame
 
@@ -44,15 +45,15 @@ class Tables:
         return self._latency.copy()
 
     @functools.cached_property
-    def _latency(self):
+    def _latency(self) -> DataFrame:
         return latency_frame(self)
 
-    def steps(self) -> Any:
+    def steps(self) -> DataFrame:
         """Median milliseconds of each step (query, retrieve, boosts, rerank, …) by system, as a DataFrame;
         NaN where a system has no such step."""
         return step_frame(self)
 
-    def efficiency(self, depth: int = 5) -> Any:
+    def efficiency(self, depth: int = 5) -> DataFrame:
         """What each system costs: chunks, tokens of a chunk, tokens that `depth` chunks hand over, index
         bytes, latency (ms), money spent on embedding: a DataFrame."""
         return efficiency_frame(self, whole_number("depth", depth, 1, "efficiency"))
@@ -192,7 +193,7 @@ class Looks:
 
         return why(self, query_id, system)
 
-    def near_misses(self, query_id: str | Sequence[str] | None = None, **options: Any) -> Any:
+    def near_misses(self, query_id: str | Sequence[str] | None = None, **options: Any) -> DataFrame:
         """Passages that may answer in other words, a list to judge: a DataFrame. Options as in
         `ragbench.report.near_misses.near_misses`."""
         from ragbench.report.near_misses import near_misses

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from .result_views import Choices, Looks, Tables, Views
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
@@ -222,7 +223,7 @@ class Results(Tables, Views, Looks, Choices):
         metric = self.metric(metric)
         return np.stack([s.scores[metric] for s in self.systems], axis=1)
 
-    def per_query(self, metric: str | None = None) -> Any:
+    def per_query(self, metric: str | None = None) -> DataFrame:
         "One row an answerable question, one column a system, as a DataFrame."
         import pandas as pd
 
@@ -270,7 +271,7 @@ def waterfall_of(results: Results, system: str | None, budget: int):
     return waterfall(results.gold, s.stages or [Stage("search", s.ranking)], budget, results.tokenizer)
 
 # %% ../../nbs/16_bench/05_results.ipynb #fb3e0669
-def quality_frame(results: Results):
+def quality_frame(results: Results) -> DataFrame:
     "Metrics by system in the order of the plan, and `n`."
     import pandas as pd
 

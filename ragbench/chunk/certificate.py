@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.arguments import typed
 from .adapters import ink
 from ..core.chunks import Chunks
@@ -435,7 +436,7 @@ class Certificate:
         )
         return f"<p><b>{escape(repr(self).splitlines()[0])}</b></p><table><tr>{head}</tr>{rows}</table>"
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         "The rows as a pandas DataFrame."
         import pandas as pd
 

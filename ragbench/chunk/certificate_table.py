@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from ..base.dataframe import DataFrame
 from .certificate import LAWS, Certificate
 
 # %% auto #0
@@ -31,7 +31,7 @@ SHORT = {
 }  # of properties, as column headers
 
 
-def certificate_matrix(certificates: Sequence[Certificate]) -> Any:
+def certificate_matrix(certificates: Sequence[Certificate]) -> DataFrame:
     """One row a chunker, one column a property: ✓ passed, ✗ failed, – not promised; a DataFrame.
 
     >>> certificate = certify(CharacterChunker(40, 4), large=0)
@@ -53,7 +53,7 @@ def certificate_matrix(certificates: Sequence[Certificate]) -> Any:
     return pd.DataFrame(rows).T
 
 # %% ../../nbs/07_chunk/16_certificate_table.ipynb #6ef13fd1
-def broken_laws(certificates: Sequence[Certificate]) -> Any:
+def broken_laws(certificates: Sequence[Certificate]) -> DataFrame:
     """One row a broken law, with the smallest text on which it is broken; a DataFrame.
 
     >>> certificate = certify(CharacterChunker(40, 4), large=0)

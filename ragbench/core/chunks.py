@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from .documents import Corpus, Document, pages_of, section_path
 from ..base.errors import ConfigError, DataError
 from ..base.component_output import what_came
@@ -122,7 +123,7 @@ class Chunks:
     def tokens(self, tokenizer: str | Tokenizer = "cl100k_base") -> np.ndarray:
         return _chunk_tokens(self, tokenizer)
 
-    def to_frame(self, tokenizer: str | Tokenizer | None = None) -> Any:
+    def to_frame(self, tokenizer: str | Tokenizer | None = None) -> DataFrame:
         return _chunks_frame(self, tokenizer)
 
     def show(
@@ -293,7 +294,7 @@ def section_of(chunks: Chunks, doc_row: int, start: int, end: int) -> str:
     return _paths(chunks.corpus[doc_row], np.array([[start, end]]))[0]
 
 # %% ../../nbs/03_core/02_chunks.ipynb #0e9bfbb1
-def _chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None):
+def _chunks_frame(chunks: Chunks, tokenizer: str | Tokenizer | None = None) -> DataFrame:
     """One row a chunk: id, document, offsets, pages, section path, headings that begin in it, text, and
     tokens if a tokenizer is named: a pandas DataFrame."""
     import pandas as pd

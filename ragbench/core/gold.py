@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..base.dataframe import DataFrame
 from ..base.errors import DataError, items_of
 from .chunks import Chunks
 from .documents import Corpus, Refusal
@@ -169,14 +170,14 @@ class Gold(GoldRecords):
         return fingerprint(self.query_list, self.evidence_list, self.unit, *unusual)
 
     @property
-    def queries(self) -> Any:
+    def queries(self) -> DataFrame:
         "The queries as a DataFrame."
         import pandas as pd
 
         return pd.DataFrame(self.query_list, columns=Query._fields)
 
     @property
-    def evidence(self) -> Any:
+    def evidence(self) -> DataFrame:
         "The evidence as a DataFrame."
         import pandas as pd
 

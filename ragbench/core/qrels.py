@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 import numpy as np
+from ..base.dataframe import DataFrame
 from .chunks import Chunks
 from .documents import Corpus, Refusal
 from ..base.errors import ConfigError, DataError, items_of
@@ -115,7 +116,7 @@ class Qrels:
         "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
         return _write_qrels(self, path)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         "A row a judgement: a pandas DataFrame."
         import pandas as pd
 

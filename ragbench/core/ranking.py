@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.component_output import what_came
 from ..base.errors import ConfigError, DataError
 from ..base.number_text import count, ms_text, number, thousands
@@ -170,7 +171,7 @@ class Ranking:
     def __getitem__(self, which: int | slice | str) -> Hit | list[Hit] | Ranking:
         return _picked(self, which)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         "A row a hit, under the names of `Hit`: a pandas DataFrame."
         return _ranking_frame(self)
 
@@ -278,7 +279,7 @@ def _origin(ranking: Ranking, i: int, j: int) -> tuple[str, int, int] | None:
     return chunks.corpus[int(chunks.doc_row[row])].id, int(chunks.start[row]), int(chunks.end[row])
 
 # %% ../../nbs/03_core/10_ranking.ipynb #f6683aed
-def _ranking_frame(ranking: Ranking):
+def _ranking_frame(ranking: Ranking) -> DataFrame:
     "A row a hit: a pandas DataFrame; `origin` is there where passages were widened."
     import pandas as pd
 

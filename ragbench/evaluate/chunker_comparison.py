@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..chunk.token import chunks_of
 from ..base.arguments import typed
 from ..plot.chart import DASHES, INK, MARKERS, PALETTE, Chart
@@ -210,7 +211,7 @@ class ChunkerComparison:
     budgets: tuple[int, ...]
     tokenizer: str
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         """A row a chunker: a pandas DataFrame; `headroom` is the share of its reading cost that the oracle
         saves."""
         import pandas as pd

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.arguments import typed
 from ..plot.chart import DASHES, PALETTE, Chart
 from ..core.chunks import Chunks
@@ -235,7 +236,7 @@ class FusionTuning:
     def _repr_html_(self) -> str:
         return f"<p style='max-width:70em'>{escape(self.verdict)}</p>{self.to_frame().to_html(border=0, index=False, float_format=number, na_rep='')}{self.plot()._repr_html_()}"  # noqa: E501
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         return _curve(self)
 
     def plot(self):
@@ -301,7 +302,7 @@ def _verdict(t: FusionTuning) -> str:
     )
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #a2503eab
-def _curve(t: FusionTuning):
+def _curve(t: FusionTuning) -> DataFrame:
     "The curve: a row a candidate, with pointwise 95 % intervals, as a DataFrame."
     import pandas as pd
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.arguments import typed
 from ..plot.chart import INK, PALETTE, Chart
 from ..core.chunks import Chunks
@@ -186,7 +187,7 @@ class Waterfall:
     def recall(self) -> np.ndarray:
         return self.values[:, -1] / self.values[:, 0]
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         """A row a step: mean share over queries, queries that lost or gained there, and characters in all: a
         pandas DataFrame."""
         import pandas as pd

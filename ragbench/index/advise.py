@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..plot.chart import PALETTE, Chart
 from ..base.errors import ConfigError, DataError, whole_number
 from ..base.number_text import ms_text, number, percent, thousands
@@ -137,7 +138,7 @@ class Advice:
     """Measured candidates: `.table`, `.best` (the configuration), `.plot()`. The first row is exact search;
     `recall` is of queries that chose nothing, `recall_chosen` of those that did."""
 
-    table: Any  # DataFrame
+    table: DataFrame
     configs: tuple[Any, ...]  # a configuration for each row
     recall: float
     k: int

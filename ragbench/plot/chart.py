@@ -13,6 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError
 from ..store.fingerprint import text_hash
 from ..base.files import write_atomic
@@ -108,7 +109,7 @@ class Chart:
 
     title: str
     alt: str
-    data: Any  # DataFrame
+    data: DataFrame
     draw: Callable[[Any], None]  # draws on a matplotlib Figure
     figsize: tuple[float, float] = (7.2, 4.4)  # inches
 

@@ -11,6 +11,7 @@ from html import escape
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError, whole_number
 from ..base.html_table import html_facts
 from ..base.number_text import count, number, percent, thousands
@@ -184,7 +185,7 @@ class SizeReport:
             return "longer"
         return "a whole document" if first and last else "the end of its document" if last else "shorter"
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         "One row for each exception: a pandas DataFrame."
         import pandas as pd
 

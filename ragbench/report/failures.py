@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..bench.results import Results, SystemResult
 from ..core.chunks import Chunks
 from ..base.errors import DataError, one_of
@@ -137,7 +138,7 @@ def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: in
 class Failures:
     "Questions that a system does not answer in full: `.frame` has a row each, worst first."
 
-    frame: Any  # DataFrame
+    frame: DataFrame
     system: str
     metric: str
     questions: int  # answerable ones

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..bench.costs import calls_needed
 from .letters import letters
 from ..bench.results import Results
@@ -114,7 +115,7 @@ def compared_means(
     pairs: np.ndarray,  # from `all_pairs`
     baseline: str | None = None,
     correction: str | None = None,
-):
+) -> DataFrame:
     """Each system's mean with its interval, its difference from the baseline, or from the first, with
     interval and corrected p, and whether no test separates it from the first: a DataFrame in plan order."""
     import pandas as pd
@@ -146,7 +147,7 @@ def _leaderboard_frame(
     pairs: np.ndarray,  # from `all_pairs`
     baseline: str | None = None,
     correction: str | None = None,
-):
+) -> DataFrame:
     "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame."
     import pandas as pd
 
@@ -338,7 +339,7 @@ class Leaderboard:
     """A ranked table that says how sure it is: `.verdict` is the answer, `.frame` has the numbers, `.notes`
     the conditions."""
 
-    frame: Any  # DataFrame, best first
+    frame: DataFrame  # best first
     metric: str
     documents: int
     baseline: str | None = None

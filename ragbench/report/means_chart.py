@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError
 from ..base.number_text import interval, number
 from ..bench.results import Results
@@ -26,7 +27,7 @@ __all__ = ['means_chart']
 def _means_frame(
     panels: Mapping[str, Results],  # by name of the collection
     metric: str,
-):
+) -> DataFrame:
     "Mean and interval of each system on each collection, as a long DataFrame."
     import pandas as pd
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError, items_of, one_of
 from ..base.number_text import p_text, several
 from ..bench.results import Results
@@ -74,7 +75,7 @@ class MetricTable:
     Chapter: https://ragbench.github.io/ragbench/17_report/metric_table.html
     """
 
-    frames: Mapping[str, Any]  # metric -> DataFrame of `compared_means`
+    frames: Mapping[str, DataFrame]  # by metric, each of `compared_means`
     pairs: Mapping[str, np.ndarray]  # metric -> (s, s) corrected p of every pair
     documents: int
     baseline: str | None = None
@@ -114,7 +115,7 @@ class MetricTable:
     def notes(self) -> list[str]:
         return _notes(self)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Every number, a row a system: a DataFrame whose columns are (metric, quantity). Differences are
         from the baseline, or from the best of that metric where there is none."""
         return _wide_frame(self)
@@ -161,7 +162,7 @@ def _notes(table: MetricTable) -> list[str]:
     return [*out, *table.remarks]
 
 
-def _wide_frame(table: MetricTable):
+def _wide_frame(table: MetricTable) -> DataFrame:
     "The numbers of all metrics side by side."
     import pandas as pd
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..bench.results import Results
 from ..plot.chunk_stats import sentences_and_words
 from ..base.errors import ConfigError, DataError, one_of, whole_number
@@ -113,7 +114,7 @@ def near_misses(
     depth: int = 20,  # passages of each system
     least: float = 60.0,  # likeness, 0 to 100, below which a passage is left out unless it holds the answer
     most: int = 10,  # of each question
-):
+) -> DataFrame:
     """Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end,
     likeness, has_answer, rank, system, text. A DataFrame."""
     import pandas as pd

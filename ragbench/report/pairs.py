@@ -8,10 +8,10 @@ from __future__ import annotations
 import functools
 import textwrap
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.errors import one_of
 from ..base.number_text import number, p_text, p_words
 from ..bench.results import Results
@@ -37,7 +37,7 @@ class Pairs:
     Chapter: https://ragbench.github.io/ragbench/17_report/pairs.html
     """
 
-    frame: Any  # DataFrame: first, second, difference, low, high, p, wins, ties, losses; pairs in plan order
+    frame: DataFrame  # first, second, difference, low, high, p, wins, ties, losses; pairs in plan order
     systems: tuple[str, ...]
     metric: str
     notes: tuple[str, ...] = ()  # what stands below the table
@@ -72,7 +72,7 @@ class Pairs:
         )
 
     @functools.cached_property
-    def apart(self):
+    def apart(self) -> DataFrame:
         "The pairs that a test separates, better system first, largest difference first: a DataFrame."
         rows = self.frame[self.frame["p"] < ALPHA]
         turned = rows["difference"] < 0

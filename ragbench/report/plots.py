@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from .short_names import clip, short_names
 from ..bench.results import Results, parts
 from ..bench.result_views import selected
@@ -142,7 +143,7 @@ def spread(
     return at
 
 # %% ../../nbs/17_report/07_plots.ipynb #e63edffd
-def _curve_frame(results: Results):
+def _curve_frame(results: Results) -> DataFrame:
     "Mean evidence recall with its interval by system and budget, as a long DataFrame."
     import pandas as pd
 
@@ -286,7 +287,7 @@ _COSTS = {
 }
 
 
-def _pareto_frame(results: Results, quality: str, cost: str):
+def _pareto_frame(results: Results, quality: str, cost: str) -> DataFrame:
     "Cost and quality with intervals by system, and whether it is on the frontier, as a DataFrame."
     import pandas as pd
 

@@ -12,6 +12,7 @@ from html import escape
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.arguments import typed
 from ..base.errors import DataError, whole_number
 from ..core.estimates import without_interval
@@ -94,7 +95,7 @@ class Slices:
     def verdict(self) -> str:
         return _verdict(self)
 
-    def to_frame(self):
+    def to_frame(self) -> DataFrame:
         "One row a tag, as a DataFrame."
         import pandas as pd
 
@@ -116,7 +117,7 @@ class Slices:
         return pd.DataFrame(rows, index=pd.Index([s.tag for s in self.slices], name="tag"))
 
 # %% ../../nbs/14_stats/05_slices.ipynb #b3f3514f
-def _shown(result: Slices):
+def _shown(result: Slices) -> DataFrame:
     "The table for people: three decimals, true minus signs, blanks for what is not known."
     signed, frame = ("difference", "low", "high"), result.to_frame()
     written = {

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.dataframe import DataFrame
 from ..base.arguments import typed
 from ..base.errors import DataError
 from ..base.number_text import number, thousands
@@ -292,7 +293,7 @@ class Explanation:
         return self.lines[-1].rank if self.lines else 0
 
     @property
-    def frame(self):
+    def frame(self) -> DataFrame:
         import pandas as pd
 
         return pd.DataFrame([line._asdict() for line in self.lines], columns=Line._fields)
