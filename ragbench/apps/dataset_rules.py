@@ -147,7 +147,7 @@ RULES: dict[str, _Rule] = {}
 
 def rule(function: _Rule) -> _Rule:
     "Enter a rule into `RULES`."
-    RULES[function.__name__.removeprefix("_check_")] = function
+    RULES[function.__name__.lstrip("_").removeprefix("check_")] = function
     return function
 
 
