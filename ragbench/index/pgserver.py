@@ -80,8 +80,8 @@ _GUARD = """
 import json, sys
 sys.stdin.buffer.read()      # until the parent ends
 sys.path[:] = json.loads(sys.argv[2])
-from ragbench.index.pgserver import stop_in
-stop_in(sys.argv[1])
+from ragbench.index.pgserver import _stop_in
+_stop_in(sys.argv[1])
 """
 _GUARDS: dict[Path, subprocess.Popen] = {}
 
