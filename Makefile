@@ -29,7 +29,7 @@ HAS_PIP := $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m en
 TEST_ENV := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false MPLBACKEND=agg
 step = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help demo test test-all test-system docs clean
+.PHONY: help demo test test-all test-system coverage docs clean
 
 help: ## what can be made
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ test-system: $(DEV) ## what needs Debian packages (Chromium, Tesseract); install
 	@$(TEST_ENV) $(BIN)/python -m pytest -m system || { status=$$?; \
 		if [ $$status = 5 ]; then echo "No system test was found: that is an error here." >&2; fi; exit $$status; }
 
+coverage: $(DEV) ## which lines of the package chapters and tests run, by room, into CONTRIBUTING.md (an hour)
+	$(call step,coverage of chapters and tests)
+	@WRITE=1 WORKERS=$(WORKERS) $(BIN)/python tools/covered.py
+
 docs: $(DEV) ## the documentation site in _docs (needs Quarto)
 	$(call step,documentation)
 	@command -v quarto >/dev/null || { echo "Quarto is not installed: see https://quarto.org/docs/get-started" >&2; exit 1; }
@@ -98,7 +102,7 @@ docs: $(DEV) ## the documentation site in _docs (needs Quarto)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=tools nbdev_docs
 
 clean: ## remove what was made, .venv included; results in .ragbench/ stay
-	rm -rf $(VENV) _docs _proc build dist report.html .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) _docs _proc build dist report.html .pytest_cache .ruff_cache .mypy_cache .hypothesis .coverage*
 	find . -type d \( -name __pycache__ -o -name .ipynb_checkpoints \) -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(BIN)/python:

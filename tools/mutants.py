@@ -1,30 +1,79 @@
 #!/usr/bin/env python3
-"""Mutation testing of a module by its chapter and tests/test_edges_of_kernels.py: changes one operator or
-number at a time, in memory, and says which changes nothing noticed.
+"""Mutation testing: changes one operator or number of a module at a time, in memory, runs the module's
+chapter and its tests (`TESTS`), and says which changes nothing noticed.
 
-    python tools/mutants.py ragbench.core.spans --most 60
+    python tools/mutants.py core.spans                  every mutant of a module
+    python tools/mutants.py store.artifacts --most 60   a seeded sample of so many
+    python tools/mutants.py --smoke                     one mutant of each module of `TESTS`
 
-Every mutant runs in a process of its own, forked, so that imports are paid once; no file is changed.
+Every mutant runs in a process of its own, forked after the libraries are imported and before the package is.
+No file is changed, what a mutant writes lies in a temporary folder, and what it starts is ended with it. The
+first test that fails kills it; one that runs too long counts as killed too, and is counted apart. Processes
+that a test starts by command line import the package as it is, so a test that does nothing else kills none.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
 import importlib
+import importlib.util
+import io
 import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
+import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-EDGES = ROOT / "tests" / "test_edges_of_kernels.py"
+# The tests of a module, beside its chapter and the edges that import it: files of tests/, and which of their
+# tests (as pytest's -k). What takes seconds and says nothing of its own is left out.
+GOLD = (
+    "test_laws_gold.py",
+    "halves or weighs or refused or names or must_agree or named_place or moved_word",
+)
+UNITS = ("test_laws_evaluate.py", "evidence_measures_agree or within_k or trec_eval or tokens_keep")
+STATISTICS = (
+    "test_statistics.py",
+    "scipys or clusters or held_out or interaction or ordered or agreement or inverse or degrees",
+)
+CODE = (
+    "test_laws_fingerprint.py",
+    "reaches or comments or docstring or constant or copied or ones_own or be_seen or keys or holds",
+)
+FUSED = "definition or missing or refused or one_by_one or as_each_query or does_not_matter"
+TESTS: dict[str, tuple[str, str]] = {
+    "core.spans": ("", ""),
+    "core.gold_records": GOLD,
+    "core.evidence_classes": GOLD,
+    "core.gold": GOLD,
+    "evaluate.judged_units": UNITS,
+    "evaluate.evidence_metrics": UNITS,
+    "stats.intervals": STATISTICS,
+    "stats.paired_tests": STATISTICS,
+    "stats.corrections": STATISTICS,
+    "stats.clusters": STATISTICS,
+    "stats.power": ("test_power.py", ""),
+    "stats.slices": STATISTICS,
+    "stats.selection": STATISTICS,
+    "stats.agreement": STATISTICS,
+    "fusion.fusion": ("test_fusion.py", FUSED),
+    "fusion.ranx_fusion": ("test_fusion.py", f"{FUSED} or duels or every_method"),
+    "store.artifacts": ("test_store_damage.py", "kind or packed or swept or clear or listed or no_folder"),
+    "store.fingerprint": CODE,
+    "store.source_code": CODE,
+    "store.session_code": CODE,
+}
 COMPARED = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -48,9 +97,20 @@ COMPUTED = {
 }
 
 
+def annotations(tree: ast.AST) -> set[int]:
+    """Which nodes are types of arguments, fields and results: nobody evaluates them."""
+    types = []
+    for node in ast.walk(tree):
+        types += [getattr(node, "annotation", None), getattr(node, "returns", None)]
+    return {id(inner) for outer in types if outer is not None for inner in ast.walk(outer)}
+
+
 def sites(tree: ast.AST) -> Iterator[ast.AST]:
     """Every node that can be changed."""
+    types = annotations(tree)
     for node in ast.walk(tree):
+        if id(node) in types:
+            continue
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield node
         elif isinstance(node, ast.BinOp) and type(node.op) in COMPUTED:
@@ -75,82 +135,196 @@ def change(node: ast.AST) -> None:
 
 def chapter(module: str) -> tuple[list[str], Path]:
     """The examples and tests of a module's notebook, and the folder in which they run."""
-    _, room, name = module.split(".")
+    room, name = module.split(".")
     folder = next((ROOT / "nbs").glob(f"*_{room}"))
     path = next(p for p in folder.glob("*.ipynb") if re.fullmatch(rf"\d+[a-z]?_{name}", p.stem))
     cells = [c for c in json.loads(path.read_text(encoding="utf-8"))["cells"] if c["cell_type"] == "code"]
     sources = ["".join(c["source"]) for c in cells]
-    return [s for s in sources if not re.match(r"# ?\| ?(export|default_exp|slow)", s)], folder
+    return [s for s in sources if not re.match(r"# ?\| ?(export|default_exp|slow|eval: false)", s)], folder
 
 
-def install(module, source: str) -> None:
-    """Put the changed code in the module's place, also where other modules have taken names from it."""
-    before = dict(vars(module))
-    exec(compile(source, module.__file__, "exec"), vars(module))
-    plain = (int, float, str, tuple, type(None))
-    for other in list(sys.modules.values()):
-        if getattr(other, "__name__", "").startswith("ragbench.") and other is not module:
-            for name, value in list(vars(other).items()):
-                if name in before and value is before[name] and not isinstance(value, plain):
-                    setattr(other, name, vars(module)[name])
+class Changed(SourceFileLoader):
+    """Loads one module of the package from a changed tree; lines keep their numbers."""
+
+    def __init__(self, name: str, path: str, tree: ast.Module):
+        super().__init__(name, path)
+        self.tree = tree
+
+    def get_code(self, fullname):
+        return compile(self.tree, self.path, "exec")
+
+    def find_spec(self, fullname, path=None, target=None):
+        return importlib.util.spec_from_loader(fullname, self) if fullname == self.name else None
 
 
-def outcome(module, source: str, cells: list[str], folder: Path, seconds: int) -> str:
+def edges_of(module: str) -> list[str]:
+    """The tests of edges that name the module."""
+    texts = {
+        path.name: path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "tests").glob("test_edges_*.py"))
+    }
+    return [name for name, text in texts.items() if f"ragbench.{module} " in text]
+
+
+def files_of(module: str) -> list[str]:
+    return [*edges_of(module), *TESTS[module][0].split()]
+
+
+def forget_the_package(module: str) -> None:
+    """Take the package and its tests out of memory; the libraries that they import stay."""
+    names = {name.removesuffix(".py") for name in files_of(module)}
+    for name in list(sys.modules):
+        if name.split(".")[0] in {"ragbench", *names} or name == "conftest":
+            del sys.modules[name]
+
+
+def run_chapter(module: str) -> None:
+    """Run the examples of a module's chapter, without what they export, with the names of the module."""
+    cells, folder = chapter(module)
+    names = dict(vars(importlib.import_module(f"ragbench.{module}"))) | {"__name__": "chapter"}
+    os.chdir(folder)
+    for cell in cells:
+        exec(compile(cell, "cell", "exec"), names)
+    os.chdir(ROOT)
+
+
+def run_tests(module: str, temporary: Path) -> int:
+    """The chapter, then pytest: 0 if all passed."""
+    import pytest
+    from hypothesis import settings
+
+    settings.register_profile("mutants", derandomize=True, database=None, deadline=None)
+    settings.load_profile("mutants")
+    run_chapter(module)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist", "-o", "addopts="]
+    options += ["-m", "not system and not slow", f"--basetemp={temporary / 'pytest'}"]
+    names, words = TESTS[module]
+    edges = [str(ROOT / "tests" / name) for name in edges_of(module)]
+    laws = [str(ROOT / "tests" / name) for name in names.split()]
+    code = int(pytest.main([*options, *edges]))
+    return code or (int(pytest.main([*options, *(["-k", words] if words else []), *laws])) if laws else 0)
+
+
+def outcome(tree: ast.Module, module: str, seconds: int, show: bool = False) -> str:
     """What became of a mutant: killed, survived or timeout."""
+    temporary = Path(tempfile.mkdtemp(prefix="mutant-"))
     child = os.fork()
     if child == 0:
         code = 1
         try:
-            signal.alarm(seconds)
-            os.chdir(folder)
-            silence = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silence, 1)
-            os.dup2(silence, 2)
-            install(module, source)
-            names = dict(vars(module)) | {"__name__": "chapter"}
-            for cell in cells:
-                exec(compile(cell, "cell", "exec"), names)
-            tests: dict = {"__name__": "edges"}
-            exec(compile(EDGES.read_text(encoding="utf-8"), str(EDGES), "exec"), tests)
-            for name, test in list(tests.items()):
-                if name.startswith("test_"):
-                    test()
-            code = 0
+            os.setpgid(0, 0)
+            os.environ["TMPDIR"] = tempfile.tempdir = str(temporary)
+            if not show:
+                silence = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(silence, 1)
+                os.dup2(silence, 2)
+            forget_the_package(module)
+            path = str(ROOT / "ragbench" / f"{module.replace('.', '/')}.py")
+            sys.meta_path.insert(0, Changed(f"ragbench.{module}", path, tree))
+            code = run_tests(module, temporary)
+        except BaseException:
+            if show:
+                import traceback
+
+                traceback.print_exc()
         finally:
             os._exit(code)
-    _, status = os.waitpid(child, 0)
-    return "timeout" if os.WIFSIGNALED(status) else "killed" if os.WEXITSTATUS(status) else "survived"
+    return end(child, seconds, temporary)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("module", help="such as ragbench.core.spans")
-    parser.add_argument("--most", type=int, default=10**6, help="a seeded sample of so many mutants")
-    parser.add_argument("--seconds", type=int, default=30, help="for each")
-    args = parser.parse_args()
-    os.environ["IN_TEST"] = "1"
-    module = importlib.import_module(args.module)
-    source = Path(module.__file__).read_text(encoding="utf-8")
-    cells, folder = chapter(args.module)
-    if outcome(module, source, cells, folder, 300) != "survived":
-        print("the chapter or the tests fail without any change")
-        return 1
-    tree = ast.parse(source)
+def end(child: int, seconds: int, temporary: Path) -> str:
+    """Wait for a mutant, then end what it started and remove what it wrote."""
+    deadline = time.monotonic() + seconds
+    status, late = None, False
+    while status is None:
+        pid, code = os.waitpid(child, os.WNOHANG)
+        if pid:
+            status = code
+        elif time.monotonic() > deadline and not late:
+            late = True
+            os.killpg(child, signal.SIGKILL)
+        else:
+            time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    shutil.rmtree(temporary, ignore_errors=True)
+    return "timeout" if late else "killed" if status else "survived"
+
+
+def preload(module: str) -> None:
+    """Import what the package and the tests of a module import, once for all mutants."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    sys.path.insert(0, str(ROOT))
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        run_chapter(module)  # what is compiled on first use is compiled once
+    for name in files_of(module):
+        importlib.import_module(name.removesuffix(".py"))
+
+
+def where(tree: ast.Module, line: int) -> str:
+    """The function or class around a line."""
+    scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    within = [n.name for n in scopes if n.lineno <= line <= n.end_lineno]
+    return within[-1] if within else "module"
+
+
+def try_mutants(
+    module: str, most: int, seconds: int, tell: Callable[[str], None], only: list[int]
+) -> Counter[str]:
+    """Try the mutants of a module, `most` of them in a seeded order; tell of each that survives."""
+    preload(module)
+    path = ROOT / "ragbench" / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    began = time.monotonic()
+    if outcome(tree, module, 600) != "survived":
+        raise SystemExit(f"{module}: its chapter or tests fail without any change")
+    whole = time.monotonic() - began
     order = list(range(len(list(sites(tree)))))
     random.Random(0).shuffle(order)
     counts: Counter[str] = Counter()
-    for i in order[: args.most]:
+    for i in only or order[:most]:
         mutant = copy.deepcopy(tree)
         node = list(sites(mutant))[i]
         before, line = ast.unparse(node), node.lineno
         change(node)
-        fate = outcome(module, ast.unparse(mutant), cells, folder, args.seconds)
+        fate = outcome(ast.fix_missing_locations(mutant), module, max(seconds, int(3 * whole)))
         counts[fate] += 1
-        if fate == "survived":
-            scopes = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-            within = [n.name for n in scopes if n.lineno <= line <= n.end_lineno]
-            print(f"  {within[-1] if within else 'module'}: {before} -> {ast.unparse(node)}", flush=True)
-    print(f"{args.module}: {sum(counts.values())} of {len(order)} tried, {dict(counts)}", flush=True)
+        if fate != "killed":
+            changed = f"{before} -> {ast.unparse(node)}"
+            tell(f"  {fate} {i}: {where(tree, line)}, line {line}: {changed}")
+    tried = f"{len(order)} mutants, {sum(counts.values())} tried"
+    tell(f"{module}: {tried}, {dict(counts)}; {whole:.0f} s unchanged")
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="such as core.spans")
+    parser.add_argument("--most", type=int, default=10**6, help="a seeded sample of so many mutants")
+    parser.add_argument(
+        "--seconds", type=int, default=20, help="for each; at least three times the tests' own time"
+    )
+    parser.add_argument(
+        "--only", type=int, nargs="*", default=[], help="mutants by the numbers that were printed"
+    )
+    parser.add_argument(
+        "--show", action="store_true", help="run the tests on the unchanged module and show them"
+    )
+    parser.add_argument("--smoke", action="store_true", help="one mutant of each module that has tests")
+    args = parser.parse_args()
+    os.environ |= {"IN_TEST": "1", "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    if args.show:
+        for module in args.modules:
+            preload(module)
+            tree = ast.parse(
+                (ROOT / "ragbench" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+            )
+            print(outcome(tree, module, 600, show=True))
+        return 0
+    modules = list(TESTS) if args.smoke else args.modules
+    for module in modules:
+        most = 1 if args.smoke else args.most
+        try_mutants(module, most, args.seconds, lambda line: print(line, flush=True), args.only)
     return 0
 
 
