@@ -19,18 +19,10 @@ import json
 import sys
 from pathlib import Path
 
+from ragbench.apps.dataset_rules import places
 from ragbench.base.errors import RagbenchError
 from ragbench.core.documents import Corpus
 from ragbench.ingest.load_corpus import dataset_info, load_corpus
-
-
-def places(text: str, quote: str) -> list[int]:
-    """Every offset at which `quote` stands in `text`, overlapping ones included."""
-    out, at = [], text.find(quote)
-    while at >= 0:
-        out.append(at)
-        at = text.find(quote, at + 1)
-    return out
 
 
 def resolve(question: dict, corpus: Corpus) -> list[str]:
@@ -44,12 +36,14 @@ def resolve(question: dict, corpus: Corpus) -> list[str]:
         elif doc_id not in corpus.rows:
             problems.append(f"{where}: there is no such document; the quote is {quote!r}")
         else:
-            found = places(corpus[doc_id].text, quote)
-            if len(found) == 1:
-                evidence["start"], evidence["end"] = found[0], found[0] + len(quote)
-            else:
-                said = f"stands there {len(found)} times, at {found[:5]}" if found else "does not stand there"
-                problems.append(f"{where}: the quote {said}: {quote!r}")
+            offsets = places(corpus[doc_id].text, quote)
+            if len(offsets) == 1:
+                evidence["start"], evidence["end"] = offsets[0], offsets[0] + len(quote)
+                continue
+            fault = (
+                f"stands there {len(offsets)} times, at {offsets[:5]}" if offsets else "does not stand there"
+            )
+            problems.append(f"{where}: the quote {fault}: {quote!r}")
     return problems
 
 
@@ -58,9 +52,9 @@ def run(folder: Path, check: bool) -> list[str]:
     info = dataset_info(folder)
     file = folder / info.get("questions", "questions.jsonl")
     corpus = load_corpus(folder, progress=False)
-    meant = info.get("refused", [])
+    expected = info.get("refused", [])
     problems = [
-        f"document {e.source!r} was refused: {e.reason}" for e in corpus.errors if e.source not in meant
+        f"document {e.source!r} was refused: {e.reason}" for e in corpus.errors if e.source not in expected
     ]
     before = file.read_text(encoding="utf-8")
     lines = []
@@ -96,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     folders = args.folders or sorted(p.parent for p in Path(__file__).resolve().parent.glob("*/dataset.toml"))
-    bad = 0
+    n_problems = 0
     for folder in folders:
         try:
             problems = run(folder, args.check)
@@ -104,10 +98,10 @@ def main(argv: list[str] | None = None) -> int:
             problems = [str(e)]
         for problem in problems:
             print(f"{folder.name}: {problem}", file=sys.stderr)
-        bad += len(problems)
+        n_problems += len(problems)
         if not problems:
             print(f"{folder.name}: every quote stands exactly once in its document")
-    return 1 if bad else 0
+    return 1 if n_problems else 0
 
 
 if __name__ == "__main__":

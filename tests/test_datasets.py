@@ -12,25 +12,28 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ragbench.apps import dataset_rules as rules
 from ragbench.apps.cli import app
-from ragbench.apps.dataset_check import Checked, check_dataset
-from ragbench.base.errors import DataError
+from ragbench.apps.dataset_check import DatasetCheck, check_dataset
+from ragbench.apps.dataset_rules import RULES
+from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.documents import Document
 from ragbench.ingest.load_corpus import load_dataset
 from ragbench.ingest.shipped import shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools"))
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "datasets")]
+from check_shipped import check_set  # noqa: E402
 from parser_losses import Source, loss, parser_losses, read_source  # noqa: E402
+from shipped_rules import MAIN_TAGS, SHIPPED_RULES  # noqa: E402
+from wording import content, copied, sentences, stemmed  # noqa: E402
 
 SHIPPED = sorted(shipped_datasets())
 BUILT = sorted(p.parent.name for p in (ROOT / "datasets").glob("*/build.py"))
 
 
 @pytest.fixture(scope="module")
-def checked() -> dict[str, Checked]:
-    return {name: check_dataset(name) for name in SHIPPED}
+def checked() -> dict[str, DatasetCheck]:
+    return {name: check_set(name) for name in SHIPPED}
 
 
 # --- what ships ---------------------------------------------------------------------------------------------
@@ -59,7 +62,7 @@ def test_the_promises_of_each_set_are_what_it_has(checked):
         for what in ("documents", "questions", "answers"):
             assert promised[what] == one.counts[what], (name, what)
         assert 0.9 * one.counts["words"] <= promised["words"] <= one.counts["words"], name
-        assert set(rules.MAIN_TAGS) <= set(promised["tags"]), name
+        assert set(MAIN_TAGS) <= set(promised["tags"]), name
 
 
 def test_together_they_are_large_enough(checked):
@@ -262,7 +265,7 @@ class Sea:
     def e(self, n: int, **changes) -> None:
         self.asked[n - 1]["evidence"][0] |= changes
 
-    def check(self) -> Checked:
+    def check(self) -> DatasetCheck:
         (self.folder / "files").mkdir(parents=True)
         for name, text in self.files.items():
             (self.folder / "files" / name).write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -272,7 +275,7 @@ class Sea:
         )
         if self.readme:
             (self.folder / "README.md").write_text("Invented. CC0.")
-        return check_dataset(self.folder)
+        return check_set(self.folder)
 
 
 @pytest.fixture
@@ -359,7 +362,7 @@ FAULTS = [
     ("documents", lambda s: s.files.update({"void.md": "***\n"}), ["document 'void.md'"]),
     ("shape", lambda s: s.lines.append("{not json\n"), ["line 5 is not JSON"]),
     ("shape", lambda s: s.lines.append("[1]\n"), ["line 5 is not an object but [1]"]),
-    ("shape", lambda s: s.asked[0].pop("tags"), ["question 'sea-1'", "lacks 'tags'"]),
+    ("shape", lambda s: s.asked[0].pop("evidence"), ["question 'sea-1'", "lacks 'evidence'"]),
     ("shape", lambda s: s.q(1, answer=7), ["question 'sea-1'", "has 7 as 'answer'"]),
     ("shape", lambda s: s.q(1, tags=["plain", 3]), ["has 3 as a tag"]),
     ("shape", lambda s: s.q(1, note="why"), ["unknown key 'note'"]),
@@ -368,8 +371,14 @@ FAULTS = [
     ("shape", lambda s: s.e(1, grade=0), ["evidence of grade 0"]),
     ("shape", lambda s: s.asked.clear(), ["there is no question"]),
     ("ids", lambda s: s.q(2, query_id="sea-1"), ["question 'sea-1'", "2 questions"]),
-    ("ids", lambda s: s.q(2, query_id="lake-2"), ["question 'lake-2'", "'sea-'"]),
-    ("ids", lambda s: setattr(s, "toml", TOML + 'id_prefix = "ocean-"\n'), ["question 'sea-1'", "'ocean-'"]),
+    ("fields", lambda s: s.asked[0].pop("tags"), ["question 'sea-1'", "lacks 'tags'"]),
+    ("fields", lambda s: s.asked[3].pop("answer"), ["question 'sea-4'", "lacks 'answer'"]),
+    ("prefix", lambda s: s.q(2, query_id="lake-2"), ["question 'lake-2'", "'sea-'"]),
+    (
+        "prefix",
+        lambda s: setattr(s, "toml", TOML + 'id_prefix = "ocean-"\n'),
+        ["question 'sea-1'", "'ocean-'"],
+    ),
     (
         "queries",
         lambda s: s.q(3, query="what is FORCE 4 called"),
@@ -537,7 +546,7 @@ def test_every_rule_has_a_fault_that_only_it_finds(tmp_path):
         break_it(one)
         if {p.rule for p in one.check().problems} == {rule}:
             alone.add(rule)
-    assert alone >= {"description", *rules.RULES}
+    assert alone >= {"description", *RULES, *SHIPPED_RULES}
 
 
 def test_all_faults_are_told_at_once(sea):
@@ -552,10 +561,10 @@ def test_all_faults_are_told_at_once(sea):
         "description",
         "documents",
         "shape",
-        "ids",
-        "splits",
-        "splits",
         "offsets",
+        "prefix",
+        "splits",
+        "splits",
     ]
     assert all(str(p) in str(found) for p in found.problems)
     assert "<table>" in found._repr_html_()
@@ -582,16 +591,69 @@ def test_repeats_that_are_meant_pass(sea):
     assert found, str(found)
 
 
+# --- a set of one's own ------------------------------------------------------------------------------------
+
+PLAIN = {
+    "query_id": "1",
+    "query": "Who keeps watch?",
+    "evidence": [{"doc_id": "boat.md", "quote": "the youngest hand keeps watch", "start": 56, "end": 85}],
+}
+
+
+def test_a_set_of_ones_own_need_not_be_like_ours(tmp_path):
+    """No title, licence, README, tags, answers or splits, and a question in the words of its evidence."""
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/boat.md").write_text(FILES["boat.md"])
+    (tmp_path / "dataset.toml").write_text('documents = "files"\nquestions = "questions.jsonl"\n')
+    (tmp_path / "questions.jsonl").write_text(json.dumps(PLAIN))
+    check = check_dataset(tmp_path)
+    assert check, str(check)
+    assert check.counts == {"documents": 1, "words": 23, "questions": 1, "answers": 0}
+    _, gold = load_dataset(tmp_path)
+    assert len(gold) == 1
+    ours = {problem.rule for problem in check_set(tmp_path).problems}
+    assert ours == {"description", "fields", "splits"}
+
+
+# --- wording ------------------------------------------------------------------------------------------------
+
+
+def test_kin_have_one_stem():
+    kin = ("pump pumps pumping pumped", "valve valves", "change changed", "novo nova novos", "class classes")
+    for words in (*kin, "navegação navegación"):
+        assert len({stemmed(word) for word in words.split()}) == 1, words
+    assert [stemmed(word) for word in ("gas", "speed", "204a's")] == ["gas", "speed", "204a"]
+
+
+def test_content_words_are_stems_without_stop_words():
+    assert content("The pumps are pumping at P-204A's inlet.") == {"pump", "204a", "inlet"}
+    assert content("a navegação", ["pt"]) == content("la navegación", ["es"])
+    with pytest.raises(ConfigError, match="no stop words for language 'de'"):
+        content("der Hund", ["de"])
+
+
+def test_the_share_of_copied_runs():
+    quote = "The first, H1, weighed 34 kg and used two swinging balances joined by springs"
+    assert copied("What weighed 34 kg and used two swinging balances?", [quote]) == 5 / 6
+    assert copied("How heavy was Harrison's first clock?", [quote]) == 0.0
+    assert copied("And H1?", [quote]) == 0.0  # too short to copy four words
+
+
+def test_sentences_end_at_lines_and_marks():
+    text = "Stop. Never bar over the crankshaft\nby hand! Is it hot?"
+    assert list(sentences(text, least=4)) == ["never bar over the crankshaft"]
+
+
 # --- the command line ---------------------------------------------------------------------------------------
 
 
 def test_check_on_the_command_line(sea):
-    sea.q(1, split="train")
+    sea.e(1, start=1)
     sea.check()
     done = CliRunner().invoke(app, ["datasets", "check", "textbook", str(sea.folder), "no-such-set"])
     assert done.exit_code == 1
     assert "textbook: 11 documents" in done.stdout
-    assert "[splits] sea, question 'sea-1': its split is 'train'" in done.stdout
+    assert "[offsets] sea, question 'sea-1', document 'boat.md': start and end are 1, 37" in done.stdout
     assert "no data set 'no-such-set' ships with ragbench" in done.stderr
     assert "Traceback" not in done.output
 
@@ -603,6 +665,24 @@ def test_check_of_everything_passes_in_a_process_of_its_own(tmp_path):
     done = subprocess.run([command, "datasets", "check"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == SHIPPED
+
+
+def test_the_check_of_ours_says_all_and_exits_with_1(sea):
+    sea.q(1, split="train")
+    sea.check()
+    command = [
+        sys.executable,
+        ROOT / "tools/datasets/check_shipped.py",
+        "textbook",
+        sea.folder,
+        "no-such-set",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "textbook: 11 documents" in done.stdout
+    assert "[splits] sea, question 'sea-1': its split is 'train'" in done.stdout
+    assert "no data set 'no-such-set' ships with ragbench" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_list_on_the_command_line(checked):

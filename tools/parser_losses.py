@@ -29,7 +29,7 @@ from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ragbench.apps.wording import words
+from ragbench.apps.dataset_rules import words
 from ragbench.base.arguments import typed
 from ragbench.base.errors import DataError
 from ragbench.base.html_table import html_table

@@ -12,18 +12,18 @@ number, so
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tools" / "datasets"))
+from build_files import is_check, status  # noqa: E402
+
 MODEL = "all-MiniLM-L6-v2"
-VECTORS = {
-    "abstract_embedding": "abstract",
-    "bio_embedding": "biography",
-}  # key in the JSON: column it is made of
+# key in the JSON: column it is made of
+VECTORS = {"abstract_embedding": "abstract", "bio_embedding": "biography"}
 DIGITS = 6
 TOLERANCE = 1.5e-5  # one unit in the fifth digit, and rounding
 
@@ -36,62 +36,50 @@ def rows() -> list[dict[str, str]]:
 def build() -> list[dict]:
     from ragbench.embed.sentence_transformer import SentenceTransformerEmbedder
 
-    out: list[dict] = [dict(r) for r in rows()]
+    records: list[dict] = [dict(row) for row in rows()]
     embedder = SentenceTransformerEmbedder(MODEL)
     for key, column in VECTORS.items():
-        vectors = embedder.embed_passages([r[column] for r in out]).array
-        for record, vector in zip(out, vectors, strict=True):
+        vectors = embedder.embed_passages([record[column] for record in records]).array
+        for record, vector in zip(records, vectors, strict=True):
             record[key] = [round(float(x), DIGITS) for x in vector]
-    return out
+    return records
 
 
 def as_text(records: list[dict]) -> str:
     """One record a line."""
-    return (
-        "[\n"
-        + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in records)
-        + "\n]\n"
-    )
+    lines = [json.dumps(record, ensure_ascii=False, separators=(",", ":")) for record in records]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def differences(old: list[dict], new: list[dict]) -> list[str]:
     if len(old) != len(new):
         return [f"{len(old)} records instead of {len(new)}"]
-    out = []
+    faults = []
     for a, b in zip(old, new, strict=True):
         if list(a) != list(b):
-            out.append(f"{b['id']}: keys {list(a)}")
+            faults.append(f"{b['id']}: keys {list(a)}")
             continue
-        out += [f"{b['id']}: {k} differs" for k in b if k not in VECTORS and a[k] != b[k]]
-        for k in VECTORS:
-            if len(a[k]) != len(b[k]) or max(abs(x - y) for x, y in zip(a[k], b[k], strict=True)) > TOLERANCE:
-                out.append(f"{b['id']}: {k} differs")
-    return out
+        faults += [f"{b['id']}: {key} differs" for key in b if key not in VECTORS and a[key] != b[key]]
+        for key in VECTORS:
+            is_far = any(abs(x - y) > TOLERANCE for x, y in zip(a[key], b[key], strict=False))
+            if len(a[key]) != len(b[key]) or is_far:
+                faults.append(f"{b['id']}: {key} differs")
+    return faults
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--check", action="store_true", help="compare with legacy/speakers.json and write nothing"
-    )
-    args = parser.parse_args()
+    compare = is_check(__doc__, "legacy/speakers.json")
     path = HERE / "legacy" / "speakers.json"
-    records = build()
-    if args.check:
-        bad = (
-            differences(json.loads(path.read_text(encoding="utf-8")), records)
-            if path.exists()
-            else [f"{path.name}: missing"]
-        )
-        for line in bad:
-            print(line, file=sys.stderr)
-        if bad:
-            return 1
-    else:
+    records, faults = build(), []
+    if not compare:
         path.parent.mkdir(exist_ok=True)
         path.write_text(as_text(records), encoding="utf-8", newline="\n")
-    print(f"{len(records)} speakers, {len(VECTORS)} vectors each: {'match' if args.check else 'built'}")
-    return 0
+    elif path.exists():
+        faults = differences(json.loads(path.read_text(encoding="utf-8")), records)
+    else:
+        faults = [f"{path.name}: missing"]
+    count = f"{len(records)} speakers, {len(VECTORS)} vectors each"
+    return status(faults, f"{count}: {'match' if compare else 'built'}")
 
 
 if __name__ == "__main__":

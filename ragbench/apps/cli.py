@@ -102,21 +102,21 @@ def _datasets_check(
         ),
     ] = None,
 ) -> None:
-    "Check data sets: quotes, ids, tags, wording, promises. Exit with 1 if there are problems."
+    "Check data sets: documents, questions, quotes, offsets. Exit with 1 if there are problems."
     from ragbench.apps.dataset_check import check_dataset
     from ragbench.ingest.shipped import shipped_datasets
 
-    good = True
-    for one in what or sorted(shipped_datasets()):
+    all_good = True
+    for folder_or_name in what or sorted(shipped_datasets()):
         try:
-            checked = check_dataset(one)
+            check = check_dataset(folder_or_name)
         except RagbenchError as e:
             typer.secho(f"ragbench: {e}", fg="red", err=True)
-            good = False
+            all_good = False
             continue
-        typer.echo(str(checked))
-        good = good and bool(checked)
-    if not good:
+        typer.echo(str(check))
+        all_good = all_good and bool(check)
+    if not all_good:
         raise typer.Exit(1)
 
 # %% ../../nbs/21_apps/05_cli.ipynb #7699d31f

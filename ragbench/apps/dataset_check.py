@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.arguments import typed
-from .dataset_rules import BOUNDS, Candidate, Found, Problem, counts, problems
-from .wording import STOP
+from .dataset_rules import RULES, Candidate, Finding, Problem, Rule, counts, problems
 from ..base.errors import DataError, RagbenchError
 from ..base.html_table import html_table
 from ..base.number_text import thousands
@@ -23,107 +22,72 @@ from ..ingest.load_corpus import load_corpus
 from ..ingest.shipped import shipped, shipped_datasets
 
 # %% auto #0
-__all__ = ['read_candidate', 'Checked', 'check_dataset', 'check_shipped']
+__all__ = ['is_text', 'Reading', 'read_candidate', 'DatasetCheck', 'dataset_folder', 'check_reading', 'check_dataset',
+           'check_shipped']
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #7bc3cca1
-_NEEDED = ("name", "title", "license", "documents", "questions")
-_LISTS = ("tags", "repeats", "refused", "no_evidence")
+_NEEDED = ("documents", "questions")
+_TEXTS = ("name", "title", "license")
+_LISTS = ("repeats", "refused", "no_evidence")
 
 
-def _whole(n):
-    return isinstance(n, int) and not isinstance(n, bool) and n >= 0
+def is_text(value: Any) -> bool:
+    "Whether a value is a text with more than white space."
+    return isinstance(value, str) and bool(value.strip())
 
 
-def _good_bound(key: str, value: Any) -> bool:
-    if isinstance(BOUNDS.get(key), list):
-        return (
-            isinstance(value, list) and len(value) == 2 and all(map(_whole, value)) and value[0] <= value[1]
-        )
-    if key == "copied":
-        return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    return key in BOUNDS and _whole(value)
-
-
-def _good_promise(key: str, value: Any) -> bool:
-    if key == "tags":
-        return isinstance(value, dict) and all(map(_whole, value.values()))
-    return key in ("documents", "words", "questions", "answers", "used") and _whole(value)
-
-
-_TABLES = {
-    "bounds": _good_bound,
-    "promises": _good_promise,
-    "languages": lambda _, value: isinstance(value, str) and value in STOP,
-}
-
-# %% ../../nbs/21_apps/03_dataset_check.ipynb #b13a005f
-def _description_faults(folder: Path, info: Mapping[str, Any]) -> Iterator[tuple[str, Found]]:
+def _description_faults(info: Mapping[str, Any]) -> Iterator[tuple[str, Finding]]:
     "What is wrong with a description, each fault with the key that it concerns."
-
-    def text(v):
-        return isinstance(v, str) and bool(v.strip())
-
-    for key in _NEEDED:
-        if not text(info.get(key)):
-            yield key, Found(f"{key!r} is {info.get(key)!r} in dataset.toml", f'Write: {key} = "…"')
-    if "id_prefix" in info and not text(info["id_prefix"]):
-        yield "id_prefix", Found(f"'id_prefix' is {info['id_prefix']!r}", "Give a text")
+    for key in (*_NEEDED, *(name for name in _TEXTS if name in info)):
+        if not is_text(info.get(key)):
+            yield key, Finding(f"{key!r} is {info.get(key)!r} in dataset.toml", f'Write: {key} = "…"')
     for key in _LISTS:
-        if not (isinstance(info.get(key, []), list) and all(map(text, info.get(key, [])))):
-            yield key, Found(f"{key!r} is {info[key]!r}", "Give a list of texts")
-    for key, good in _TABLES.items():
-        table = info.get(key, {})
-        wrong = (
-            [f"{k} = {v!r}" for k, v in table.items() if not good(k, v)]
-            if isinstance(table, dict)
-            else [f"{key} = {table!r}"]
-        )
-        if wrong:
-            yield (
-                key,
-                Found(
-                    f"[{key}] has {', '.join(wrong)}",
-                    f"Correct it; the chapter on checking a data set says what [{key}] may hold",
-                ),
-            )
-    if not (folder / "README.md").is_file():
-        yield "", Found("there is no README.md", "Say in it what this is, how it was made, and the licence")
+        texts = info.get(key, [])
+        if not (isinstance(texts, list) and all(map(is_text, texts))):
+            yield key, Finding(f"{key!r} is {texts!r}", "Give a list of texts")
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #34af8b1b
 def _parsed(line: str) -> Any:
+    "The value of a line, or the error where it is not JSON."
     try:
         return json.loads(line)
     except ValueError as e:
         return e
 
 
-def read_candidate(folder: Path) -> tuple[Candidate | None, list[Found], Mapping[str, Any]]:
-    """The candidate in a folder, or `None`; faults of its description; and what of the description can be
-    used."""
+class Reading(NamedTuple):
+    "A folder as it was read."
+
+    candidate: Candidate | None  # none where there is nothing to check
+    faults: list[Finding]  # of the description
+    info: Mapping[str, Any]  # the description; a candidate has what of it can be used
+
+
+def read_candidate(folder: Path) -> Reading:
+    "The candidate in a folder, and what is wrong with its description."
     try:
         info = tomllib.loads((folder / "dataset.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
-        return (
-            None,
-            [Found(f"dataset.toml cannot be read: {e}", "A data set is a folder with a dataset.toml")],
-            {},
-        )
-    keyed = list(_description_faults(folder, info))
-    faults = [f for _, f in keyed]
-    info = {k: v for k, v in info.items() if k not in {key for key, _ in keyed}}
-    if not {"documents", "questions"} <= info.keys():
-        return None, faults, info
+        fault = Finding(f"dataset.toml cannot be read: {e}", "A data set is a folder with a dataset.toml")
+        return Reading(None, [fault], {})
+    fault_of = dict(_description_faults(info))
+    faults = list(fault_of.values())
+    usable = {key: value for key, value in info.items() if key not in fault_of}
+    if not {"documents", "questions"} <= usable.keys():
+        return Reading(None, faults, info)
     try:
-        lines = (folder / info["questions"]).read_text(encoding="utf-8").splitlines()
+        lines = (folder / usable["questions"]).read_text(encoding="utf-8").splitlines()
         corpus = load_corpus(folder, progress=False)
     except (OSError, ValueError, RagbenchError) as e:
-        return None, [*faults, Found(str(e), "Repair what `documents` and `questions` name")], info
-    rows = tuple((n, _parsed(line)) for n, line in enumerate(lines, 1) if line.strip())
-    return Candidate(info.get("name", folder.name), info, corpus, rows), faults, info
+        faults.append(Finding(str(e), "Repair what `documents` and `questions` name"))
+        return Reading(None, faults, info)
+    numbered = tuple((n, _parsed(line)) for n, line in enumerate(lines, 1) if line.strip())
+    name = usable.get("name", folder.resolve().name)
+    return Reading(Candidate(name, usable, corpus, numbered), faults, info)
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #f90b895d
 @dataclass(frozen=True, repr=False)
-class Checked:
+class DatasetCheck:
     "A data set's name, counts, and all that is wrong with it."
 
     name: str
@@ -138,48 +102,54 @@ class Checked:
     def __repr__(self) -> str:
         sizes = ", ".join(f"{thousands(n)} {what}" for what, n in self.counts.items()) or "could not be read"
         n = len(self.problems)
-        return (
-            f"{self.name}: {sizes}:"
-            f" {'no problems' if not n else 'one problem' if n == 1 else f'{n} problems'}"
-        )
+        amount = {0: "no problems", 1: "one problem"}.get(n, f"{n} problems")
+        return f"{self.name}: {sizes}: {amount}"
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *(f"  [{p.rule}] {p}" for p in self.problems)])
 
     def _repr_html_(self) -> str:
-        return _checked_html(self)
+        return _check_html(self)
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #790ba04f
-def _checked_html(checked: Checked) -> str:
+def _check_html(check: DatasetCheck) -> str:
     "The counts and a table of problems; inherits the notebook's colours, so it reads in light and dark."
-    rows = [(p.rule, p.question, p.document, p.what, p.fix) for p in checked.problems]
+    rows = [(p.rule, p.question, p.document, p.what, p.fix) for p in check.problems]
     head = ("rule", "question", "document", "what is wrong", "what to do")
-    return f"<p><b>{escape(repr(checked))}</b></p>" + (html_table(head, rows) if rows else "")
+    return f"<p><b>{escape(repr(check))}</b></p>" + (html_table(head, rows) if rows else "")
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #8de88a2c
+def dataset_folder(folder_or_name: str | Path) -> Path:
+    "A folder that is there, or that of a set that ships; raises `ConfigError` for a name that nobody knows."
+    return Path(folder_or_name) if Path(folder_or_name).exists() else shipped(str(folder_or_name))
+
+
+def check_reading(folder: Path, reading: Reading, rules: Mapping[str, Rule] = RULES) -> DatasetCheck:
+    "Hold what was read to rules."
+    candidate, info = reading.candidate, reading.info
+    name = info["name"] if is_text(info.get("name")) else folder.resolve().name
+    faults = [Problem("description", name, f.question, f.document, f.what, f.fix) for f in reading.faults]
+    violations = problems(candidate, rules) if candidate else ()
+    sizes = counts(candidate) if candidate else {}
+    return DatasetCheck(name, folder, str(info.get("license", "")), sizes, (*faults, *violations))
+
+
 @typed
 def check_dataset(
     folder_or_name: str | Path,  # a folder with a dataset.toml, or a data set that ships, by name
-) -> Checked:
+) -> DatasetCheck:
     "Read a data set and hold it to every rule; raises `ConfigError` only for a name that nobody knows."
-    folder = Path(folder_or_name) if Path(folder_or_name).exists() else shipped(str(folder_or_name))
-    candidate, faults, info = read_candidate(folder)
-    name = str(info.get("name", folder.resolve().name))
-    found = [Problem("description", name, f.question, f.document, f.what, f.fix) for f in faults]
-    if candidate is None:
-        return Checked(name, folder, str(info.get("license", "")), {}, tuple(found))
-    return Checked(
-        name, folder, str(info.get("license", "")), counts(candidate), (*found, *problems(candidate))
-    )
+    folder = dataset_folder(folder_or_name)
+    return check_reading(folder, read_candidate(folder))
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #bff15fdd
-def check_shipped() -> tuple[Checked, ...]:
+def check_shipped() -> tuple[DatasetCheck, ...]:
     "Every data set that ships, checked, in order of name; raises `DataError` if none does."
-    found = tuple(check_dataset(folder) for _, folder in sorted(shipped_datasets().items()))
-    if not found:
+    checks = tuple(check_dataset(folder) for _, folder in sorted(shipped_datasets().items()))
+    if not checks:
         raise DataError(
             "no data set ships with this installation",
             "datasets",
             "Install ragbench again, or work in its repository",
         )
-    return found
+    return checks

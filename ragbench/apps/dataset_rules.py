@@ -6,31 +6,24 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter, defaultdict
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from .wording import content, copied, sentences, words
 from ..core.documents import Corpus, doubts, refusals
-from ..base.number_text import percent, thousands
 
 # %% auto #0
-__all__ = ['MAIN_TAGS', 'BOUNDS', 'RULES', 'Problem', 'Candidate', 'Found', 'rule', 'problems', 'check_documents',
-           'check_queries', 'places', 'counts']
+__all__ = ['Rule', 'RULES', 'words', 'Problem', 'Candidate', 'Finding', 'rule', 'problems', 'places', 'counts']
 
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #bf2d2de9
-MAIN_TAGS = ("identifier", "paraphrase", "multi", "unanswerable", "plain")
-BOUNDS = {
-    "query": [8, 300],
-    "quote": [20, 400],
-    "answer": [1, 130],  # characters: least, most
-    "copied": 0.25,  # share of a question's 4-grams that stand in its evidence
-    "rare": 3,  # a word is rare that stands in at most so many documents
-    "stem": 5,  # letters of a word that are compared
-    "sentence": 8,
-}  # words from which on a sentence must not repeat
+# %% ../../nbs/21_apps/02_dataset_rules.ipynb #6d134d34
+def words(text: str) -> list[str]:
+    "The words of a text in order, in lower case, without soft hyphens."
+    text = unicodedata.normalize("NFC", text).replace("\u00ad", "").replace("’", "'").lower()
+    return re.findall(r"[^\W_]+(?:[.,'][^\W_]+)*", text)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #0d4b463d
 class Problem(NamedTuple):
@@ -44,11 +37,11 @@ class Problem(NamedTuple):
     fix: str
 
     def __str__(self) -> str:
-        where = [
-            self.dataset,
-            *([f"question {self.question!r}"] if self.question else []),
-            *([f"document {self.document!r}"] if self.document else []),
-        ]
+        where = [self.dataset]
+        if self.question:
+            where.append(f"question {self.question!r}")
+        if self.document:
+            where.append(f"document {self.document!r}")
         return f"{', '.join(where)}: {self.what}. {self.fix}"
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #3141c749
@@ -59,31 +52,23 @@ class Candidate:
     name: str
     info: Mapping[str, Any]  # what dataset.toml says
     corpus: Corpus
-    lines: tuple[
-        tuple[int, Any], ...
-    ]  # number and content of each line of the questions; a `ValueError` where it is not JSON
+    # number and content of each line of the questions; a `ValueError` where it is not JSON
+    lines: tuple[tuple[int, Any], ...]
 
     @functools.cached_property
     def questions(self) -> tuple[dict, ...]:
         "The questions whose line has the right shape."
-        return tuple(q for _, q in self.lines if not _shape_faults(q))
+        return tuple(line for _, line in self.lines if not _shape_faults(line))
 
     @functools.cached_property
     def evidence(self) -> tuple[tuple[dict, dict], ...]:
         "Pairs of a question and a piece of its evidence."
-        return tuple((q, e) for q in self.questions for e in q["evidence"])
-
-    def bound(self, name: str) -> Any:
-        "A bound from `[bounds]` of dataset.toml, or ours."
-        return self.info.get("bounds", {}).get(name, BOUNDS[name])
+        return tuple((question, piece) for question in self.questions for piece in question["evidence"])
 
     @property
     def repeats(self) -> set[str]:
+        "The sentences that stand in several documents on purpose, each as its words with single spaces."
         return {" ".join(words(s)) for s in self.info.get("repeats", ())}
-
-    @property
-    def languages(self) -> Mapping[str, str]:
-        return self.info.get("languages", {"*": "en"})
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #35cc1f34
 _QUESTION = {
@@ -101,15 +86,17 @@ _EVIDENCE = {
     "end": (int, type(None)),
     "grade": (int,),
 }
+_OPTIONAL = ("answer", "tags", "split", "start", "end", "grade")
 
 
-def _wrong(row: Any, types: Mapping[str, tuple[type, ...]], optional: tuple[str, ...] = ()) -> Iterator[str]:
+def _wrong(row: Any, types: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
+    "What is wrong with the keys and types of a mapping."
     if not isinstance(row, dict):
         yield f"is not an object but {row!r}"
         return
     for key in types:
         if key not in row:
-            if key not in optional:
+            if key not in _OPTIONAL:
                 yield f"lacks {key!r}"
         elif not isinstance(row[key], types[key]) or isinstance(row[key], bool):
             yield f"has {row[key]!r} as {key!r}"
@@ -120,20 +107,19 @@ def _shape_faults(line: Any) -> list[str]:
     "What is wrong with the shape of a question; empty if nothing is."
     if isinstance(line, ValueError):
         return [f"is not JSON: {line}"]
-    found = list(_wrong(line, _QUESTION))
-    if found:
-        return found
-    found += [f"has {t!r} as a tag" for t in line["tags"] if not isinstance(t, str)]
-    found += [
-        f"has evidence that {f}"
-        for e in line["evidence"]
-        for f in _wrong(e, _EVIDENCE, ("start", "end", "grade"))
-    ]
-    return found or [f"has evidence of grade {e['grade']}" for e in line["evidence"] if e.get("grade", 1) < 1]
+    faults = list(_wrong(line, _QUESTION))
+    if faults:
+        return faults
+    faults += [f"has {tag!r} as a tag" for tag in line.get("tags", ()) if not isinstance(tag, str)]
+    for piece in line["evidence"]:
+        faults += [f"has evidence that {fault}" for fault in _wrong(piece, _EVIDENCE)]
+    if faults:
+        return faults
+    return [f"has evidence of grade {e['grade']}" for e in line["evidence"] if e.get("grade", 1) < 1]
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #173e4f1d
-class Found(NamedTuple):
-    "What a rule found; the candidate's name and the rule's are added by whoever runs it."
+class Finding(NamedTuple):
+    "A fault as a rule tells it; the names of the data set and of the rule are added by `problems`."
 
     what: str
     fix: str
@@ -141,386 +127,162 @@ class Found(NamedTuple):
     document: str = ""
 
 
-_Rule = Callable[[Candidate], Iterator[Found]]
-RULES: dict[str, _Rule] = {}
+Rule = Callable[[Candidate], Iterator[Finding]]
+RULES: dict[str, Rule] = {}
 
 
-def rule(function: _Rule) -> _Rule:
+def rule(function: Rule) -> Rule:
     "Enter a rule into `RULES`."
     RULES[function.__name__.lstrip("_").removeprefix("check_")] = function
     return function
 
 
-def problems(candidate: Candidate) -> tuple[Problem, ...]:
-    "What all rules find, in their order."
+def problems(candidate: Candidate, rules: Mapping[str, Rule] = RULES) -> tuple[Problem, ...]:
+    "The findings of all rules, in the order of the rules."
     return tuple(
-        Problem(name, candidate.name, f.question, f.document, f.what, f.fix)
-        for name, find in RULES.items()
-        for f in find(candidate)
+        Problem(name, candidate.name, finding.question, finding.document, finding.what, finding.fix)
+        for name, find in rules.items()
+        for finding in find(candidate)
     )
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #c2576ca1
 @rule
-def check_documents(c: Candidate) -> Iterator[Found]:
+def _check_documents(candidate: Candidate) -> Iterator[Finding]:
     "Every document loads and has text, except those that dataset.toml lists as `refused`."
-    expected = set(c.info.get("refused", ()))
-    refused = refusals(c.corpus.errors)
-    for source, reason in doubts(c.corpus.errors):
-        yield Found(
-            f"it may not be read right: {reason}",
-            "Store it as UTF-8, or say how it is to be read in dataset.toml",
-            document=source,
-        )
+    expected = set(candidate.info.get("refused", ()))
+    refused = refusals(candidate.corpus.errors)
+    for source, reason in doubts(candidate.corpus.errors):
+        fix = "Store it as UTF-8, or say how it is to be read in dataset.toml"
+        yield Finding(f"it may not be read right: {reason}", fix, document=source)
     for source, reason in refused:
         if source not in expected:
-            yield Found(
-                f"it was refused: {reason}",
-                "Repair the file, take it out, or list it under `refused`",
-                document=source,
-            )
+            fix = "Repair the file, take it out, or list it under `refused`"
+            yield Finding(f"it was refused: {reason}", fix, document=source)
     for source in sorted(expected - {e.source for e in refused}):
-        yield Found("it is listed under `refused`, and was not", "Take it off the list", document=source)
-    for doc in c.corpus:
+        yield Finding("it is listed under `refused`, and was not", "Take it off the list", document=source)
+    for doc in candidate.corpus:
         if not words(doc.text):
-            yield Found("there is not a word in it", "Repair the file or take it out", document=doc.id)
-    if not len(c.corpus):
-        yield Found("there is no document", "Put files into the folder that `documents` names")
+            yield Finding("there is not a word in it", "Repair the file or take it out", document=doc.id)
+    if not len(candidate.corpus):
+        yield Finding("there is no document", "Put files into the folder that `documents` names")
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d407bd80
 @rule
-def _check_shape(c: Candidate) -> Iterator[Found]:
+def _check_shape(candidate: Candidate) -> Iterator[Finding]:
     "Each line is one JSON object with the keys and types of a question."
-    for n, line in c.lines:
+    fix = f"A question has {', '.join(_QUESTION)}; a piece of evidence has {', '.join(_EVIDENCE)}"
+    for number, line in candidate.lines:
+        query_id = line.get("query_id") if isinstance(line, dict) else None
+        question = query_id if isinstance(query_id, str) else ""
         for fault in _shape_faults(line):
-            name = (
-                line["query_id"] if isinstance(line, dict) and isinstance(line.get("query_id"), str) else ""
-            )
-            yield Found(
-                f"line {n} {fault}",
-                f"A question has {', '.join(_QUESTION)}; a piece of evidence has {', '.join(_EVIDENCE)}",
-                name,
-            )
-    if not c.lines:
-        yield Found(
-            "there is no question", "Write one JSON object a line into the file that `questions` names"
-        )
+            yield Finding(f"line {number} {fault}", fix, question)
+    if not candidate.lines:
+        fix = "Write one JSON object a line into the file that `questions` names"
+        yield Finding("there is no question", fix)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d93c9a18
 @rule
-def _check_ids(c: Candidate) -> Iterator[Found]:
-    "Ids are unique and begin with `id_prefix` of dataset.toml, by default the name and a hyphen."
-    prefix = c.info.get("id_prefix", f"{c.name}-")
-    for i, n in Counter(q["query_id"] for q in c.questions).items():
+def _check_ids(candidate: Candidate) -> Iterator[Finding]:
+    "Every id is that of one question."
+    for query_id, n in Counter(question["query_id"] for question in candidate.questions).items():
         if n > 1:
-            yield Found(f"{n} questions have this id", "Give each its own", i)
-        if not i.startswith(prefix) or i == prefix:
-            yield Found(
-                f"the id does not begin with {prefix!r} and go on", "Rename it, or set `id_prefix`", i
-            )
+            yield Finding(f"{n} questions have this id", "Give each its own", query_id)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #f370ec91
 @rule
-def check_queries(c: Candidate) -> Iterator[Found]:
+def _check_queries(candidate: Candidate) -> Iterator[Finding]:
     "No question is asked twice."
-    first: dict[str, str] = {}
-    for q in c.questions:
-        same = first.setdefault(" ".join(words(q["query"])), q["query_id"])
-        if same != q["query_id"]:
-            yield Found(
-                f"question {same!r} asks the same: {q['query']!r}",
-                "Ask something else, or take one out",
-                q["query_id"],
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #3d3d42f0
-@rule
-def _check_tags(c: Candidate) -> Iterator[Found]:
-    "Exactly one main tag, others only if `tags` of dataset.toml lists them; each listed one is used."
-    known, used = list(c.info.get("tags", ())), set()
-    for q in c.questions:
-        main = [t for t in q["tags"] if t in MAIN_TAGS]
-        if len(main) != 1:
-            yield Found(
-                f"it has {len(main)} main tags, {q['tags']!r}",
-                f"Give it exactly one of {', '.join(MAIN_TAGS)}",
-                q["query_id"],
-            )
-        for t in sorted({t for t in q["tags"] if t not in known and t not in MAIN_TAGS}):
-            yield Found(f"nobody knows its tag {t!r}", "Correct it, or list it under `tags`", q["query_id"])
-        used |= set(q["tags"])
-    yield from (
-        Found(f"no question has the tag {t!r} of dataset.toml", "Take it off the list `tags`")
-        for t in known
-        if t not in used
-    )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #97fc90ed
-@rule
-def _check_splits(c: Candidate) -> Iterator[Found]:
-    "Every question is in `dev` or `test`, and both have some."
-    for q in c.questions:
-        if q["split"] not in ("dev", "test"):
-            yield Found(f"its split is {q['split']!r}", "Put it into 'dev' or 'test'", q["query_id"])
-    for split in ("dev", "test"):
-        if not any(q["split"] == split for q in c.questions):
-            yield Found(
-                f"no question is in {split!r}", "Put about two in five into 'dev', the rest into 'test'"
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #e914fca8
-@rule
-def _check_answers(c: Candidate) -> Iterator[Found]:
-    "An answerable question has a short answer, an unanswerable one has none."
-    for q in c.questions:
-        has = bool((q["answer"] or "").strip())
-        if "unanswerable" in q["tags"]:
-            if q["answer"] is not None:
-                yield Found(
-                    f"it is unanswerable, yet its answer is {q['answer']!r}",
-                    "Write null, or give it another tag",
-                    q["query_id"],
-                )
-        elif not has:
-            yield Found(
-                f"its answer is {q['answer']!r}",
-                "Write a short string, or tag it 'unanswerable'",
-                q["query_id"],
-            )
-
-
-@rule
-def _check_pieces(c: Candidate) -> Iterator[Found]:
-    "No evidence for `unanswerable`, at least two pieces for `multi`, one for every other question."
-    for q in c.questions:
-        n, kind = len(q["evidence"]), next((t for t in MAIN_TAGS if t in q["tags"]), "")
-        if not {"unanswerable": n == 0, "multi": n >= 2}.get(kind, n == 1):
-            wanted = {"unanswerable": "none", "multi": "two or more"}.get(kind, "one")
-            yield Found(
-                f"it has {n} pieces of evidence",
-                f"As {kind or 'it is'!r} it has {wanted}: change the evidence or the tag",
-                q["query_id"],
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #53f2fc37
-@rule
-def _check_lengths(c: Candidate) -> Iterator[Found]:
-    "Questions, answers and quotes have lengths within `[bounds]`, in characters."
-    texts = [("query", q["query"], q["query_id"], "") for q in c.questions]
-    texts += [("answer", q["answer"], q["query_id"], "") for q in c.questions if q["answer"]]
-    texts += [("quote", e["quote"], q["query_id"], e["doc_id"]) for q, e in c.evidence]
-    for name, text, question, document in texts:
-        least, most = c.bound(name)
-        if not least <= len(text) <= most:
-            yield Found(
-                f"the {name} has {len(text)} characters, not {least} to {most}: {text[:60]!r}",
-                f"Rewrite it, or set `{name}` under [bounds]",
-                question,
-                document,
-            )
+    first_ids: dict[str, str] = {}
+    for question in candidate.questions:
+        query_id, query = question["query_id"], question["query"]
+        first_id = first_ids.setdefault(" ".join(words(query)), query_id)
+        if first_id != query_id:
+            fix = "Ask something else, or take one out"
+            yield Finding(f"question {first_id!r} asks the same: {query!r}", fix, query_id)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #1c7f40cc
 def places(text: str, quote: str) -> list[int]:
     "Every offset at which `quote` stands in `text`, overlapping ones included."
-    found, at = [], text.find(quote) if quote else -1
-    while at >= 0:
-        found.append(at)
-        at = text.find(quote, at + 1)
-    return found
+    offsets, start = [], text.find(quote) if quote else -1
+    while start >= 0:
+        offsets.append(start)
+        start = text.find(quote, start + 1)
+    return offsets
+
+
+def _quote_fault(corpus: Corpus, doc_id: str, quote: str) -> tuple[str, str]:
+    "What is wrong with a quote, and what to do; empty if nothing is."
+    if not quote.strip():
+        what = f"the quote is {quote!r}, nothing but white space"
+        return what, "Quote the words that answer the question"
+    if doc_id not in corpus.rows:
+        what = f"there is no such document; the quote is {quote!r}"
+        return what, "Give the id that `load_corpus` gives"
+    offsets = places(corpus[doc_id].text, quote)
+    if not offsets:
+        what = f"the quote does not stand there: {quote!r}"
+        return what, "Copy it from the document's text as `load_corpus` reads it"
+    if len(offsets) > 1:
+        what = f"the quote stands there {len(offsets)} times, at {offsets[:5]}: {quote!r}"
+        return what, "Quote more, so that it stands there once"
+    return "", ""
 
 
 @rule
-def _check_quotes(c: Candidate) -> Iterator[Found]:
+def _check_quotes(candidate: Candidate) -> Iterator[Finding]:
     "Each quote stands exactly once, word for word, in its document, and is more than white space."
-    for q, e in c.evidence:
-        where = {"question": q["query_id"], "document": e["doc_id"]}
-        if not e["quote"].strip():
-            yield Found(
-                f"the quote is {e['quote']!r}, nothing but white space",
-                "Quote the words that answer the question",
-                **where,
-            )
-        elif e["doc_id"] not in c.corpus.rows:
-            yield Found(
-                f"there is no such document; the quote is {e['quote']!r}",
-                "Give the id that `load_corpus` gives",
-                **where,
-            )
-        elif not (at := places(c.corpus[e["doc_id"]].text, e["quote"])):
-            yield Found(
-                f"the quote does not stand there: {e['quote']!r}",
-                "Copy it from the document's text as `load_corpus` reads it",
-                **where,
-            )
-        elif len(at) > 1:
-            yield Found(
-                f"the quote stands there {len(at)} times, at {at[:5]}: {e['quote']!r}",
-                "Quote more, so that it stands there once",
-                **where,
-            )
+    for question, piece in candidate.evidence:
+        what, fix = _quote_fault(candidate.corpus, piece["doc_id"], piece["quote"])
+        if what:
+            yield Finding(what, fix, question["query_id"], piece["doc_id"])
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #6e74a77b
 @rule
-def _check_offsets(c: Candidate) -> Iterator[Found]:
+def _check_offsets(candidate: Candidate) -> Iterator[Finding]:
     "`start` and `end` are where the quote stands, in code points of the canonical text."
-    for q, e in c.evidence:
-        at = places(c.corpus[e["doc_id"]].text, e["quote"]) if e["doc_id"] in c.corpus.rows else []
-        if len(at) != 1 or not e["quote"].strip():
+    for question, piece in candidate.evidence:
+        doc_id, quote = piece["doc_id"], piece["quote"]
+        if _quote_fault(candidate.corpus, doc_id, quote)[0]:
             continue  # the fault is the quote's
-        right = (at[0], at[0] + len(e["quote"]))
-        if (e.get("start"), e.get("end")) != right:
-            yield Found(
-                f"start and end are {e.get('start')}, {e.get('end')}",
-                f"The quote stands at {right[0]}, {right[1]}: write these",
-                q["query_id"],
-                e["doc_id"],
-            )
+        (start,) = places(candidate.corpus[doc_id].text, quote)
+        end = start + len(quote)
+        if (piece.get("start"), piece.get("end")) != (start, end):
+            what = f"start and end are {piece.get('start')}, {piece.get('end')}"
+            fix = f"The quote stands at {start}, {end}: write these"
+            yield Finding(what, fix, question["query_id"], doc_id)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #b0f094c2
 @rule
-def _check_elsewhere(c: Candidate) -> Iterator[Found]:
+def _check_elsewhere(candidate: Candidate) -> Iterator[Finding]:
     "No quote stands in another document too, unless it is a sentence listed under `repeats`."
-    for q, e in c.evidence:
-        others = [
-            d.id for d in c.corpus if d.id != e["doc_id"] and e["quote"].strip() and e["quote"] in d.text
-        ]
-        if others and " ".join(words(e["quote"])) not in c.repeats:
-            yield Found(
-                f"the quote stands in {', '.join(map(repr, others))} as well: {e['quote']!r}",
-                "Quote more, or list the sentence under `repeats`",
-                q["query_id"],
-                e["doc_id"],
-            )
+    for question, piece in candidate.evidence:
+        doc_id, quote = piece["doc_id"], piece["quote"]
+        if not quote.strip() or " ".join(words(quote)) in candidate.repeats:
+            continue
+        others = [doc.id for doc in candidate.corpus if doc.id != doc_id and quote in doc.text]
+        if others:
+            what = f"the quote stands in {', '.join(map(repr, others))} as well: {quote!r}"
+            fix = "Quote more, or list the sentence under `repeats`"
+            yield Finding(what, fix, question["query_id"], doc_id)
 
 
 @rule
-def _check_no_evidence(c: Candidate) -> Iterator[Found]:
+def _check_no_evidence(candidate: Candidate) -> Iterator[Finding]:
     "No evidence comes from documents that match a pattern under `no_evidence`; each pattern matches one."
-    for pattern in c.info.get("no_evidence", ()):
-        if not any(fnmatchcase(d.id, pattern) for d in c.corpus):
-            yield Found(f"no document is {pattern!r}, listed under `no_evidence`", "Correct the pattern")
-        for q, e in c.evidence:
-            if fnmatchcase(e["doc_id"], pattern):
-                yield Found(
-                    f"`no_evidence` rules this document out ({pattern!r})",
-                    "Quote another document",
-                    q["query_id"],
-                    e["doc_id"],
-                )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #202c83c4
-@rule
-def _check_copied(c: Candidate) -> Iterator[Found]:
-    "At most the share `copied` of a question's 4-grams stands in its evidence."
-    for q in c.questions:
-        share = copied(q["query"], [e["quote"] for e in q["evidence"]])
-        if share > c.bound("copied"):
-            names = ", ".join(dict.fromkeys(e["doc_id"] for e in q["evidence"]))
-            yield Found(
-                f"{percent(share, 0)} of its runs of four words stand in its evidence, more than"
-                f" {percent(c.bound('copied'), 0)}: {q['query']!r}",
-                "Ask in other words",
-                q["query_id"],
-                names,
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #d37f3532
-@rule
-def _check_paraphrases(c: Candidate) -> Iterator[Found]:
-    """A `paraphrase` shares no content word with its evidence that is rare, which is: in at most `rare`
-    documents."""
-    asked = [(q, e) for q, e in c.evidence if "paraphrase" in q["tags"]]
-    stems = functools.partial(content, languages=tuple(set(c.languages.values())), letters=c.bound("stem"))
-    frequency = Counter(w for d in c.corpus for w in stems(d.text)) if asked else Counter()
-    for q, e in asked:
-        same = sorted(w for w in stems(q["query"]) & stems(e["quote"]) if frequency[w] <= c.bound("rare"))
-        if same:
-            yield Found(
-                f"the paraphrase shares {', '.join(map(repr, same))} with its quote {e['quote']!r}",
-                "Ask in other words, or change the tag",
-                q["query_id"],
-                e["doc_id"],
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #b68c2f0f
-@rule
-def _check_repeats(c: Candidate) -> Iterator[Found]:
-    "No sentence of `sentence` words or more stands in two documents but those under `repeats`; those do."
-    seen: dict[str, dict[str, None]] = defaultdict(dict)
-    for d in c.corpus:
-        for s in sentences(d.text, c.bound("sentence")):
-            seen[s][d.id] = None
-    for s, where in seen.items():
-        if len(where) > 1 and s not in c.repeats:
-            yield Found(
-                f"a sentence stands in {len(where)} documents: {s!r}",
-                "Rewrite it, or list it under `repeats`",
-                document=", ".join(where),
-            )
-    for s in sorted(c.repeats):
-        if len(seen.get(s, ())) < 2:
-            yield Found(
-                f"a sentence under `repeats` is not in two documents: {s!r}",
-                "Take it off the list, or correct it",
-            )
-
-# %% ../../nbs/21_apps/02_dataset_rules.ipynb #f977b7ed
-@rule
-def _check_tables(c: Candidate) -> Iterator[Found]:
-    "A question tagged `table` quotes a row of one."
-    for q in c.questions:
-        if "table" in q["tags"] and not any("|" in e["quote"] for e in q["evidence"]):
-            yield Found(
-                "it is tagged 'table', and no quote has cells joined by ' | '",
-                "Quote the row, or take the tag off",
-                q["query_id"],
-                ", ".join(e["doc_id"] for e in q["evidence"]),
-            )
-
-
-@rule
-def _check_languages(c: Candidate) -> Iterator[Found]:
-    """Where questions are tagged with a language, `cross-language` stands where some evidence is in another
-    one."""
-    for q in c.questions:
-        own = [t.removeprefix("lang:") for t in q["tags"] if t.startswith("lang:")]
-        found = {
-            next((x for p, x in c.languages.items() if fnmatchcase(e["doc_id"], p)), "unknown")
-            for e in q["evidence"]
-        }
-        if len(own) > 1:
-            yield Found(f"it is tagged with {len(own)} languages, {own}", "Leave one", q["query_id"])
-        elif own and found and bool(found - set(own)) != ("cross-language" in q["tags"]):
-            yield Found(
-                f"the question is in {own[0]!r}, its evidence in {sorted(found)}",
-                "Correct 'lang:…', 'cross-language' or `languages`",
-                q["query_id"],
-            )
+    for pattern in candidate.info.get("no_evidence", ()):
+        if not any(fnmatchcase(doc.id, pattern) for doc in candidate.corpus):
+            yield Finding(f"no document is {pattern!r}, listed under `no_evidence`", "Correct the pattern")
+        for question, piece in candidate.evidence:
+            if fnmatchcase(piece["doc_id"], pattern):
+                what = f"`no_evidence` rules this document out ({pattern!r})"
+                yield Finding(what, "Quote another document", question["query_id"], piece["doc_id"])
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #dc6c67e5
-def counts(c: Candidate) -> dict[str, int]:
+def counts(candidate: Candidate) -> dict[str, int]:
     "Documents, words, questions and answers of a candidate."
     return {
-        "documents": len(c.corpus),
-        "words": sum(len(words(d.text)) for d in c.corpus),
-        "questions": len(c.questions),
-        "answers": sum(bool(q["answer"]) for q in c.questions),
+        "documents": len(candidate.corpus),
+        "words": sum(len(words(doc.text)) for doc in candidate.corpus),
+        "questions": len(candidate.questions),
+        "answers": sum(bool(question.get("answer")) for question in candidate.questions),
     }
-
-
-@rule
-def _check_promises(c: Candidate) -> Iterator[Found]:
-    "Documents, words, questions, answers and tags are at least as many as `[promises]` says."
-    promised, tags = c.info.get("promises", {}), Counter(t for q in c.questions for t in q["tags"])
-    have = counts(c) | {"used": len({e["doc_id"] for _, e in c.evidence})}
-    wanted = [
-        (n, have[what], "documents used by a question" if what == "used" else what)
-        for what, n in promised.items()
-        if what != "tags"
-    ]
-    wanted += [(n, tags[t], f"questions tagged {t!r}") for t, n in promised.get("tags", {}).items()]
-    for least, n, what in wanted:
-        if n < least:
-            yield Found(
-                f"there are {thousands(n)} {what}, and dataset.toml promises {thousands(least)}",
-                "Write more, or promise less",
-            )
