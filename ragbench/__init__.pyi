@@ -82,6 +82,7 @@ from .index.advise import advise as advise
 from .index.ann_recall import ann_recall as ann_recall
 from .index.ann_recall import memory_of as memory_of
 from .index.chroma_index import ChromaIndex as ChromaIndex
+from .index.conditions import Param as Param
 from .index.database_index import WithMetadata as WithMetadata
 from .index.faiss_base import open_index as open_index
 from .index.faiss_flat import FaissFlat as FaissFlat

@@ -725,3 +725,30 @@ def test_private_folders_go_at_close():
         assert root in mine
         db.close()
         assert not root.exists()
+
+
+@pytest.mark.parametrize("overfetch", [None, 4])
+@pytest.mark.parametrize("kind", ["pg-exact", "pg-hnsw", "chroma", "qdrant-memory", "qdrant-edge", "faiss"])
+def test_what_a_question_brings_means_the_same_in_every_database(kind, overfetch):
+    from ragbench import Corpus, Dense, Document, FaissFlat, LSAEmbedder, Param, Query, System, WholeDocument
+
+    words = "pump tank valve level oil steam gauge filter".split()
+    texts = [" ".join(np.random.default_rng(i).choice(words, 6)) for i in range(24)]
+    owners = ["north", "south", "east"]
+    corpus = Corpus([Document(f"d{i}", t, metadata={"owner": owners[i % 3]}) for i, t in enumerate(texts)])
+    queries = [Query(f"q{i}", words[i], params={"owner": owners[i % 3]}) for i in range(6)]
+    parts = {"where": {"owner": Param("owner")}, "overfetch": overfetch}
+    exact = System(WholeDocument(), Dense(LSAEmbedder(5)), **parts).build(corpus, store=False)
+    index = FaissFlat() if kind == "faiss" else MAKERS[kind]()
+    built = System(WholeDocument(), Dense(LSAEmbedder(5), index), **parts).build(corpus, store=False)
+    try:
+        for ranking, wanted, q in zip(
+            built.search(queries, 4).by_query(), exact.search(queries, 4).by_query(), queries
+        ):
+            assert {corpus[hit.doc_id].metadata["owner"] for hit in ranking} == {q.params["owner"]}
+            if overfetch is None:
+                assert [hit.doc_id for hit in ranking] == [hit.doc_id for hit in wanted]
+                assert np.allclose(ranking.scores, wanted.scores, atol=1e-5)
+    finally:
+        for searcher in built.ranker.built:
+            getattr(searcher, "close", lambda: None)()

@@ -20,6 +20,8 @@ from ..base.progress import progress_bar
 from ..store.artifacts import Artifact, versions
 from ..system.pipeline import Pipeline
 from ..system.system import BuiltSystem
+from ..core.gold_records import Query
+from ..index.conditions import params_of
 
 # %% auto #0
 __all__ = ['timed']
@@ -43,14 +45,23 @@ def _usual_ms(runner: Any) -> float:
     )
 
 
+def _asked(runner: Any, steps: Pipeline) -> list[Query]:
+    "The questions that are timed, each with what the filter of one system asks of it."
+    s, queries = runner.plan.settings, runner.plan.gold.query_list
+    names = params_of(steps.system.where)
+    some = (queries[i] for i in timed_questions(len(queries), s.timed, s.seed))
+    return [q._replace(params={name: q.params[name] for name in names} or None) for q in some]
+
+
 def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
     "What decides the milliseconds of one system."
-    s, texts = runner.plan.settings, runner.texts
-    asked = [texts[i] for i in timed_questions(len(texts), s.timed, s.seed)]
+    s, asked = runner.plan.settings, _asked(runner, steps)
+    brought = {"params": [q.params for q in asked]} if any(q.params for q in asked) else {}
     return {
         "system": steps.system,
         "chunks": steps.sources.chunks.key,
-        "queries": asked,
+        "queries": [q.text for q in asked],
+        **brought,
         "rounds": _rounds_of(s.rounds, len(asked)),
         **({} if s.seconds is None else {"seconds": s.seconds}),
         "depth": s.depth,
@@ -72,10 +83,10 @@ def _measured(
         ask = Stopwatch(built, min(depth, system.candidates))
     else:
         ranker = built.ranker
-        ask = lambda text: ranker.rank([text], depth)  # noqa: E731
+        ask = lambda q: ranker.rank([q.text], depth, params=[q.params or {}])  # noqa: E731
     with runner.store.locked("timing", "one at a time"), budget.share() as seconds:
         ms, ticks = time_alone(
-            ask, recipe["queries"], recipe["rounds"], seconds, progress=bar.update, collect=budget.first
+            ask, _asked(runner, steps), recipe["rounds"], seconds, progress=bar.update, collect=budget.first
         )  # garbage takes a second, where much is in memory: once is enough
     parts = ask.steps(len(ms)) if system.staged else {}
     return {

@@ -19,6 +19,8 @@ from ..evaluate.scores import check_metrics
 from ..system.pipeline import Pipeline, pipeline
 from ..system.step import Step, corpus_source, questions_source
 from ..system.system import System, check_fields_of, grid, names_of
+from ..index.conditions import params_of
+from ..system.where import check_params
 
 # %% auto #0
 __all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'named', 'make_plan']
@@ -108,7 +110,9 @@ class Plan:
         "The steps of each system; their keys are known, and nothing is computed."
         corpus = corpus_source(self.corpus)
         questions = questions_source([q.text for q in self.gold.query_list])
-        return tuple(pipeline(s, corpus, questions, self.settings.depth) for s in self.systems)
+        params = [q.params or {} for q in self.gold.query_list]
+        depth = self.settings.depth
+        return tuple(pipeline(s, corpus, questions, depth, params=params) for s in self.systems)
 
     @property
     def steps(self) -> dict[str, Step]:
@@ -230,6 +234,14 @@ def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     return settings
 
 # %% ../../nbs/16_bench/00_plan.ipynb #42591212
+def _check_params(systems: Sequence[System], gold: Gold) -> None:
+    """Raise `DataError` for a question without a parameter that a system's filter asks for, and, where some
+    system has parameters, for one that none of them asks for."""
+    conditions = [s.where for s in systems if s.where is not None and params_of(s.where)]
+    if conditions:
+        check_params(conditions, gold.query_list)
+
+
 def make_plan(
     corpus: Corpus, gold: Gold, systems: System | Iterable[System] | Mapping[str, System], **settings: Any
 ) -> Plan:
@@ -239,6 +251,7 @@ def make_plan(
     listed = grid(*named(systems))
     for system in listed:
         check_fields_of(system, corpus)
+    _check_params(listed, gold)
     s = Settings(**_known(settings))
     cut = deepest(s.columns)
     if cut > s.depth:

@@ -140,10 +140,8 @@ def timed_questions(n: int, most: int, seed: int = 0) -> np.ndarray:
 
 
 def time_alone(
-    ask: Callable[
-        [str], Any
-    ],  # a function of a question text; a float that it returns is milliseconds to add
-    texts: Sequence[str],
+    ask: Callable[[Any], Any],  # a function of a question; a float that it returns is milliseconds to add
+    queries: Sequence[Any],  # texts, or what `ask` takes in their place
     rounds: int = 1,
     seconds: float = math.inf,  # no block of calls begins after so many
     warm_up: int = 3,
@@ -152,16 +150,16 @@ def time_alone(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Milliseconds of every call `(calls,)`, in turns of all questions, and of the yardstick `(blocks + 1,
     3)`, for `steadied`."""
-    yardstick, order, out, ticks = _yardstick(), [t for _ in range(rounds) for t in texts], [], []
+    yardstick, order, out, ticks = _yardstick(), [q for _ in range(rounds) for q in queries], [], []
     with quiet(collect):
-        for text in order[:warm_up]:
-            ask(text)
+        for query in order[:warm_up]:
+            ask(query)
         yardstick.ms(TICKS)
         began = time.perf_counter()
         for i in range(0, len(order), BLOCK):
             ticks.append(yardstick.ms(TICKS))
-            for text in order[i : i + BLOCK]:
-                out.append(_one_call(ask, text))
+            for query in order[i : i + BLOCK]:
+                out.append(_one_call(ask, query))
             progress(len(order[i : i + BLOCK]))
             if time.perf_counter() - began > seconds:
                 break
@@ -169,11 +167,11 @@ def time_alone(
     return np.array(out), np.array(ticks)
 
 # %% ../../nbs/16_bench/01_timing.ipynb #1609b8a6
-def _one_call(ask: Callable[[str], Any], text: str) -> float:
+def _one_call(ask: Callable[[Any], Any], query: Any) -> float:
     "Milliseconds of one call in which nothing was imported."
     for _ in range(5):
         loaded, began = len(sys.modules), time.perf_counter_ns()
-        more = ask(text)
+        more = ask(query)
         ms = (time.perf_counter_ns() - began) / 1e6
         if len(sys.modules) == loaded:
             break
@@ -188,8 +186,8 @@ class Stopwatch:
     def __init__(self, built: Any, depth: int):
         self.built, self.depth, self.calls = built, depth, []
 
-    def __call__(self, text: str) -> float:
-        self.calls.append(self.built.search(text, self.depth).ms)
+    def __call__(self, query: Any) -> float:
+        self.calls.append(self.built.search(query, self.depth).ms)
         return self.calls[-1].get("query", 0.0)
 
     def forget(self) -> None:

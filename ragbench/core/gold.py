@@ -28,6 +28,7 @@ from ragbench.core.gold_records import (
     QuoteMatch,
     listed,
     lost_note,
+    params_problem,
     span_records,
 )
 from .qrels import Judgement, Qrels, as_judgements, judged_records, to_qrels
@@ -84,6 +85,8 @@ def _query_problems(q: Query) -> Iterable[str]:
         )
     if not isinstance(q.tags, tuple) or not all(isinstance(t, str) for t in q.tags):
         yield f"the tags of query {q.query_id!r} are {q.tags!r:.60}: give a tuple of strings"
+    if problem := params_problem(q.params):
+        yield f"the params of query {q.query_id!r} are {problem}"
     if not isinstance(q.answer, str | None):
         yield f"the answer of query {q.query_id!r} is {q.answer!r:.60}: give a string or None"
 
@@ -167,7 +170,8 @@ class Gold(GoldRecords):
         "A hash of what is judged; the same for equal gold."
         optional = ((self.copies, "all"), (self.nonrelevant, ()), (self.lost, ()))
         unusual = [value for value, usual in optional if value != usual]
-        return fingerprint(self.query_list, self.evidence_list, self.unit, *unusual)
+        queries = tuple(q if q.params else q[:4] for q in self.query_list)
+        return fingerprint(queries, self.evidence_list, self.unit, *unusual)
 
     @property
     def queries(self) -> DataFrame:

@@ -70,6 +70,8 @@ def save_gold(
             line["answer"] = query.answer
         if query.tags:
             line["tags"] = list(query.tags)
+        if query.params:
+            line["params"] = dict(query.params)
         line["evidence"] = [
             _piece_line(e, anchors.get(e[1:4]), corpus, gold.unit) for e in gold.by_query[query.query_id]
         ]

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from ..store.fingerprint import text_hash
 
 # %% auto #0
 __all__ = ['MISSING', 'NO_DOCUMENT', 'Query', 'Evidence', 'Lost', 'QuoteMatch', 'Anchor', 'anchor', 'GoldRecords', 'lost_note',
-           'listed', 'whole_rows', 'query_of', 'pieces_of', 'span_records']
+           'params_problem', 'listed', 'whole_rows', 'query_of', 'pieces_of', 'span_records']
 
 # %% ../../nbs/03_core/05_gold_records.ipynb #9538bd95
 MISSING = "evidence-missing"  # the tag of a query some of whose evidence is not in the corpus
@@ -24,7 +25,8 @@ NO_DOCUMENT = "no such document"  # why a piece of evidence is lost
 
 
 class Query(NamedTuple):
-    """A question; `answer` is a short string where one is known. `tags` are for slices.
+    """A question; `answer` is a short string where one is known. `tags` are for slices, `params` are the
+    values that it brings for each `Param` of a filter.
 
     >>> Query("q1", "How is the pump stopped?", tags=("how",)).tags
     ('how',)
@@ -36,6 +38,10 @@ class Query(NamedTuple):
     text: str
     tags: tuple[str, ...] = ()
     answer: str | None = None
+    params: Mapping[str, Any] | None = None  # texts, numbers, truth values or lists of them, by name
+
+    def __hash__(self) -> int:
+        return hash(self[:4])
 
 
 class Evidence(NamedTuple):
@@ -120,9 +126,9 @@ class GoldRecords:
         """The lost evidence of each query; of one that is tagged `evidence-missing` and has no evidence, at
         least a piece that nobody named."""
         pieces = _by_query(self.query_list, self.lost)
-        for query_id, _, tags, _ in self.query_list:
-            if MISSING in tags and not pieces[query_id] and not self.by_query[query_id]:
-                pieces[query_id] = (Lost(query_id, ""),)
+        for q in self.query_list:
+            if MISSING in q.tags and not pieces[q.query_id] and not self.by_query[q.query_id]:
+                pieces[q.query_id] = (Lost(q.query_id, ""),)
         return pieces
 
     @functools.cached_property
@@ -178,6 +184,23 @@ def lost_note(gold: GoldRecords) -> str:
         f" scores 0 on {them}"
     )
 
+# %% ../../nbs/03_core/05_gold_records.ipynb #d24f2d55
+def _plain(value: Any) -> bool:
+    "Whether a value is a text, a finite number or a truth value."
+    return isinstance(value, str | bool | int) or (isinstance(value, float) and math.isfinite(value))
+
+
+def params_problem(params: Any) -> str:
+    "What is wrong with the parameters of a question, in words; empty for nothing."
+    if params is None:
+        return ""
+    if not isinstance(params, Mapping) or not all(isinstance(name, str) and name for name in params):
+        return f"{params!r:.60}: give a mapping of names to values"
+    for name, value in params.items():
+        if not all(map(_plain, value if isinstance(value, list) else [value])):
+            return f"{name!r} = {value!r:.60}: give a text, a number, a truth value, or a list of them"
+    return ""
+
 # %% ../../nbs/03_core/05_gold_records.ipynb #8f572fe4
 def listed(problems: Sequence[str], what: str, most: int = 50) -> str:
     "One problem as it is; of several their number and the first ones, a line each."
@@ -211,6 +234,8 @@ def _question_problems(row: Any, where: str, keys: Sequence[str]) -> Iterable[st
     tags = row.get("tags") or ()
     if not isinstance(tags, list | tuple | set | frozenset) or not all(isinstance(t, str) for t in tags):
         yield f"{where}: 'tags' is {tags!r:.60}, not a list of strings"
+    if problem := params_problem(row.get("params")):
+        yield f"{where}: 'params' is {problem}"
     pieces = row.get("evidence") or ()
     if not isinstance(pieces, list | tuple):
         yield f"{where}: 'evidence' is a {type(pieces).__name__}, not a list of mappings"
@@ -253,7 +278,14 @@ def whole_rows(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], owner: st
 
 def query_of(row: Mapping[str, Any]) -> Query:
     "The query of a question that is a mapping."
-    return Query(str(row["query_id"]), row["query"], tuple(row.get("tags") or ()), row.get("answer"))
+    params = row.get("params") or None
+    return Query(
+        str(row["query_id"]),
+        row["query"],
+        tuple(row.get("tags") or ()),
+        row.get("answer"),
+        None if params is None else dict(params),
+    )
 
 
 def pieces_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str, Any]]]:

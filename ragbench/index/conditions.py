@@ -10,12 +10,14 @@ import math
 import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_section, chunk_sections
+from ..core.gold_records import params_problem
 from ..core.row_filter import row_filter
 from ..core.documents import Corpus, Document, pages_of
 from ..base.errors import ConfigError, DataError
@@ -23,9 +25,10 @@ from ..base.memory import lru_bytes
 from .dates import when
 
 # %% auto #0
-__all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Clause', 'clauses', 'kind',
-           'named', 'meets', 'matching', 'with_numbers', 'on_numbers', 'chunk_values', 'known_fields', 'check_fields',
-           'check_kinds', 'titled', 'matching_rows', 'chunk_metadata', 'read_where']
+__all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Param', 'Clause', 'clauses',
+           'params_of', 'with_params', 'kind', 'named', 'meets', 'matching', 'with_numbers', 'on_numbers',
+           'chunk_values', 'known_fields', 'check_fields', 'check_kinds', 'titled', 'matching_rows', 'chunk_metadata',
+           'read_where']
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e7cd42ab
 logger = logging.getLogger("ragbench.index")
@@ -92,6 +95,31 @@ def check_metadata(metadata: Sequence[Mapping[str, Any]] | None, n: int) -> list
     ]
     return [{f: v[0] if len(v) == 1 else v for f, v in m.items() if v} for m in read]
 
+# %% ../../nbs/09_index/07_conditions.ipynb #c611496b
+@dataclass(frozen=True)
+class Param:
+    """A value that each question brings, in the place of one that is written down:
+    `System(…, where={"owner": Param("owner")})`. `name` is what the question calls it. Raises `ConfigError`
+    for a name that is none.
+
+    >>> mine = System(WholeDocument(), Lexical(), where={"doc": Param("mine")}).build(corpus)
+    >>> [hit.doc_id for hit in mine.search("the pump", params={"mine": "pump"})]
+    ['pump']
+
+    Chapter: https://ragbench.github.io/ragbench/09_index/conditions.html
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError(
+                f"the name is {self.name!r:.60}", "Param", "Give a text, such as Param('owner')"
+            )
+
+    def __repr__(self) -> str:
+        return f"Param({self.name!r})"
+
 # %% ../../nbs/09_index/07_conditions.ipynb #a3ad9737
 LIMITS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
 IN_QUERY = "in query"
@@ -114,22 +142,28 @@ _FIX = (
 
 def _asked(value: Any, at: str) -> Any:
     "A value as it may be asked for; a `ConfigError` for what could not be stored."
+    if isinstance(value, Param):
+        fix = "A parameter stands in the filter of a System or of its search, which is given params="
+        raise ConfigError(f"the value of {value!r} is not known here", at, fix)
     try:
         return scalar(value, at)
     except DataError as e:
         raise ConfigError(f"it asks for {value!r:.80}", at, _FIX) from e
 
 
-def _choices(value: Any, at: str) -> tuple:
+def _choices(value: Any, at: str, params: bool) -> tuple:
     "The values of which one is asked for."
     several = isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0
-    return tuple(_asked(v, at) for v in (value if several else [value]))
+    choices = value if several else [value]
+    return tuple(v if params and isinstance(v, Param) else _asked(v, at) for v in choices)
 
 
-def _limit(name: str, op: Any, value: Any, at: str) -> Clause:
+def _limit(name: str, op: Any, value: Any, at: str, params: bool) -> Clause:
     "A comparison of an inner dictionary."
     if op == "$ne":
-        return Clause(name, op, _choices(value, at))
+        return Clause(name, op, _choices(value, at, params))
+    if params and op in LIMITS and isinstance(value, Param):
+        return Clause(name, op, value)
     limit = None if op not in LIMITS or isinstance(value, (bool, np.bool_)) else _asked(value, at)
     if limit is None or (isinstance(limit, str) and not when(limit).scale):
         raise ConfigError(f"{op} {value!r:.80} is not in the language of conditions", at, _FIX)
@@ -140,6 +174,7 @@ def clauses(
     condition: Mapping[str, Any],
     stored: bool = True,  # asked of a database, which keeps plain names of fields only
     boosts: bool = False,  # asked beside a question, which may name a value
+    params: bool = False,  # a value may be a `Param`
 ) -> tuple[Clause, ...]:
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
     if not isinstance(condition, Mapping):
@@ -155,12 +190,41 @@ def clauses(
                 raise ConfigError("a filter does not look at the question", at, fix)
             out.append(Clause(name, IN_QUERY, None))
         elif not isinstance(asked, Mapping):
-            out.append(Clause(name, "in", _choices(asked, at)))
+            out.append(Clause(name, "in", _choices(asked, at, params)))
         elif not asked:
             raise ConfigError("there are no limits", at, _FIX)
         else:
-            out += [_limit(name, op, value, at) for op, value in asked.items()]
+            out += [_limit(name, op, value, at, params) for op, value in asked.items()]
     return tuple(out)
+
+# %% ../../nbs/09_index/07_conditions.ipynb #2868ffdc
+def params_of(condition: Mapping[str, Any] | None) -> tuple[str, ...]:
+    "The names of the parameters of a condition, each once, in order; raises `ConfigError` as `clauses` does."
+    asked = clauses(condition or {}, stored=False, params=True)
+    values = (v for c in asked for v in (c.value if isinstance(c.value, tuple) else (c.value,)))
+    return tuple(dict.fromkeys(v.name for v in values if isinstance(v, Param)))
+
+
+def with_params(condition: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """The condition with a value in the place of each parameter; raises `ConfigError` for one that is not
+    there, and for a value that cannot be asked for."""
+    if problem := params_problem(params):
+        raise ConfigError(f"a parameter is {problem}", "params", "Give values, such as {'owner': 'north'}")
+    if missing := [name for name in params_of(condition) if name not in params]:
+        fix = f"Give params={{{missing[0]!r}: …}}"
+        raise ConfigError(f"there is no value for the parameter {missing[0]!r}", "params", fix)
+    return {name: _with_values(asked, params) for name, asked in condition.items()}
+
+
+def _with_values(asked: Any, params: Mapping[str, Any]) -> Any:
+    "What a condition asks of a field, parameters replaced."
+    if isinstance(asked, Mapping):
+        return {op: _with_values(value, params) for op, value in asked.items()}
+    if isinstance(asked, list | tuple):
+        values = [_with_values(v, params) if isinstance(v, Param) else v for v in asked]
+        return [one for v in values for one in (v if isinstance(v, list) else [v])]
+    value = params[asked.name] if isinstance(asked, Param) else asked
+    return [value] if isinstance(asked, Param) and value == IN_QUERY else value
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e251afcd
 def kind(value: Any) -> str:
@@ -304,7 +368,8 @@ def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
         if c.field in OWN or c.op == IN_QUERY:
             continue
         held = [h for d in corpus for h in _readable(_fields_of(d).get(c.field))]
-        wanted = c.value if c.op in ("in", "$ne") else (c.value,)
+        values = c.value if c.op in ("in", "$ne") else (c.value,)
+        wanted = [v for v in values if not isinstance(v, Param)]  # what a question brings is not known yet
         if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
             logger.warning(
                 "%s: the field %r holds %s (such as %r), and is asked for %s (%r): that %s",

@@ -26,7 +26,7 @@ from ..embed.vector_cache import EmbeddingCache, embed_cached
 from ..core.protocols import takes
 
 # %% auto #0
-__all__ = ['CELLS', 'SEARCH', 'HERE', 'search_fair', 'check_filter', 'cut', 'Context', 'stored', 'split_query']
+__all__ = ['CELLS', 'SEARCH', 'HERE', 'search_fair', 'check_filter', 'some_of', 'cut', 'Context', 'stored', 'split_query']
 
 # %% ../../nbs/13_system/02_build_context.ipynb #36170a98
 CELLS = 1 << 22  # scores of one search: at 12 to 16 bytes each, and as much again to put them in order
@@ -59,7 +59,7 @@ def search_fair(
         for part in (open_[j : j + step] for j in range(0, len(open_), step)):
             scores, rows = _answered(
                 searcher,
-                queries if len(part) == len(texts) else _take(queries, part),
+                some_of(queries, part),
                 len(part),
                 fetch,
                 len(text_hashes),
@@ -72,7 +72,7 @@ def search_fair(
             for j in np.flatnonzero(clear):
                 out[part[j]] = _decide(
                     searcher,
-                    _take(queries, part[j : j + 1]),
+                    some_of(queries, part[j : j + 1]),
                     texts[part[j]],
                     text_hashes,
                     scores[j].astype(np.float64),
@@ -95,8 +95,10 @@ def check_filter(component: Any, method: str) -> None:
         )
 
 
-def _take(queries: Any, which: np.ndarray) -> Any:
-    "Some of the queries, whatever they are."
+def some_of(queries: Any, which: np.ndarray) -> Any:
+    "Some of the queries, texts or vectors, by their positions; all of them as they are."
+    if len(which) == len(queries):
+        return queries
     return [queries[i] for i in which] if isinstance(queries, list) else queries[which]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -16,6 +16,8 @@ import numpy as np
 
 from ..base.dataframe import DataFrame
 from ..base.arguments import typed
+from ..core.gold_records import Query
+from ..index.conditions import params_of, with_params
 from ..base.errors import DataError
 from ..base.number_text import number, thousands
 from ..steps.boosts import Boosts
@@ -24,8 +26,8 @@ from ..lexical.explain_bm25 import TermWeight, term_weights
 from .pipeline import Pipeline
 from .retrievers import Dense, Hybrid, Lexical, Retrieval, fuse_runs, retrieval
 from .step import Answers, Step, Trail, as_asked
-from .system import BuiltSystem, check_queries
-from .where import allowed_rows
+from .system import BuiltSystem, read_queries
+from .where import Allowed, RowsByQuestion, allowed_rows
 
 # %% auto #0
 __all__ = ['MOST', 'Line', 'place', 'walk', 'Explanation', 'verdict', 'explain']
@@ -88,8 +90,12 @@ class _Walk(NamedTuple):
     trail: Trail
     row: int
     most: int  # ranks are looked for among so many
-    allowed: np.ndarray | None
-    question: str
+    allowed: Allowed
+    query: Query
+
+    @property
+    def question(self) -> str:
+        return self.query.text
 
     def wording(self, j: int) -> tuple[str, str]:
         "What is searched for, and its role."
@@ -103,16 +109,20 @@ class _Walk(NamedTuple):
     def deep(self, found: Retrieval, j: int, depth: int) -> Answers:
         "The ranking of the same retriever, looked at as deep as ranks are told."
         steps = retrieval(found.retriever, self.steps.sources, depth)
-        given = {"questions": as_asked([self.question]), "allowed": self.allowed}
+        given = {
+            "questions": as_asked([self.question]),
+            "params": [self.query.params or {}],
+            "allowed": self.allowed,
+        }
         return self.built.executor.trail(steps.runs, given).values[steps.runs].each[j]
 
 
-def walk(built: BuiltSystem, question: str, row: int, allowed: np.ndarray | None) -> _Walk:
+def walk(built: BuiltSystem, query: Query, row: int, allowed: Allowed) -> _Walk:
     "Ask the question, with everything that passes on the way."
     most = min(len(built.chunks), MOST)
     depth = built.system.candidates if built.system.staged else most
-    steps, trail = built.pipeline(depth), built.trail([question], depth, allowed)
-    return _Walk(built, steps, trail, row, most, allowed, question)
+    steps, trail = built.pipeline(depth), built.trail([query], depth, allowed)
+    return _Walk(built, steps, trail, row, most, allowed, query)
 
 
 def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
@@ -473,10 +483,27 @@ def _chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     return int(chunk)
 
 # %% ../../nbs/13_system/09_explain.ipynb #33548355
+def _condition_of(built: BuiltSystem, query: Query) -> Mapping[str, Any] | None:
+    "The filter of the system, with the values that the question brings."
+    where = built.system.where
+    return with_params(where, query.params or {}) if params_of(where) else where
+
+
+def _filtered_out(built: BuiltSystem, query: Query, row: int, allowed: Allowed) -> str:
+    "Which filter does not let a row through, in words; empty for none."
+    condition = _condition_of(built, query)
+    if condition is not None and row not in allowed_rows(built.chunks, condition):
+        return f"it does not meet where={condition}"
+    rows = allowed.rows[0] if isinstance(allowed, RowsByQuestion) else allowed
+    return "" if rows is None or row in rows else "the filter does not let it through"
+
+
 @typed
-def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Explanation:
+def explain(
+    built: BuiltSystem, query: str | Query, chunk: Any, where: Any = None, params: Any = None
+) -> Explanation:
     """Every number that decides where `chunk` stands for `query`, and where it is lost if it is. `built` is
-    what `System.build` gives.
+    what `System.build` gives; `where` and `params` are those of its `search`.
 
     >>> built = System(WholeDocument(), Lexical()).build(corpus)
     >>> "drain" in str(explain(built, "the drain", 0))
@@ -484,14 +511,14 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
 
     Chapter: https://ragbench.github.io/ragbench/13_system/explain.html
     """
-    (query,) = check_queries([query])
-    row, s, allowed = _chunk_row(built, chunk), built.system, allowed_rows(built.chunks, where)
-    if s.where is not None and row not in allowed_rows(built.chunks, s.where):
-        return Explanation(built, query, row, (), f"It is not there: it does not meet where={s.where}.")
-    if allowed is not None and row not in allowed:
-        return Explanation(built, query, row, (), "It is not there: the filter does not let it through.")
-    w = walk(built, query, row, allowed)
+    (asked,) = read_queries([query], params)
+    row, s, allowed = _chunk_row(built, chunk), built.system, built.allowed([asked], where)
+    if reason := _filtered_out(built, asked, row, allowed):
+        return Explanation(built, asked.text, row, (), f"It is not there: {reason}.")
+    w = walk(built, asked, row, allowed)
     runs, lines = w.trail.values[w.steps.retrieval.runs].each, []
+    if s.where is not None:
+        lines.append(Line("where", str(_condition_of(built, asked)), math.nan, 0, "it meets the filter"))
     for j in range(len(runs)):
         if s.query is not None:
             lines.append(Line("query", w.wording(j)[0], math.nan, 0, w.wording(j)[1]))
@@ -504,4 +531,6 @@ def explain(built: BuiltSystem, query: str, chunk: Any, where: Any = None) -> Ex
         final, said = _passage_of(w)
     lines += [*more, Line("final", "rank", math.nan, final, said)]
     candidate, depth = place(w.trail.values[w.steps.candidates], row)[1], w.steps.candidates.config["depth"]
-    return Explanation(built, query, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said))
+    return Explanation(
+        built, asked.text, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said)
+    )

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from ..base.errors import DataError
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.vectors import Vectors
+from ..index.conditions import params_of
 from ..steps.mmr import above, best_per_document
 from ..steps.rewriting import fuse_queries, rewritten
 from ..store.artifacts import Artifact, Packed
@@ -33,9 +32,17 @@ from ragbench.system.step import (
     Wordings,
     allowed_source,
     corpus_source,
+    params_source,
     questions_source,
 )
-from .where import allowed_rows
+from ragbench.system.where import (
+    Allowed,
+    RowsByQuestion,
+    allowed_rows,
+    both_allow,
+    remembered_rows,
+    rows_by_question,
+)
 
 # %% auto #0
 __all__ = ['vectors_of', 'Pipeline', 'pipeline']
@@ -144,7 +151,7 @@ def _diversify(mmr: Any, answers: Answers, vectors: Vectors) -> Answers:
     return diversified(mmr, vectors.array, *answers)
 
 
-def _expand(config: dict[str, Any], answers: Answers, chunks: Chunks, allowed: np.ndarray | None) -> Expanded:
+def _expand(config: dict[str, Any], answers: Answers, chunks: Chunks, allowed: Allowed) -> Expanded:
     return expanded(config["expand"], chunks, *answers, config["depth"], allowed)
 
 
@@ -162,13 +169,30 @@ def _unpack_expanded(a: Artifact, value: Any) -> Expanded:
 _EXPANDED = Stored(_pack_expanded, _unpack_expanded)
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #850c5dfe
-def _matching_rows(where: Any, chunks: Chunks) -> np.ndarray:
+def _matching_rows(where: Any, chunks: Chunks) -> Allowed:
     return allowed_rows(chunks, where)
 
 
-def _both(config: None, matching: np.ndarray, allowed: np.ndarray | None) -> np.ndarray:
+def _matching_by_question(
+    where: Mapping[str, Any], chunks: Chunks, params: Sequence[Mapping[str, Any]], context: Context
+) -> RowsByQuestion:
+    "The rows that each question may find by what it brings."
+    key = ("where", fingerprint(where), id(chunks))  # what is kept holds the chunks, so the id stays theirs
+    return rows_by_question(where, params, context.keep(key, lambda: remembered_rows(chunks, where)))
+
+
+def _both(config: None, matching: Allowed, allowed: Allowed) -> Allowed:
     "Rows that the system's filter lets through, and the search's."
-    return matching if allowed is None else np.intersect1d(matching, allowed)
+    return both_allow(matching, allowed)
+
+
+def _where_step(where: Any, table: Step, params: Sequence[Mapping[str, Any]] | None) -> Step:
+    "The rows that the filter of a system lets through; with parameters, for each question."
+    if not (names := params_of(where)):
+        return Step("where", where, (table,), _matching_rows)
+    values = None if params is None else [{name: p[name] for name in names} for p in params]
+    inputs = (table, params_source(values))
+    return Step("where", where, inputs, _matching_by_question, ("context",), phase="filter")
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #0edfc1b6
 @dataclass(frozen=True, eq=False, repr=False)
@@ -214,6 +238,7 @@ def pipeline(
     questions: Sequence[str] | Step | None = None,  # None: a search will bring them
     depth: int = 10,  # passages that are handed over
     chunks: Step | None = None,  # chunks that are there already; by the system's chunker unless given
+    params: Sequence[Mapping[str, Any]] | None = None,  # what each question brings for a filter
 ) -> Pipeline:
     "The steps of a system. Nothing is computed."
     source = corpus if isinstance(corpus, Step) else corpus_source(corpus)
@@ -225,7 +250,7 @@ def pipeline(
     table = chunks or _chunk_step(system.chunk, source)
     sources = Sources(source, table, wordings, allowed)
     if system.where is not None:
-        matching = Step("where", system.where, (table,), _matching_rows)
+        matching = _where_step(system.where, table, params)
         allowed = Step("filter", None, (matching, allowed), _both)
         if system.overfetch is None:  # the search looks at nothing else
             sources = sources._replace(allowed=allowed)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from ragbench.system.part_checks import (
     is_index,
     is_retriever,
 )
-from .build_context import Context, check_filter, search_fair, split_query
+from .build_context import Context, check_filter, search_fair, some_of, split_query
 from ..steps.header import check_header, headed
 from ..core.labels import label, shown
 from .named_encoders import named_embedder
@@ -50,6 +50,7 @@ from ragbench.system.step import (
     questions_source,
 )
 from ..steps.mmr import above, among
+from .where import Allowed, each_group
 
 # %% auto #0
 __all__ = ['VERSIONS', 'FUSE', 'ask', 'Sources', 'Retrieval', 'retrieval', 'Ranker', 'check_min_score', 'Dense', 'Lexical',
@@ -175,10 +176,15 @@ def _build_own(retriever: Any, chunks: Chunks, context: Context) -> Any:
 
 
 def _ask_own(
-    config: dict[str, Any], ranker: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
+    config: dict[str, Any], ranker: Any, wordings: Wordings, chunks: Chunks, allowed: Allowed
 ) -> Runs:
-    each = (ask(ranker, texts, config["depth"], allowed, role, len(chunks)) for texts, role in wordings.each)
-    return Runs(tuple(each), (ranker,))
+    def answers(texts: list[str], role: str) -> Answers:
+        def search(questions: np.ndarray, rows: np.ndarray | None) -> Answers:
+            return ask(ranker, some_of(texts, questions), config["depth"], rows, role, len(chunks))
+
+        return each_group(len(texts), allowed, search)
+
+    return Runs(tuple(answers(texts, role) for texts, role in wordings.each), (ranker,))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #5b5351cb
 def _after_search(kind: str, config: Any, run: Callable[..., Runs], runs: Step, *more: Step) -> Step:
@@ -189,9 +195,17 @@ def _runs_above(min_score: float, runs: Runs) -> Runs:
     return Runs(tuple(above(*answers, min_score) for answers in runs.each), runs.searched)
 
 
-def _matching_runs(config: dict[str, Any], runs: Runs, matching: np.ndarray) -> Runs:
-    each = (among(*answers, matching) for answers in runs.each)
+def _matching_runs(config: dict[str, Any], runs: Runs, matching: Allowed) -> Runs:
+    each = (_among_allowed(*answers, matching) for answers in runs.each)
     return Runs(tuple((s[:, : config["depth"]], r[:, : config["depth"]]) for s, r in each), runs.searched)
+
+
+def _among_allowed(scores: np.ndarray, rows: np.ndarray, allowed: Allowed) -> Answers:
+    def kept(questions: np.ndarray, allowed_rows: np.ndarray | None) -> Answers:
+        assert allowed_rows is not None
+        return among(scores[questions], rows[questions], allowed_rows)
+
+    return each_group(len(rows), allowed, kept)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #7b6cc722
 @dataclass(frozen=True, eq=False)
@@ -212,12 +226,17 @@ class Ranker:
         return self.shallow[depth]
 
     def rank(
-        self, texts: Sequence[str], k: int, where: np.ndarray | None = None, role: str = "query"
+        self,
+        texts: Sequence[str],
+        k: int,
+        where: np.ndarray | None = None,
+        role: str = "query",
+        params: Sequence[Mapping[str, Any]] = (),  # what each question brings for the filter of the system
     ) -> Answers:
         "Scores `(q, k)` and rows `(q, k)`, best first."
         last = self.steps(k).runs
-        wordings = Wordings(((list(texts), role),))
-        return self.executor.trail(last, {"questions": wordings, "allowed": where}).values[last].each[0]
+        given = {"questions": Wordings(((list(texts), role),)), "allowed": where, "params": params}
+        return self.executor.trail(last, given).values[last].each[0]
 
     @property
     def parts(self) -> tuple[Ranker, ...]:
@@ -357,15 +376,27 @@ def _search_vectors(
     built: Any,
     wordings: Wordings,
     chunks: Chunks,
-    allowed: np.ndarray | None,
+    allowed: Allowed,
     vectors: tuple[Vectors, ...],
 ) -> Runs:
-    depth, hashes = config["depth"], chunks.text_hashes
     each = (
-        search_fair(built, v, texts, hashes, depth, where=allowed)
+        _fair_answers(config, built, v, texts, chunks, allowed)
         for v, (texts, _) in zip(vectors, wordings.each)
     )
     return Runs(tuple(each), (built,))
+
+
+def _fair_answers(
+    config: dict[str, Any], built: Any, queries: Any, texts: list[str], chunks: Chunks, allowed: Allowed
+) -> Answers:
+    "The answers of a built index to one wording of each question, group by group where filters differ."
+
+    def search(questions: np.ndarray, rows: np.ndarray | None) -> Answers:
+        asked, words = some_of(queries, questions), some_of(texts, questions)
+        slack = config.get("slack", 1e-5)
+        return search_fair(built, asked, words, chunks.text_hashes, config["depth"], slack, rows)
+
+    return each_group(len(texts), allowed, search)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #91aff2aa
 @dataclass(frozen=True)
@@ -414,13 +445,10 @@ def _index_words(engine: Any, chunks: Chunks, context: Context) -> Any:
 
 
 def _search_words(
-    config: dict[str, Any], built: Any, wordings: Wordings, chunks: Chunks, allowed: np.ndarray | None
+    config: dict[str, Any], built: Any, wordings: Wordings, chunks: Chunks, allowed: Allowed
 ) -> Runs:
-    depth, hashes = config["depth"], chunks.text_hashes
-    each = (
-        search_fair(built, texts, texts, hashes, depth, slack=0.0, where=allowed)
-        for texts, _ in wordings.each
-    )
+    exact = config | {"slack": 0.0}
+    each = (_fair_answers(exact, built, texts, texts, chunks, allowed) for texts, _ in wordings.each)
     return Runs(tuple(each), (built,))
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #9ffe3f43

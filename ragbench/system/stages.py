@@ -16,6 +16,7 @@ from ..core.runs import pad
 from ..steps.expansion import grown
 from ..fusion.fusion import min_max
 from .step import Answers
+from .where import Allowed, RowsByQuestion
 
 # %% auto #0
 __all__ = ['RERANK', 'SELECT', 'reranked', 'boosted', 'diversified', 'Expanded', 'expanded']
@@ -116,15 +117,11 @@ class Expanded(NamedTuple):
 
 
 def expanded(
-    grow: Any, chunks: Chunks, scores: np.ndarray, rows: np.ndarray, k: int, allowed: np.ndarray | None = None
+    grow: Any, chunks: Chunks, scores: np.ndarray, rows: np.ndarray, k: int, allowed: Allowed = None
 ) -> Expanded:
     "The first `k` passages of each question after `grow`; documents without an `allowed` row are left out."
-    documents = (
-        None
-        if allowed is None
-        else np.bincount(chunks.doc_row[allowed], minlength=len(chunks.corpus)).astype(bool)
-    )
-    lists = [grown(chunks, line, grow, documents)[:k] for line in rows]
+    documents = _allowed_documents(chunks, allowed, len(rows))
+    lists = [grown(chunks, line, grow, shown)[:k] for line, shown in zip(rows, documents)]
     spans = sorted({p[:3] for ps in lists for p in ps})
     at = {span: i for i, span in enumerate(spans)}
     score = [dict(zip(line.tolist(), s.tolist())) for line, s in zip(np.asarray(rows), np.asarray(scores))]
@@ -146,3 +143,15 @@ def expanded(
         sections,
     )
     return Expanded(table, *filled(lambda p: at[p[:3]]), filled(lambda p: p.row)[1])
+
+
+def _allowed_documents(chunks: Chunks, allowed: Allowed, n: int) -> Sequence[np.ndarray | None]:
+    "The documents that have a row which each of `n` questions may find, `(n_documents,)` bool; None: all."
+
+    def holding(rows: np.ndarray) -> np.ndarray:
+        return np.bincount(chunks.doc_row[rows], minlength=len(chunks.corpus)).astype(bool)
+
+    if not isinstance(allowed, RowsByQuestion):
+        return [None if allowed is None else holding(allowed)] * n
+    documents = [holding(rows) for rows in allowed.rows]
+    return [documents[g] for g in allowed.group.tolist()]

@@ -22,7 +22,7 @@ from .build_context import Context
 
 # %% auto #0
 __all__ = ['ASKED', 'Answers', 'RUNS', 'ANSWERS', 'JSON', 'Stored', 'Step', 'Wordings', 'as_asked', 'corpus_source',
-           'chunks_source', 'questions_source', 'allowed_source', 'Trail', 'Executor', 'Runs']
+           'chunks_source', 'questions_source', 'params_source', 'allowed_source', 'Trail', 'Executor', 'Runs']
 
 # %% ../../nbs/13_system/02b_step.ipynb #47e668da
 class Stored(NamedTuple):
@@ -97,7 +97,7 @@ class Step:
         return self.kind if self.run is None else f"{self.kind} {self.config!r}"
 
 
-ASKED = ("questions", "allowed")  # sources that a search brings
+ASKED = ("questions", "params", "allowed")  # sources that a search brings
 
 # %% ../../nbs/13_system/02b_step.ipynb #86844994
 class Wordings(NamedTuple):
@@ -130,6 +130,14 @@ def questions_source(texts: Sequence[str] | None = None) -> Step:
     if texts is None:
         return Step("questions")
     return Step("questions", identity=fingerprint(list(texts)), value=as_asked(texts))
+
+
+def params_source(params: Sequence[Mapping[str, Any]] | None = None) -> Step:
+    "What each question brings for the parameters of a filter; none given: what a search will bring."
+    if params is None:
+        return Step("params")
+    values = tuple(map(dict, params))
+    return Step("params", identity=fingerprint(values), value=values)
 
 
 def allowed_source(rows: np.ndarray | None = None, bound: bool = True) -> Step:

@@ -16,6 +16,7 @@ import numpy as np
 from ..base.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
+from ..core.gold_records import Query, params_problem
 from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..base.errors import ConfigError, DataError, at_least, whole_number
@@ -28,11 +29,12 @@ from .pipeline import Pipeline, pipeline
 from .retrievers import check_min_score, dense_parts, Hybrid, Ranker, Sources, with_header
 from .score_bounds import check_threshold, say_if_empty
 from .step import Answers, Executor, Step, Trail, as_asked
-from .where import allowed_rows
-from ..index.conditions import check_fields, check_kinds, clauses
+from .where import Allowed, allowed_rows, check_params, remembered_rows, rows_by_question
+from ..index.conditions import check_fields, check_kinds, clauses, params_of
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'System', 'check_queries', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid', 'names_of']
+__all__ = ['STEPS', 'PARTS', 'Queries', 'System', 'read_queries', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid',
+           'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
 STEPS = (
@@ -72,7 +74,7 @@ class System:
     header: Any = dataclasses.field(
         default=None, kw_only=True
     )  # 'title' or 'section': embedded with each passage
-    # a condition on metadata; only chunks that meet it are found
+    # a condition on metadata that found chunks meet; a `Param` in it is a value that each question brings
     where: Any = dataclasses.field(default=None, kw_only=True)
     # None: the index looks at those chunks alone; 3: at all, for 3 times as many, and the others are dropped
     overfetch: int | None = dataclasses.field(default=None, kw_only=True)
@@ -211,27 +213,58 @@ def _check_where(system: System) -> None:
                 "Give a condition, such as {'status': 'active'}; rows are given to search",
             )
         if where is not None:
-            clauses(where, stored=False)
+            clauses(where, stored=False, params=True)
     if system.overfetch is not None and system.where is None:
         raise ConfigError(f"overfetch is {system.overfetch}, and there is no filter", "System", "Give where=")
 
 # %% ../../nbs/13_system/07_system.ipynb #b14bf250
-def check_queries(queries: str | Sequence[str]) -> list[str]:
-    """Questions as a list; raises `DataError` for one that is no text, or nothing but white space: nothing
-    can be found for it."""
-    if isinstance(queries, (bytes, dict)) or not np.iterable(queries):
+Queries = str | Query | Sequence[str | Query] | Mapping[str, str]  # of what can be searched for
+
+
+def read_queries(queries: Queries, params: Any = None) -> tuple[Query, ...]:
+    """Questions as `Query`, one that is a text under itself as its id; `params` are brought by all of them,
+    or a list has those of each. Raises `DataError` for one that is no text, or nothing but white space:
+    nothing can be found for it."""
+    if isinstance(queries, Mapping):
+        listed = [Query(query_id, text) for query_id, text in queries.items()]
+    elif isinstance(queries, bytes) or not np.iterable(queries):
         raise DataError(f"the questions are {queries!r:.80}", "search", "Give a text, or a list of texts")
-    texts = [queries] if isinstance(queries, str) else list(queries)
-    for i, t in enumerate(texts):
-        if not isinstance(t, str):
-            raise DataError(f"question {i} is a {type(t).__name__}", "search", "Give texts")
-        if not t.strip():
+    else:
+        listed = [queries] if isinstance(queries, str | Query) else list(queries)
+    for i, q in enumerate(listed):
+        text = q.text if isinstance(q, Query) else q
+        if not isinstance(text, str):
+            raise DataError(f"question {i} is a {type(text).__name__}", "search", "Give texts")
+        if not text.strip():
             raise DataError(
-                f"question {i} is empty: {t!r:.40}",
+                f"question {i} is empty: {text!r:.40}",
                 "search",
                 "Leave it out: an encoder would find something for it, and words nothing",
             )
-    return texts
+    return _with_params([q if isinstance(q, Query) else Query(q, q) for q in listed], params)
+
+
+def _with_params(queries: Sequence[Query], params: Any) -> tuple[Query, ...]:
+    "The questions with what the search gives all of them, or each; raises `DataError`."
+    each = params if isinstance(params, list | tuple) else [params] * len(queries)
+    if len(each) != len(queries):
+        what = f"there are params of {len(each)} questions, and {len(queries)} are asked"
+        raise DataError(what, "search", "Give one mapping for each, or one for all")
+    return tuple(map(_brings, queries, each))
+
+
+def _brings(query: Query, params: Any) -> Query:
+    "A question with what it brings itself, and what the search gives it."
+    for values in (query.params, params):
+        if problem := params_problem(values):
+            raise DataError(
+                f"the params of question {query.query_id!r:.80} are {problem}", "search", "Mend them"
+            )
+    own, more = query.params or {}, params or {}
+    if twice := [name for name in more if name in own]:
+        what = f"question {query.query_id!r:.80} has a value for {twice[0]!r}, and the search gives one too"
+        raise DataError(what, "search", "Give it in one place")
+    return query._replace(params={**own, **more} or None)
 
 
 def _check_depth(system: System, k: int) -> None:
@@ -253,7 +286,7 @@ def _check_depth(system: System, k: int) -> None:
 def check_fields_of(system: System, corpus: Corpus) -> None:
     "Raise `ConfigError` for a filter or boosts on fields that no document of a corpus has."
     if system.where is not None:
-        conditions = clauses(system.where, stored=False)
+        conditions = clauses(system.where, stored=False, params=True)
         check_fields(corpus, [c.field for c in conditions], "where")
         check_kinds(corpus, conditions, "where")
     if hasattr(system.boosts, "check"):
@@ -281,32 +314,52 @@ class BuiltSystem:
         "The retriever by itself."
         return Ranker(self.system.retriever, self.sources, self.executor)
 
-    def trail(self, texts: Sequence[str], k: int, allowed: np.ndarray | None = None) -> Trail:
+    def trail(self, queries: str | Sequence[str | Query], k: int, allowed: Allowed = None) -> Trail:
         "The value of every step that questions pass on the way to `k` passages."
-        given = {"questions": as_asked(texts), "allowed": allowed}
+        asked = read_queries(queries)
+        given = {
+            "questions": as_asked([q.text for q in asked]),
+            "params": [q.params or {} for q in asked],
+            "allowed": allowed,
+        }
         return self.executor.trail(self.pipeline(k).last, given)
 
-    def search(self, queries: str | Sequence[str], k: int = 10, where: Any = None) -> Ranking:
-        """The best `k` passages for each question text, rows of the answer's own `chunks`; `where`: a
-        condition on metadata, row numbers or a mask. Raises `DataError` for an empty question."""
+    def allowed(self, queries: Sequence[Query], where: Any = None) -> Allowed:
+        """The rows that a search with the filter `where` may find, for all questions or each; raises
+        `DataError` where a question lacks a parameter, or brings an unknown one."""
+        conditions = [w for w in (self.system.where, where) if isinstance(w, Mapping)]
+        check_params(conditions, queries)
+        if not isinstance(where, Mapping) or not params_of(where):
+            return allowed_rows(self.chunks, where)
+        check_fields(
+            self.chunks.corpus, [c.field for c in clauses(where, stored=False, params=True)], "where"
+        )
+        return rows_by_question(where, [q.params or {} for q in queries], remembered_rows(self.chunks, where))
+
+    def search(self, queries: Queries, k: int = 10, where: Any = None, params: Any = None) -> Ranking:
+        """The best `k` passages for each question (a text, a `Query`, several, or texts by id), rows of the
+        answer's own `chunks`; `where`: a condition on metadata, row numbers or a mask; `params`: what all
+        questions bring for each `Param`, or a list with that of each. Raises `DataError` for a question that
+        is empty or lacks a parameter."""
         k = whole_number("k", k, 1, "search")
-        texts = check_queries(queries)
+        asked = read_queries(queries, params)
         _check_depth(self.system, k)
-        trail, steps = self.trail(texts, k, allowed_rows(self.chunks, where)), self.pipeline(k)
+        trail, steps = self.trail(asked, k, self.allowed(asked, where)), self.pipeline(k)
+        ids = tuple(q.query_id for q in asked)
         warn_if_empty(steps, trail.values.__getitem__)
         answer = trail.values[steps.last]
         if steps.expansion is None:
-            run = Run(tuple(texts), answer[0][:, :k], answer[1][:, :k])
+            run = Run(ids, answer[0][:, :k], answer[1][:, :k])
             return Ranking(self.chunks, run, trail.ms)
-        run = Run(tuple(texts), answer.scores, answer.rows)
+        run = Run(ids, answer.scores, answer.rows)
         return Ranking(answer.chunks, run, trail.ms, answer.origin, self.chunks)
 
-    def explain(self, query: str, chunk: int | str, where: Any = None):
+    def explain(self, query: str | Query, chunk: int | str, where: Any = None, params: Any = None):
         """Why chunk `chunk` (a row or an id of `chunks`) stands where it stands for this question: see
         `ragbench.system.explain`."""
         from ragbench.system.explain import explain
 
-        return explain(self, query, chunk, where)
+        return explain(self, query, chunk, where, params)
 
 # %% ../../nbs/13_system/07_system.ipynb #147a25db
 def warn_if_empty(

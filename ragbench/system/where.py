@@ -5,16 +5,29 @@
 # %% ../../nbs/13_system/04_where.ipynb #49c5d603
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.errors import ConfigError, DataError
+from ..base.memory import lru_bytes
 from ..core.chunks import Chunks
-from ..index.conditions import check_fields, check_kinds, clauses, matching_rows, read_where
+from ..core.gold_records import Query
+from ragbench.index.conditions import (
+    check_fields,
+    check_kinds,
+    clauses,
+    matching_rows,
+    params_of,
+    read_where,
+    with_params,
+)
 
 # %% auto #0
-__all__ = ['allowed_rows']
+__all__ = ['Allowed', 'RowsOf', 'allowed_rows', 'RowsByQuestion', 'check_params', 'remembered_rows', 'rows_by_question',
+           'each_group', 'both_allow']
 
 # %% ../../nbs/13_system/04_where.ipynb #31d7c5b4
 def allowed_rows(
@@ -28,3 +41,110 @@ def allowed_rows(
     check_fields(chunks.corpus, [c.field for c in clauses(where, stored=False)], "where")
     check_kinds(chunks.corpus, clauses(where, stored=False), "where")
     return np.flatnonzero(matching_rows(chunks, where))
+
+# %% ../../nbs/13_system/04_where.ipynb #048fa3d3
+class RowsByQuestion(NamedTuple):
+    "The rows that each question may find; questions that may find the same rows form a group."
+
+    group: np.ndarray  # (n_questions,) int64, the group of each
+    rows: tuple[np.ndarray, ...]  # of each group, (m,) int64, rising
+
+    @property
+    def groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        "Of each group the positions of its questions, and the rows that these may find."
+        return [(np.flatnonzero(self.group == g), rows) for g, rows in enumerate(self.rows)]
+
+
+Allowed = np.ndarray | RowsByQuestion | None  # rows for all questions, for each, or all rows
+
+# %% ../../nbs/13_system/04_where.ipynb #a3c405fa
+def check_params(conditions: Sequence[Mapping[str, Any]], queries: Sequence[Query]) -> None:
+    """Raise `DataError` that names the question and the parameter where a question lacks one, brings one that
+    no condition has, or a value that a condition cannot ask for."""
+    names = [name for condition in conditions for name in params_of(condition)]
+    for q in queries:
+        params = q.params or {}
+        question = f"question {q.query_id!r:.80}"
+        if missing := [name for name in names if name not in params]:
+            fix = f"Give params={{{missing[0]!r}: …}}, or Query(…, params=…) for each question"
+            raise DataError(f"{question} brings no value for the parameter {missing[0]!r}", "params", fix)
+        if unknown := [name for name in params if name not in names]:
+            fix = f"There is: {', '.join(names)}" if names else "No condition has a Param: leave it out"
+            raise DataError(f"{question} brings the unknown parameter {unknown[0]!r}", "params", fix)
+        for condition in conditions if names else ():
+            try:
+                clauses(with_params(condition, params), stored=False)
+            except ConfigError as e:
+                raise DataError(f"{question}: {e.what}", e.where, e.fix) from e
+
+# %% ../../nbs/13_system/04_where.ipynb #c5edea64
+RowsOf = Callable[[str], np.ndarray]  # rows by the parameters of a question, as JSON
+
+
+def remembered_rows(chunks: Chunks, where: Mapping[str, Any]) -> RowsOf:
+    "The rows that a condition with parameters allows, by the values of these; the last ones are remembered."
+
+    @lru_bytes(64_000_000)
+    def rows_of(params: str) -> np.ndarray:
+        condition = with_params(where, json.loads(params))
+        check_kinds(chunks.corpus, clauses(condition, stored=False), "where")
+        return np.flatnonzero(matching_rows(chunks, condition))
+
+    return rows_of
+
+
+def rows_by_question(
+    where: Mapping[str, Any], params: Sequence[Mapping[str, Any]], rows_of: RowsOf
+) -> RowsByQuestion:
+    "The rows that each question may find by what it brings for the parameters of a condition."
+    names = params_of(where)
+    keys = [json.dumps({name: values[name] for name in names}, sort_keys=True) for values in params]
+    groups = {key: g for g, key in enumerate(dict.fromkeys(keys))}
+    return RowsByQuestion(np.array([groups[key] for key in keys], np.int64), tuple(map(rows_of, groups)))
+
+# %% ../../nbs/13_system/04_where.ipynb #7c2b41eb
+def each_group(
+    n: int,  # questions
+    allowed: Allowed,
+    search: Callable[[np.ndarray, np.ndarray | None], tuple[np.ndarray, np.ndarray]],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The scores and rows that `search(questions, rows)` gives for each group of questions (by their
+    positions), in the order of the questions."""
+    if not isinstance(allowed, RowsByQuestion):
+        return search(np.arange(n), allowed)
+    if len(allowed.group) != n:
+        raise DataError(f"there are filters for {len(allowed.group)} of {n} questions", "where")
+    if not n:
+        return search(np.arange(0), np.empty(0, np.int64))
+    answers = [(questions, *search(questions, rows)) for questions, rows in allowed.groups]
+    depth = max(scores.shape[1] for _, scores, _ in answers)
+    all_scores, all_rows = np.full((n, depth), -np.inf), np.full((n, depth), -1, np.int64)
+    for questions, scores, rows in answers:
+        all_scores[questions, : scores.shape[1]] = scores
+        all_rows[questions, : rows.shape[1]] = rows
+    return all_scores, all_rows
+
+
+def both_allow(one: Allowed, other: Allowed) -> Allowed:
+    "The rows that two filters let through."
+    if one is None or other is None:
+        return other if one is None else one
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return np.intersect1d(one, other)
+    pairs, group = np.unique(
+        np.stack([_groups_of(one, other), _groups_of(other, one)]), axis=1, return_inverse=True
+    )
+    rows = (np.intersect1d(_group_rows(one, a), _group_rows(other, b)) for a, b in pairs.T.tolist())
+    return RowsByQuestion(group.reshape(-1), tuple(rows))
+
+
+def _groups_of(allowed: np.ndarray | RowsByQuestion, other: np.ndarray | RowsByQuestion) -> np.ndarray:
+    "The group of each question; of a filter for all questions, there is one."
+    if isinstance(allowed, RowsByQuestion):
+        return allowed.group
+    assert isinstance(other, RowsByQuestion)
+    return np.zeros(len(other.group), np.int64)
+
+
+def _group_rows(allowed: np.ndarray | RowsByQuestion, group: int) -> np.ndarray:
+    return allowed.rows[group] if isinstance(allowed, RowsByQuestion) else allowed
