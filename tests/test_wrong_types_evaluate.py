@@ -224,7 +224,7 @@ def good(tmp_path):
         "run_table": {"run": {"q0": {"d0": 1.0}}},
         "as_run": {"run": {"q0": {"d0": 1.0}}},
         "write_beir": {"split": "test"},
-        "writing": {"instruction": "Ask.", "passage": "Text.", "asked": ["What?"]},
+        "question_messages": {"instruction": "Ask.", "passage": "Text.", "asked": ["What?"]},
         "read_candidate": {"reply": Reply.text, "passage": CORPUS["d0"].text},
         "knows": {"reply": "green", "answer": "green"},
         "repeats": {

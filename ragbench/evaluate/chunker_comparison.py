@@ -35,15 +35,15 @@ __all__ = ['named_spans', 'reading_cost', 'best_partition', 'oracle', 'ChunkerCo
 @typed
 def _share_cut(gold: Gold, chunks: Chunks) -> np.ndarray:
     "For each answerable query the share of its evidence classes that no chunk holds whole, `(n,)`."
-    first = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
+    first_row = np.searchsorted(chunks.doc_row, np.arange(len(chunks.corpus) + 1))
 
-    def whole(row: int, s: int, e: int) -> bool:
-        at = slice(first[row], first[row + 1])
-        return bool(((chunks.start[at] <= s) & (chunks.end[at] >= e)).any())
+    def in_one_chunk(row: int, s: int, e: int) -> bool:
+        doc_rows = slice(first_row[row], first_row[row + 1])
+        return bool(((chunks.start[doc_rows] <= s) & (chunks.end[doc_rows] >= e)).any())
 
     return np.array(
         [
-            np.mean([not any(whole(*p) for p in c.places) for c in classes])
+            np.mean([not any(in_one_chunk(*p) for p in c.places) for c in classes])
             for classes in classes_of(chunks.corpus, gold)
         ]
     )
@@ -52,56 +52,53 @@ def _share_cut(gold: Gold, chunks: Chunks) -> np.ndarray:
 @typed
 def named_spans(corpus: Corpus, gold: Gold, counts: TokenCounts) -> list[np.ndarray]:
     "For each answerable query the spans that its gold names, each text once, merged, on the line `(m, 2)`."
-    out = []
+    merged = []
     for q in gold.answerable:
-        first: dict[str, tuple[int, int]] = {}
+        span_of: dict[str, tuple[int, int]] = {}
         for e in gold.by_query[q.query_id]:
-            first.setdefault(
-                corpus[e.doc_id].text[e.start : e.end],
-                (
-                    int(counts.base[corpus.row(e.doc_id)]) + e.start,
-                    int(counts.base[corpus.row(e.doc_id)]) + e.end,
-                ),
-            )
-        out.append(union(list(first.values())))
-    return out
+            doc_start = int(counts.base[corpus.row(e.doc_id)])
+            text = corpus[e.doc_id].text[e.start : e.end]
+            span_of.setdefault(text, (doc_start + e.start, doc_start + e.end))
+        merged.append(union(list(span_of.values())))
+    return merged
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #5e7c827f
-def _cover(spans: np.ndarray, line: np.ndarray, counts: TokenCounts) -> int:
+def _cover_tokens(spans: np.ndarray, line: np.ndarray, counts: TokenCounts) -> int:
     """Tokens of the chunks that are handed over so that `spans` are covered as far as the chunks on the
     `line` can; none for what is lost."""
     if not len(spans):
         return 0
     near = line[(line[:, 0] < spans[-1, 1]) & (line[:, 1] > spans[0, 0])]
-    taken, left = np.empty((0, 2), np.int64), spans
+    chosen, uncovered = np.empty((0, 2), np.int64), spans
 
     def tokens(s):
         return int(counts.count(union(s)).sum()) if len(s) else 0
 
-    while len(left):
-        at = int(left[0, 0])
-        over = near[(near[:, 0] <= at) & (near[:, 1] > at)]
-        if not len(over):  # nothing holds this character: go on where something does
-            ahead = near[near[:, 0] > at, 0].min(initial=int(spans[-1, 1]))
-            left = union(np.c_[np.maximum(left[:, 0], ahead), np.maximum(left[:, 1], ahead)])
+    while len(uncovered):
+        position = int(uncovered[0, 0])
+        holders = near[(near[:, 0] <= position) & (near[:, 1] > position)]
+        if not len(holders):  # nothing holds this character: go on where something does
+            next_start = near[near[:, 0] > position, 0].min(initial=int(spans[-1, 1]))
+            uncovered = union(
+                np.c_[np.maximum(uncovered[:, 0], next_start), np.maximum(uncovered[:, 1], next_start)]
+            )
             continue
         gains = [
-            (length(left) - length(_without(left, c))) / max(tokens(np.r_[taken, [c]]) - tokens(taken), 1)
-            for c in over
+            (length(uncovered) - length(_difference(uncovered, c)))
+            / max(tokens(np.r_[chosen, [c]]) - tokens(chosen), 1)
+            for c in holders
         ]
-        best = over[int(np.argmax(gains))]  # the first of equals
-        taken, left = np.r_[taken, [best]], _without(left, best)
-    return tokens(taken)
+        best = holders[int(np.argmax(gains))]  # the first of equals
+        chosen, uncovered = np.r_[chosen, [best]], _difference(uncovered, best)
+    return tokens(chosen)
 
 
-def _without(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
+def _difference(spans: np.ndarray, cut: np.ndarray) -> np.ndarray:
     "What `cut` leaves of `spans`."
-    return union(
-        np.r_[
-            np.c_[spans[:, 0], np.minimum(spans[:, 1], cut[0])][spans[:, 0] < cut[0]],
-            np.c_[np.maximum(spans[:, 0], cut[1]), spans[:, 1]][spans[:, 1] > cut[1]],
-        ]
-    )
+    start, end = spans.T
+    before = np.c_[start, np.minimum(end, cut[0])][start < cut[0]]
+    behind = np.c_[np.maximum(start, cut[1]), end][end > cut[1]]
+    return union(np.r_[before, behind])
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #90c97fc0
 @typed
@@ -112,11 +109,11 @@ def reading_cost(gold: Gold, chunks: Chunks, tokenizer: str = "cl100k_base") -> 
     counts = token_counts(corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
     return np.array(
-        [_cover(spans, line, counts) for spans in named_spans(corpus, gold, counts)], dtype=np.int64
+        [_cover_tokens(spans, line, counts) for spans in named_spans(corpus, gold, counts)], dtype=np.int64
     )
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #6b179259
-def _touching(spans: Sequence[np.ndarray]) -> np.ndarray:
+def _evidence_table(spans: Sequence[np.ndarray]) -> np.ndarray:
     "Rows (start, end, query) of all spans, in order of their starts."
     rows = [np.c_[s, np.full(len(s), q)] for q, s in enumerate(spans)]
     table = np.concatenate([np.empty((0, 3), np.int64), *rows])
@@ -127,34 +124,31 @@ def best_partition(
     edges: np.ndarray,  # (m + 1,) code points where a chunk may begin or end
     tokens: np.ndarray,  # (m + 1,) tokens before each of them
     spans: Sequence[np.ndarray],  # of each query, the evidence in this document `(k, 2)`
-    low: int,
-    high: int,
-    solid: (
-        np.ndarray | None
-    ) = None,  # (m + 1,) characters before each edge that are no white space; None: all are
+    low: int,  # tokens of a chunk, at least
+    high: int,  # and at most
+    # (m + 1,) characters before each edge that are no white space; None: all are
+    solid: np.ndarray | None = None,
 ) -> tuple[int, np.ndarray]:
     """The least cost, and the edges of a partition that has it; a chunk of nothing but white space is left
     out of a table and costs nothing."""
-    m, table, at = len(edges) - 1, _touching(spans), 0
+    m, table, next_span = len(edges) - 1, _evidence_table(spans), 0
     touched, reach = np.zeros(m + 1, np.int64), np.zeros(len(spans), np.int64)
     cost, back = np.full(m + 1, np.iinfo(np.int64).max // 2), np.full(m + 1, -1)
     cost[0] = 0
     for e in range(1, m + 1):
-        while at < len(table) and table[at, 0] < edges[e]:
-            _, end, q = table[at]
+        while next_span < len(table) and table[next_span, 0] < edges[e]:
+            _, end, q = table[next_span]
             if end > reach[q]:
                 touched[np.searchsorted(edges, reach[q]) : np.searchsorted(edges, end)] += 1
                 reach[q] = end
-            at += 1
+            next_span += 1
         a = np.searchsorted(tokens, tokens[e] - high)
         b = np.searchsorted(tokens, tokens[e] - low, side="right")
-        for until in (min(b, e), e)[: 1 + (e == m)]:  # the last chunk may be small where nothing else is left
-            if until <= a:
+        for stop in (min(b, e), e)[: 1 + (e == m)]:  # the last chunk may be small where nothing else is left
+            if stop <= a:
                 continue
-            price = (tokens[e] - tokens[a:until]) * touched[a:until]
-            sums = cost[a:until] + (
-                price if solid is None else np.where(solid[e] == solid[a:until], 0, price)
-            )
+            price = (tokens[e] - tokens[a:stop]) * touched[a:stop]
+            sums = cost[a:stop] + (price if solid is None else np.where(solid[e] == solid[a:stop], 0, price))
             if sums.min() < np.iinfo(np.int64).max // 4:
                 cost[e], back[e] = sums.min(), a + int(sums.argmin())
                 break
@@ -183,18 +177,20 @@ def oracle(
     counts = token_counts(corpus, tokenizer)
     spans = named_spans(corpus, gold, counts)
 
-    def cut(doc: Document) -> np.ndarray:
+    def partition(doc: Document) -> np.ndarray:
         row = corpus.row(doc.id)
         base, starts = int(counts.base[row]), token_starts(doc, tokenizer)
         edges = np.unique(np.r_[0, starts, len(doc)])
-        own = [np.clip(s[(s[:, 0] < base + len(doc)) & (s[:, 1] > base)] - base, 0, len(doc)) for s in spans]
+        doc_spans = [
+            np.clip(s[(s[:, 0] < base + len(doc)) & (s[:, 1] > base)] - base, 0, len(doc)) for s in spans
+        ]
         solid = np.r_[0, np.cumsum([not c.isspace() for c in doc.text])][edges]
-        found = best_partition(
-            edges, np.searchsorted(starts, edges), [s for s in own if len(s)], min_size, max_size, solid
+        borders = best_partition(
+            edges, np.searchsorted(starts, edges), [s for s in doc_spans if len(s)], min_size, max_size, solid
         )[1]
-        return np.c_[found[:-1], found[1:]]
+        return np.c_[borders[:-1], borders[1:]]
 
-    return chunk_corpus(corpus, cut, f"the oracle, {min_size} to {max_size} tokens")
+    return chunk_corpus(corpus, partition, f"the oracle, {min_size} to {max_size} tokens")
 
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #91f857c7
 @dataclass(frozen=True, eq=False)
@@ -248,6 +244,32 @@ class ChunkerComparison:
         )
         return f"<p>{escape(repr(self))}</p>{self.to_frame().to_html(float_format=number, na_rep='')}{note}{self.chart()._repr_html_()}"  # noqa: E501
 
+# %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #d6a9c098
+def _chunkers_by_name(chunkers: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
+    "Chunkers or tables of chunks by distinct names; raises `ConfigError` for none, and for what is neither."
+    if isinstance(chunkers, Mapping):
+        by_name = dict(chunkers)
+    else:
+        names = [(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers]
+        by_name = dict(zip(distinct(names, chunkers), chunkers, strict=True))
+    if not by_name:
+        raise ConfigError(
+            "there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]"
+        )
+    for name, chunker in by_name.items():
+        if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks):
+            raise ConfigError(
+                f"the chunker {name!r:.60} is {chunker!r:.60}",
+                "compare_chunkers",
+                "Give chunkers, such as TokenChunker(256), or tables of chunks",
+            )
+    return by_name
+
+
+def _chunk_table(chunker: Any, corpus: Corpus) -> Chunks:
+    "The chunks that a chunker cuts; a table as it is."
+    return chunker if isinstance(chunker, Chunks) else chunks_of(chunker, corpus, "compare_chunkers")
+
 # %% ../../nbs/15_evaluate/07_chunker_comparison.ipynb #e8c4d65e
 @typed
 def compare_chunkers(
@@ -268,35 +290,10 @@ def compare_chunkers(
 
     Chapter: https://ragbench.github.io/ragbench/15_evaluate/chunker_comparison.html
     """
-    named = (
-        dict(chunkers)
-        if isinstance(chunkers, Mapping)
-        else dict(
-            zip(
-                distinct(
-                    [(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers],
-                    chunkers,
-                ),
-                chunkers,
-                strict=True,
-            )
-        )
-    )
-    if not named:
-        raise ConfigError(
-            "there are no chunkers", "compare_chunkers", "Give at least one, such as [TokenChunker(256)]"
-        )
-    for name, chunker in named.items():
-        if isinstance(chunker, type) or not callable(chunker) and not isinstance(chunker, Chunks):
-            raise ConfigError(
-                f"the chunker {name!r:.60} is {chunker!r:.60}",
-                "compare_chunkers",
-                "Give chunkers, such as TokenChunker(256), or tables of chunks",
-            )
+    by_name = _chunkers_by_name(chunkers)
     budgets = [whole_number("budgets", b, 1, "compare_chunkers") for b in budgets]
-    tables = {
-        n: c if isinstance(c, Chunks) else chunks_of(c, corpus, "compare_chunkers") for n, c in named.items()
-    } | {f"oracle {min_size}–{max_size}": oracle(corpus, gold, min_size, max_size, tokenizer)}
+    tables = {name: _chunk_table(chunker, corpus) for name, chunker in by_name.items()}
+    tables[f"oracle {min_size}–{max_size}"] = oracle(corpus, gold, min_size, max_size, tokenizer)
     tops = [chunk_ceiling(gold, c, budgets, tokenizer) for c in tables.values()]
     return ChunkerComparison(
         tuple(tables),
@@ -313,45 +310,45 @@ def compare_chunkers(
 @typed
 def chunkers_chart(c: ChunkerComparison) -> Chart:
     "Ceilings by budget, and tokens to read, of each chunker and the oracle."
-    frame, last = c.to_frame(), len(c.names) - 1
+    frame, oracle_row = c.to_frame(), len(c.names) - 1
 
-    def look(i):
-        return (
-            {"color": INK, "linestyle": (0, (2, 2)), "marker": ""}
-            if i == last
-            else {
-                "color": PALETTE[i % len(PALETTE)],
-                "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
-                "marker": MARKERS[i % len(MARKERS)],
-            }
-        )
+    def style(i):
+        if i == oracle_row:
+            return {"color": INK, "linestyle": (0, (2, 2)), "marker": ""}
+        return {
+            "color": PALETTE[i % len(PALETTE)],
+            "linestyle": DASHES[i // len(PALETTE) % len(DASHES)],
+            "marker": MARKERS[i % len(MARKERS)],
+        }
 
     def draw(figure: Any) -> None:
-        left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+        recall_axes, tokens_axes = figure.subplots(1, 2, width_ratios=(1.15, 1))
         for i, name in enumerate(c.names):
-            left.plot(c.budgets, c.ceiling[i].mean(axis=0), label=name, **look(i))
-        left.set(
+            recall_axes.plot(c.budgets, c.ceiling[i].mean(axis=0), label=name, **style(i))
+        recall_axes.set(
             xlabel="budget (tokens)", ylabel="ceiling of recall", title="What fits at best", xscale="log"
         )
-        left.set_xticks(c.budgets, [thousands(b) for b in c.budgets])
-        left.minorticks_off()
-        for i in range(last):
+        recall_axes.set_xticks(c.budgets, [thousands(b) for b in c.budgets])
+        recall_axes.minorticks_off()
+        for i in range(oracle_row):
             mean, low, high = frame.iloc[i][["tokens to read", "low", "high"]]
-            right.errorbar(
-                [mean], [i], xerr=[[mean - low], [high - mean]], capsize=3, **{**look(i), "linestyle": ""}
+            tokens_axes.errorbar(
+                [mean], [i], xerr=[[mean - low], [high - mean]], capsize=3, **{**style(i), "linestyle": ""}
             )
-        right.axvline(frame["tokens to read"].iloc[-1], color=INK, linestyle=(0, (2, 2)))
-        right.set_yticks(range(last), c.names[:-1])
-        right.invert_yaxis()
-        right.set_ylim(last - 0.5, -0.6)
-        right.set(xlabel="tokens handed over with all evidence", title="What has to be read", xlim=(0, None))
+        tokens_axes.axvline(frame["tokens to read"].iloc[-1], color=INK, linestyle=(0, (2, 2)))
+        tokens_axes.set_yticks(range(oracle_row), c.names[:-1])
+        tokens_axes.invert_yaxis()
+        tokens_axes.set_ylim(oracle_row - 0.5, -0.6)
+        tokens_axes.set(
+            xlabel="tokens handed over with all evidence", title="What has to be read", xlim=(0, None)
+        )
         figure.legend(
-            *left.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(c.names))
+            *recall_axes.get_legend_handles_labels(), loc="outside lower center", ncols=min(3, len(c.names))
         )
 
-    told = "; ".join(
+    summary = "; ".join(
         f"{n}: {number(r['tokens to read'], '.0f')} tokens to read, {percent(r['evidence cut'], 0)} of the"
         " evidence cut"
         for n, r in frame.iterrows()
     )
-    return Chart("Chunkers without a search", f"{told}.", frame, draw, (9.6, 3.3 + 0.18 * len(c.names)))
+    return Chart("Chunkers without a search", f"{summary}.", frame, draw, (9.6, 3.3 + 0.18 * len(c.names)))

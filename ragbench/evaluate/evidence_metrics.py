@@ -60,12 +60,8 @@ class TokenCounts:
 def token_counts(corpus: Corpus, tokenizer: str = "cl100k_base") -> TokenCounts:
     "The token starts of a whole corpus, counted once."
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)
-    return TokenCounts(
-        base,
-        np.concatenate(
-            [np.empty(0, np.int64), *(token_starts(d, tokenizer) + b for d, b in zip(corpus, base))]
-        ),
-    )
+    starts = [token_starts(d, tokenizer) + b for d, b in zip(corpus, base)]
+    return TokenCounts(base, np.concatenate([np.empty(0, np.int64), *starts]))
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #b22b60fc
 def reading(
@@ -84,13 +80,14 @@ def stops(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For each budget: stretches read in full, where the next one is cut (on the line), and tokens used;
     `(b,)` each."""
-    used = np.r_[0, np.cumsum(counts.count(segments))]
-    full = np.searchsorted(used[1:], budgets, side="right")  # the first stretch that goes past the budget
-    cut = np.zeros(len(budgets), dtype=np.int64)
-    part = np.flatnonzero(full < len(segments))
-    first = np.searchsorted(counts.starts, segments[full[part], 0])
-    cut[part] = counts.starts[first + budgets[part] - used[full[part]]]
-    return full, cut, np.minimum(budgets, used[-1])
+    tokens_before = np.r_[0, np.cumsum(counts.count(segments))]
+    # the first stretch that goes past the budget
+    full = np.searchsorted(tokens_before[1:], budgets, side="right")
+    cut_offsets = np.zeros(len(budgets), dtype=np.int64)
+    partial = np.flatnonzero(full < len(segments))
+    first_token = np.searchsorted(counts.starts, segments[full[partial], 0])
+    cut_offsets[partial] = counts.starts[first_token + budgets[partial] - tokens_before[full[partial]]]
+    return full, cut_offsets, np.minimum(budgets, tokens_before[-1])
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #c6be38ce
 @dataclass(frozen=True, eq=False)
@@ -108,8 +105,8 @@ class QueryEvidence:
 
 def _own_parts(named: list[tuple[int, int]]) -> list[np.ndarray]:
     "For each named span the stretches, relative to its start, that no earlier one covers."
-    segments, first = first_cover(np.array(named))
-    return [union(segments[first == i]) - s for i, (s, _) in enumerate(named)]
+    segments, owner = first_cover(np.array(named))
+    return [union(segments[owner == i]) - s for i, (s, _) in enumerate(named)]
 
 
 def query_evidence(
@@ -117,46 +114,46 @@ def query_evidence(
 ) -> QueryEvidence:
     """From the span that the gold names for each class, the starts of all its copies, on the line, and the
     characters of each lost piece (0: not known)."""
-    none, gone = np.empty(0, np.int64), sum(n or 1 for n in lost)
+    no_rows, lost_size = np.empty(0, np.int64), sum(n or 1 for n in lost)
     if not named:
-        return QueryEvidence(none.reshape(0, 2), none, none, none.reshape(0, 2), gone, gone)
-    own = _own_parts(named)
-    owner = np.repeat(np.arange(len(own)), [len(c) for c in copies])
-    shifted = [o + at for o, starts in zip(own, copies) for at in starts]
+        return QueryEvidence(
+            no_rows.reshape(0, 2), no_rows, no_rows, no_rows.reshape(0, 2), lost_size, lost_size
+        )
+    parts = _own_parts(named)
+    owner = np.repeat(np.arange(len(parts)), [len(c) for c in copies])
+    shifted = [o + at for o, starts in zip(parts, copies) for at in starts]
     copy = np.repeat(np.arange(len(shifted)), [len(s) for s in shifted])
-    whole = [[at, at + e - s] for (s, e), starts in zip(named, copies) for at in starts]
-    size = int(sum((o[:, 1] - o[:, 0]).sum() for o in own))
-    gone = sum(n or max(1, round(size / len(named))) for n in lost)
-    return QueryEvidence(np.concatenate(shifted), copy, owner, union(whole), size + gone, gone)
+    copy_spans = [[at, at + e - s] for (s, e), starts in zip(named, copies) for at in starts]
+    size = int(sum((o[:, 1] - o[:, 0]).sum() for o in parts))
+    lost_size = sum(n or max(1, round(size / len(named))) for n in lost)
+    return QueryEvidence(np.concatenate(shifted), copy, owner, union(copy_spans), size + lost_size, lost_size)
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #89969d5e
 @typed
 @functools.lru_cache(maxsize=16)
 def evidence_of(corpus: Corpus, gold: Gold) -> tuple[QueryEvidence, ...]:
     "The evidence of each answerable query, in gold order."
-    base, out = np.r_[0, np.cumsum([len(d) for d in corpus])], []
+    base, evidence = np.r_[0, np.cumsum([len(d) for d in corpus])], []
     for q, classes in zip(gold.answerable, classes_of(corpus, gold)):
-        named: dict[str, tuple[int, int]] = {}
+        span_of: dict[str, tuple[int, int]] = {}
         for e in gold.by_query[q.query_id]:
-            at = int(base[corpus.row(e.doc_id)])
-            named.setdefault(corpus[e.doc_id].text[e.start : e.end], (at + e.start, at + e.end))
-        lost = [0 if text.startswith("\0") else len(text) for text in lost_pieces(corpus, gold, q.query_id)]
-        out.append(
-            query_evidence(
-                list(named.values()),
-                [np.array([base[r] + s for r, s, _ in c.places]) for c in classes if c.places],
-                lost,
+            doc_start = int(base[corpus.row(e.doc_id)])
+            span_of.setdefault(
+                corpus[e.doc_id].text[e.start : e.end], (doc_start + e.start, doc_start + e.end)
             )
-        )
-    return tuple(out)
+        lost_sizes = [
+            0 if text.startswith("\0") else len(text) for text in lost_pieces(corpus, gold, q.query_id)
+        ]
+        copies = [np.array([base[r] + s for r, s, _ in c.places]) for c in classes if c.places]
+        evidence.append(query_evidence(list(span_of.values()), copies, lost_sizes))
+    return tuple(evidence)
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #657bb0f8
-def _covered(parts: np.ndarray, segments: np.ndarray, full: np.ndarray, cut: np.ndarray) -> np.ndarray:
+def _covered_sizes(parts: np.ndarray, segments: np.ndarray, full: np.ndarray, cut: np.ndarray) -> np.ndarray:
     """Characters of each part read at each stop, `(b, n_parts)`: the `full` first stretches and the next one
     up to `cut`."""
-    common = np.minimum(parts[:, 1], segments[:, 1:]) - np.maximum(
-        parts[:, 0], segments[:, :1]
-    )  # (m segments, parts)
+    # (m segments, parts)
+    common = np.minimum(parts[:, 1], segments[:, 1:]) - np.maximum(parts[:, 0], segments[:, :1])
     running = np.concatenate([np.zeros((1, len(parts)), np.int64), np.cumsum(np.maximum(common, 0), axis=0)])
     start = np.r_[segments[:, 0], 0][full][:, None]
     partly = np.minimum(parts[:, 1], cut[:, None]) - np.maximum(parts[:, 0], start)
@@ -168,7 +165,7 @@ def evidence_counts(
 ) -> dict[str, np.ndarray]:
     """Characters at each stop, `(b,)` int64: `found` evidence, `relevant` in any copy, `handed` over in all,
     and `gold`."""
-    per_part, stop = _covered(e.parts, segments, full, cut), np.arange(len(full))
+    per_part, stop = _covered_sizes(e.parts, segments, full, cut), np.arange(len(full))
     per_copy = np.zeros((len(full), len(e.owner)), np.int64)
     np.add.at(per_copy, (stop[:, None], e.copy[None, :]), per_part)
     best = np.zeros((len(full), e.owner.max(initial=-1) + 1), np.int64)
@@ -177,7 +174,7 @@ def evidence_counts(
     start = np.r_[segments[:, 0], 0][full]
     return {
         "found": best.sum(axis=1),
-        "relevant": _covered(e.anywhere, segments, full, cut).sum(axis=1),
+        "relevant": _covered_sizes(e.anywhere, segments, full, cut).sum(axis=1),
         "handed": sizes[full] + np.where(full < len(segments), cut - start, 0),
         "gold": np.full(len(full), e.size),
     }
@@ -188,42 +185,40 @@ def evidence_tokens(
 ) -> dict[str, np.ndarray]:
     "The same in tokens, `(b,)`: `found` may be a fraction, the others are whole."
 
-    def before(x):
+    def tokens_before(x):
         return np.searchsorted(counts.starts, x)
 
-    parts, lines, stop = before(e.parts), before(segments), np.arange(len(full))
+    parts, lines, stop = tokens_before(e.parts), tokens_before(segments), np.arange(len(full))
     per_copy = np.zeros((len(full), len(e.owner)))
     size = np.bincount(e.copy, parts[:, 1] - parts[:, 0], len(e.owner))
-    read = _covered(parts, lines, full, before(cut)).astype(np.float64)
-    inside = (
-        parts[:, 1] == parts[:, 0]
-    )  # a part within one token, which starts before it, is read with its characters
+    part_tokens = _covered_sizes(parts, lines, full, tokens_before(cut)).astype(np.float64)
+    # a part within one token, which starts before it, is read with its characters
+    inside = parts[:, 1] == parts[:, 0]
     if inside.any():
-        read[:, inside] = _covered(e.parts[inside], segments, full, cut) > 0
+        part_tokens[:, inside] = _covered_sizes(e.parts[inside], segments, full, cut) > 0
     size += np.bincount(e.copy, inside, len(e.owner))
-    np.add.at(per_copy, (stop[:, None], e.copy[None, :]), read)
+    np.add.at(per_copy, (stop[:, None], e.copy[None, :]), part_tokens)
     share = np.zeros((len(full), e.owner.max(initial=-1) + 1))
     np.maximum.at(share, (stop[:, None], e.owner[None, :]), per_copy / np.maximum(size, 1))
-    named = size[np.unique(e.owner, return_index=True)[1]]
-    gone = (
-        e.lost * len(counts.starts) / max(int(counts.base[-1]), 1)
-    )  # the tokens of lost text, at the corpus' own rate
+    class_sizes = size[np.unique(e.owner, return_index=True)[1]]
+    # the tokens of lost text, at the corpus' own rate
+    lost_tokens = e.lost * len(counts.starts) / max(int(counts.base[-1]), 1)
     sizes, start = np.r_[0, np.cumsum(lines[:, 1] - lines[:, 0])], np.r_[lines[:, 0], 0][full]
     return {
-        "found": share @ named,
-        "relevant": _covered(before(e.anywhere), lines, full, before(cut)).sum(axis=1),
-        "handed": sizes[full] + np.where(full < len(lines), before(cut) - start, 0),
-        "gold": np.full(len(full), named.sum() + gone),
+        "found": share @ class_sizes,
+        "relevant": _covered_sizes(tokens_before(e.anywhere), lines, full, tokens_before(cut)).sum(axis=1),
+        "handed": sizes[full] + np.where(full < len(lines), tokens_before(cut) - start, 0),
+        "gold": np.full(len(full), class_sizes.sum() + lost_tokens),
     }
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #6d3fe417
 MEASURES = ("recall", "precision", "iou")
 
 
-def _ratios(counted: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+def _ratios(query_counts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     "Recall, precision and IoU `(n, b)` from the characters of each query."
     found, relevant, handed, size = (
-        np.array([c[k] for c in counted]) for k in ("found", "relevant", "handed", "gold")
+        np.array([c[k] for c in query_counts]) for k in ("found", "relevant", "handed", "gold")
     )
     return {
         "recall": found / size,
@@ -234,11 +229,11 @@ def _ratios(counted: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def _whole_numbers(values: int | Sequence[int], what: str) -> np.ndarray:
-    given = [
+    plain = [
         int(v) if isinstance(v, np.integer) else v
         for v in np.atleast_1d(np.asarray(values, dtype=object)).tolist()
     ]
-    return np.array([whole_number(what, v, 1, "evidence") for v in given], dtype=np.int64)
+    return np.array([whole_number(what, v, 1, "evidence") for v in plain], dtype=np.int64)
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #9d8d3969
 @typed
@@ -253,26 +248,24 @@ def evidence_at_budgets(
     n_budgets)` each."""
     limits, chunks = _whole_numbers(budgets, "budget"), ranking.chunks
     counts = token_counts(ranking.corpus, tokenizer)
-    counted, tokens = [], []
+    query_counts, tokens = [], []
     for rows, e in zip(answer_rows(gold, ranking), evidence_of(ranking.corpus, gold)):
         segments, _ = reading(counts.line(chunks.doc_row[rows], chunks.spans[rows]))
-        full, cut, used = stops(segments, counts, limits)
-        counted.append(_counted(e, segments, full, cut, unit, counts))
-        tokens.append(used)
-    return {**_ratios(counted), "tokens": np.array(tokens)}
+        full, cut, used_tokens = stops(segments, counts, limits)
+        query_counts.append(_stop_counts(e, segments, full, cut, unit, counts))
+        tokens.append(used_tokens)
+    return {**_ratios(query_counts), "tokens": np.array(tokens)}
 
 
-def _counted(
+def _stop_counts(
     e: QueryEvidence, segments: np.ndarray, full: np.ndarray, cut: np.ndarray, unit: str, counts: TokenCounts
 ) -> dict[str, np.ndarray]:
     "What was read at each stop, in a unit."
     if unit not in ("characters", "tokens"):
         raise ConfigError(f"unit is {unit!r}", "evidence", "'characters' or 'tokens'")
-    return (
-        evidence_counts(e, segments, full, cut)
-        if unit == "characters"
-        else evidence_tokens(e, segments, full, cut, counts)
-    )
+    if unit == "characters":
+        return evidence_counts(e, segments, full, cut)
+    return evidence_tokens(e, segments, full, cut, counts)
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #c7326c33
 @typed
@@ -289,16 +282,15 @@ def evidence_at_chunks(
     corpus = ranking.corpus
     base = np.r_[0, np.cumsum([len(d) for d in corpus])]
     counts = token_counts(corpus, tokenizer) if unit == "tokens" else None
-    counted = []
+    query_counts = []
     for rows, (places, _), e in zip(
         answer_rows(gold, ranking), answer_places(gold, ranking), evidence_of(corpus, gold)
     ):
         segments, chunk = reading(chunks.spans[rows] + base[chunks.doc_row[rows]][:, None])
-        full = np.searchsorted(
-            places[chunk], limits, side="right"
-        )  # stretches that the first n results brought
-        counted.append(_counted(e, segments, full, np.r_[segments[:, 0], 0][full], unit, counts))
-    return _ratios(counted)
+        # stretches that the first n results brought
+        full = np.searchsorted(places[chunk], limits, side="right")
+        query_counts.append(_stop_counts(e, segments, full, np.r_[segments[:, 0], 0][full], unit, counts))
+    return _ratios(query_counts)
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #ffaa2a25
 def touching(
@@ -308,11 +300,11 @@ def touching(
     "Rows of the chunks that share a character with some part, rising `(k,)` int64."
     order = np.argsort(spans[:, 0], kind="stable")
     start, end = spans[order].T
-    reach, out = np.maximum.accumulate(end), np.zeros(len(spans), dtype=bool)
+    reach, touches = np.maximum.accumulate(end), np.zeros(len(spans), dtype=bool)
     for s, e in parts.tolist():
         lo, hi = np.searchsorted(reach, s, side="right"), np.searchsorted(start, e)
-        out[lo:hi] |= end[lo:hi] > np.maximum(start[lo:hi], s)
-    return np.sort(order[out])
+        touches[lo:hi] |= end[lo:hi] > np.maximum(start[lo:hi], s)
+    return np.sort(order[touches])
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #cb687ae6
 @typed
@@ -326,7 +318,7 @@ def precision_omega(
     corpus = chunks.corpus
     base = np.r_[0, np.cumsum([len(d) for d in corpus])]
     spans = chunks.spans + base[chunks.doc_row][:, None] if len(chunks) else np.empty((0, 2), np.int64)
-    counts, out = None if tokenizer is None else token_counts(corpus, tokenizer), []
+    counts, precisions = None if tokenizer is None else token_counts(corpus, tokenizer), []
     for e in evidence_of(corpus, gold):
         handed = union(spans[touching(spans, e.anywhere)])
         inside = [_common(part, handed) for part in e.anywhere] or [handed[:0]]
@@ -334,14 +326,14 @@ def precision_omega(
             (s[:, 1] - s[:, 0]) if counts is None else counts.count(s)
             for s in (np.concatenate(inside), handed)
         ]
-        out.append(sizes[0].sum() / max(sizes[1].sum(), 1))
-    return np.array(out, dtype=np.float64)
+        precisions.append(sizes[0].sum() / max(sizes[1].sum(), 1))
+    return np.array(precisions, dtype=np.float64)
 
 
 def _common(part: np.ndarray, spans: np.ndarray) -> np.ndarray:
     "What `part` `(2,)` shares with disjoint, sorted spans: `(m, 2)`."
-    cut = np.clip(spans, *part)
-    return cut[cut[:, 1] > cut[:, 0]]
+    clipped = np.clip(spans, *part)
+    return clipped[clipped[:, 1] > clipped[:, 0]]
 
 # %% ../../nbs/15_evaluate/02_evidence_metrics.ipynb #feda6dd9
 @typed

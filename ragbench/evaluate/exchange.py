@@ -45,7 +45,7 @@ def run_to_dict(
     if scores not in ("rank", "raw"):
         raise ConfigError(f"scores is {scores!r}", "run_to_dict", "'rank' or 'raw'")
     run, chunks = ranking.run, ranking.chunks
-    out: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, float]] = {}
     for i, q in enumerate(run.query_ids):
         rows = run.of(i)
         ids = (
@@ -67,8 +67,8 @@ def run_to_dict(
                     "run_to_dict",
                     'A reader would break the tie by name: write scores="rank"',
                 )
-        out[q] = dict(zip(ids, values.tolist()))
-    return out
+        table[q] = dict(zip(ids, values.tolist()))
+    return table
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #9bb1a433
 @typed
@@ -83,22 +83,17 @@ def ir_metadata(
     "The metadata of a run, schema 0.1, as nested dicts."
     import platform
 
-    known = versions()
-    data = {
-        k: v
-        for k, v in (
-            ("name", corpus.fingerprint if corpus is not None else ""),
-            ("qrels", gold.fingerprint if gold is not None else ""),
-        )
-        if v
-    }
-    out: dict[str, Any] = {
+    installed = versions()
+    data = {} if corpus is None else {"name": corpus.fingerprint}
+    if gold is not None:
+        data["qrels"] = gold.fingerprint
+    metadata: dict[str, Any] = {
         "schema version": "0.1",
         "tag": tag,
         "platform": {
             "hardware": {"cpu": {"architecture": platform.machine()}},
             "operating system": {"kernel": f"{platform.system()} {platform.release()}"},
-            "software": {"libraries": {"python": [f"{n}=={v}" for n, v in known.items()]}},
+            "software": {"libraries": {"python": [f"{n}=={v}" for n, v in installed.items()]}},
         },
         "implementation": {"executable": {"cmd": "ragbench"}},
         "method": {
@@ -108,7 +103,7 @@ def ir_metadata(
         },
         **({"data": {"test collection": data}} if data else {}),
     }
-    return out | dict(more or {})
+    return metadata | dict(more or {})
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #904585e8
 START, END = "# ir_metadata.start", "# ir_metadata.end"
@@ -139,18 +134,18 @@ def write_run(
     if path.suffix == ".lz4":
         from ranx.io import save_lz4
 
-        with whole_file(path) as new:
-            save_lz4(table, str(new))
+        with whole_file(path) as new_path:
+            save_lz4(table, str(new_path))
         return path
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
 
         frame = pd.DataFrame(
-            [(q, d, s) for q, found in table.items() for d, s in found.items()],
+            [(q, d, s) for q, results in table.items() for d, s in results.items()],
             columns=["q_id", "doc_id", "score"],
         )
-        with whole_file(path) as new:
-            frame.to_parquet(new, index=False)
+        with whole_file(path) as new_path:
+            frame.to_parquet(new_path, index=False)
         return path
     return write_atomic(path, _trec(table, tag, metadata, str(path)))
 
@@ -161,54 +156,37 @@ def _trec(
     "The text of a TREC run."
     import yaml
 
-    spaced = [
-        i for q, found in table.items() for i in (q, *found, tag) if not i or any(c.isspace() for c in i)
-    ]
+    names = [name for q, results in table.items() for name in (q, *results, tag)]
+    spaced = [name for name in names if not name or any(c.isspace() for c in name)]
     if spaced:
         raise DataError(
             f"the id or tag {spaced[0]!r} is empty or has white space in it",
             where,
             "TREC's columns are parted by spaces: write .json or .parquet, or rename it",
         )
-    head = (
-        [
-            START,
-            *(
-                f"# {line}"
-                for line in yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True).splitlines()
-            ),
-            END,
-        ]
-        if metadata
-        else []
-    )
-    return "".join(
-        f"{line}\n"
-        for line in [
-            *head,
-            *(
-                f"{q} Q0 {d} {n} {s!r} {tag}"
-                for q, found in table.items()
-                for n, (d, s) in enumerate(found.items(), 1)
-            ),
-        ]
-    )
+    lines = []
+    if metadata:
+        yaml_text = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True)
+        lines = [START, *(f"# {line}" for line in yaml_text.splitlines()), END]
+    for q, results in table.items():
+        lines += [f"{q} Q0 {d} {rank} {s!r} {tag}" for rank, (d, s) in enumerate(results.items(), 1)]
+    return "".join(f"{line}\n" for line in lines)
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #80c1b9c0
 def best_first(rows: Iterable[tuple[str, str, float, str]], where: str) -> dict[str, dict[str, float]]:
     """Rows of (query, id, score, place in the source) as a dict of dicts, best first, equal scores as they
     came; raises `DataError` for a duplicate and for a score that is not finite."""
-    out: dict[str, dict[str, float]] = {}
-    for q, d, s, at in rows:
-        spot = ", ".join(filter(None, (where, at)))
+    table: dict[str, dict[str, float]] = {}
+    for q, d, s, place in rows:
+        spot = ", ".join(filter(None, (where, place)))
         if not (isinstance(q, str) and isinstance(d, str) and q and d):
             raise DataError(f"the ids are {q!r} and {d!r}", spot, "Ids of queries and documents are strings")
         if isinstance(s, bool) or not hasattr(s, "__float__") or not math.isfinite(s):
             raise DataError(f"the score of {d!r} for query {q!r} is {s!r}", spot, "Give a finite number")
-        if d in out.setdefault(q, {}):
+        if d in table.setdefault(q, {}):
             raise DataError(f"{d!r} occurs twice for query {q!r}", spot, "Keep its best line")
-        out[q][d] = float(s)
-    return {q: dict(sorted(found.items(), key=lambda f: -f[1])) for q, found in out.items()}
+        table[q][d] = float(s)
+    return {q: dict(sorted(results.items(), key=lambda f: -f[1])) for q, results in table.items()}
 
 
 _COLUMNS = (
@@ -220,7 +198,7 @@ _COLUMNS = (
 
 def _frame_rows(frame: Any, where: str) -> list[tuple[str, str, float, str]]:
     "The rows of a table under the names that ranx, ir_measures and PyTerrier give its columns."
-    names = [next((n for n in known if n in frame.columns), None) for known in _COLUMNS]
+    names = [next((n for n in alternatives if n in frame.columns), None) for alternatives in _COLUMNS]
     if None in names:
         raise DataError(
             f"its columns are {', '.join(map(str, frame.columns))}",
@@ -237,14 +215,14 @@ def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
     "The rows of a dict of dicts."
     if not isinstance(table, Mapping):
         raise DataError(f"a run is a {type(table).__name__}", where, "Give {query id: {document id: score}}")
-    wrong = [(q, found) for q, found in table.items() if not isinstance(found, Mapping)]
+    wrong = [(q, results) for q, results in table.items() if not isinstance(results, Mapping)]
     if wrong:
         raise DataError(
             f"the results of query {wrong[0][0]!r} are {wrong[0][1]!r:.80}",
             where,
             "Give {query id: {document id: score}}",
         )
-    return [(q, d, s, "") for q, found in table.items() for d, s in found.items()]
+    return [(q, d, s, "") for q, results in table.items() for d, s in results.items()]
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #5401e3ef
 @typed
@@ -266,25 +244,18 @@ def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, A
     if path.suffix in (".parquet", ".parq"):
         import pandas as pd
 
-        return best_first(_frame_rows(_read(pd.read_parquet, path), str(path)), str(path)), {}
+        return best_first(_frame_rows(_load_file(pd.read_parquet, path), str(path)), str(path)), {}
     if path.suffix == ".lz4":
         from ranx.io import load_lz4
 
-        return best_first(_dict_rows(_read(load_lz4, path), str(path)), str(path)), {}
+        return best_first(_dict_rows(_load_file(load_lz4, path), str(path)), str(path)), {}
     if path.suffix == ".json":
-        return (
-            best_first(
-                _dict_rows(
-                    _read(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path), str(path)
-                ),
-                str(path),
-            ),
-            {},
-        )
-    return _read_trec(_read(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
+        table = _load_file(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path)
+        return best_first(_dict_rows(table, str(path)), str(path)), {}
+    return _read_trec(_load_file(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #c840b3b7
-def _read(load: Any, path: Path) -> Any:
+def _load_file(load: Any, path: Path) -> Any:
     "What a library reads from a file; whatever it raises becomes a `DataError` that names the file."
     try:
         return load(str(path))
@@ -309,7 +280,8 @@ def _read_trec(text: str, where: str) -> tuple[dict[str, dict[str, float]], dict
         if not cells:
             continue
         try:
-            rows.append((cells[0], cells[2], float(cells[4]), f"line {n}")) if len(cells) == 6 else float("")
+            query, _, doc_id, _, score, _ = cells
+            rows.append((query, doc_id, float(score), f"line {n}"))
         except ValueError:
             raise DataError(
                 f"not a line of a run: {line[:60]!r}", f"{where}, line {n}", "Query, Q0, id, rank, score, tag"
@@ -330,9 +302,9 @@ def whole_documents(corpus: Corpus) -> Chunks:
     return Chunks(corpus, doc_row, np.zeros(len(rows), np.int64), end, "whole documents")
 
 
-def _rows_by_id(chunks: Chunks, whole: bool) -> dict[str, int]:
+def _rows_by_id(chunks: Chunks, by_document: bool) -> dict[str, int]:
     "The row of each chunk by its id, or by that of its document where chunks are `whole` documents."
-    if whole:
+    if by_document:
         return {chunks.corpus[int(row)].id: i for i, row in enumerate(chunks.doc_row)}
     return {chunks.id(i): i for i in range(len(chunks))}
 
@@ -349,18 +321,18 @@ def run_from_dict(
 
     Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
     """
-    whole = isinstance(chunks, Corpus)
+    by_document = isinstance(chunks, Corpus)
     table_of_chunks = whole_documents(chunks) if isinstance(chunks, Corpus) else chunks
-    row_of = _rows_by_id(table_of_chunks, whole)
-    lost = [(q, d) for q, found in run.items() for d in found if d not in row_of]
-    if lost:
-        what = "documents of this corpus" if whole else "chunks of this table"
+    row_of = _rows_by_id(table_of_chunks, by_document)
+    unknown = [(q, d) for q, results in run.items() for d in results if d not in row_of]
+    if unknown:
+        what = "documents of this corpus" if by_document else "chunks of this table"
         raise DataError(
-            f"{len(lost)} ids are no {what}, first {lost[0][1]!r} of query {lost[0][0]!r}",
+            f"{len(unknown)} ids are no {what}, first {unknown[0][1]!r} of query {unknown[0][0]!r}",
             "run_from_dict",
             "Give the corpus or the chunks that the run was made on",
         )
-    best_first = [sorted(found.items(), key=lambda f: -f[1]) for found in run.values()]
+    best_first = [sorted(results.items(), key=lambda f: -f[1]) for results in run.values()]
     lists = [
         (np.array([s for _, s in f], np.float64), np.array([row_of[d] for d, _ in f], np.int64))
         for f in best_first
@@ -376,37 +348,36 @@ class GivenRun(NamedTuple):
     ranking: Ranking
     missing: tuple[str, ...] = ()  # ids of answerable queries that it leaves out; each scores 0
     unknown_queries: tuple[str, ...] = ()  # ids that the gold does not have; left aside
-    unknown_documents: tuple[
-        tuple[str, str], ...
-    ] = ()  # (query id, id) that the corpus does not have; each keeps its place
+    # (query id, id) that the corpus does not have; each keeps its place
+    unknown_documents: tuple[tuple[str, str], ...] = ()
     ties: int = 0  # results whose score equals the one above
 
     @property
     def notes(self) -> tuple[str, ...]:
         "What must be said beside its scores, a sentence each."
-        out = []
+        sentences = []
         if self.missing:
-            out.append(
+            sentences.append(
                 f"{self.name}: no results for {count(len(self.missing), 'answerable question')}, such as"
                 f" {self.missing[0]!r}; each scores 0"
             )
         if self.unknown_queries:
-            out.append(
+            sentences.append(
                 f"{self.name}: left aside {count(len(self.unknown_queries), 'query', 'queries')} that the"
                 f" gold does not have, such as {self.unknown_queries[0]!r}"
             )
         if self.unknown_documents:
             (q, d), n = self.unknown_documents[0], len(self.unknown_documents)
-            out.append(
+            sentences.append(
                 f"{self.name}: {count(n, 'result')} not in the corpus, such as {d!r} of query {q!r}; each"
                 " keeps its place and counts as not relevant"
             )
         if self.ties:
-            out.append(
+            sentences.append(
                 f"{self.name}: {count(self.ties, 'result')} with the score of the one above; their order is"
                 " drawn by a hash, never by id or by the order of the file"
             )
-        return tuple(out)
+        return tuple(sentences)
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #7a58521f
 @typed
@@ -422,26 +393,9 @@ def run_table(run: Any, name: str = "") -> tuple[str, dict[str, dict[str, float]
         run = run.to_dict()
     return name, best_first(_dict_rows(run, name), name)
 
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #1231a8b4
-@typed
-def as_run(
-    # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
-    run: Any,
-    corpus: (
-        Corpus | Chunks
-    ),  # the corpus if the ids are document ids; the chunk table if they are its chunk ids
-    gold: Gold,
-    name: str = "",
-) -> GivenRun:
-    """Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it
-    is known here.
-
-    >>> as_run({"q1": {"pump": 1.0}, "q2": {"tank": 1.0}}, corpus, gold).ranking.run.query_ids
-    ('q1', 'q2')
-
-    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
-    """
-    whole = isinstance(corpus, Corpus)
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #dc5cf551
+def _check_run_arguments(run: Any, corpus: Any, gold: Any) -> None:
+    "Raise `ConfigError` for what is no corpus, no gold, or a run of nobody knows which chunks."
     if not isinstance(corpus, Corpus | Chunks):
         raise ConfigError(
             f"corpus is a {type(corpus).__name__}",
@@ -454,41 +408,77 @@ def as_run(
         raise ConfigError(
             "a Run holds rows, and it is not said of what", "as_run", "Give Ranking(chunks, run)"
         )
-    if isinstance(run, Ranking):
-        corpus, whole = _ranked_chunks(run, corpus), False
-        run, name = run_to_dict(run), name or "run"
-    chunks = whole_documents(corpus) if isinstance(corpus, Corpus) else corpus
-    name, table = run_table(run, name)
-    ids = _rows_by_id(chunks, whole)
-    asked = {q.query_id: q.text for q in gold.query_list}
-    absent = tuple((q, d) for q, found in table.items() if q in asked for d in found if d not in ids)
-    if not any(q in asked for q in table):
+
+
+def _unknown_documents(
+    table: Mapping[str, Mapping[str, float]],
+    question_of: Mapping[str, str],  # the questions of the gold by id
+    ids: Mapping[str, int],
+    name: str,
+    by_document: bool,
+) -> tuple[tuple[str, str], ...]:
+    """The results of known queries that are not in `ids`, as (query id, id); raises `DataError` where no
+    query or no result is known."""
+    known = {q: results for q, results in table.items() if q in question_of}
+    if not known:
+        first = f", first {next(iter(table))!r}" if table else ""
         raise DataError(
-            f"none of its {len(table)} queries is in the gold"
-            + (f", first {next(iter(table))!r}" if table else ""),
+            f"none of its {len(table)} queries is in the gold{first}",
             name,
-            f"The gold's ids look like {next(iter(asked), '')!r}",
+            f"The gold's ids look like {next(iter(question_of), '')!r}",
         )
-    if absent and len(absent) == sum(len(found) for q, found in table.items() if q in asked):
+    unknown = tuple((q, d) for q, results in known.items() for d in results if d not in ids)
+    if unknown and len(unknown) == sum(map(len, known.values())):
+        searched = "corpus" if by_document else "chunk table"
         raise DataError(
-            f"none of its {len(absent)} results is in the {'corpus' if whole else 'chunk table'}, first"
-            f" {absent[0][1]!r} of query {absent[0][0]!r}",
+            f"none of its {len(unknown)} results is in the {searched}, first {unknown[0][1]!r} of query"
+            f" {unknown[0][0]!r}",
             name,
             "Give the corpus, or the chunks, that the run was made on",
         )
-    lists, ties = zip(*(_fair(text, table.get(q, {}), ids, chunks) for q, text in asked.items()))
+    return unknown
+
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #1231a8b4
+@typed
+def as_run(
+    # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
+    run: Any,
+    # the corpus if the ids are document ids; the chunk table if they are its chunk ids
+    corpus: Corpus | Chunks,
+    gold: Gold,
+    name: str = "",
+) -> GivenRun:
+    """Somebody else's run over every query of `gold`, in its order; raises `DataError` where nothing of it
+    is known here.
+
+    >>> as_run({"q1": {"pump": 1.0}, "q2": {"tank": 1.0}}, corpus, gold).ranking.run.query_ids
+    ('q1', 'q2')
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
+    _check_run_arguments(run, corpus, gold)
+    by_document = isinstance(corpus, Corpus)
+    if isinstance(run, Ranking):
+        corpus, by_document = _ranked_chunks(run, corpus), False
+        run, name = run_to_dict(run), name or "run"
+    chunks = whole_documents(corpus) if isinstance(corpus, Corpus) else corpus
+    name, table = run_table(run, name)
+    ids = _rows_by_id(chunks, by_document)
+    question_of = {q.query_id: q.text for q in gold.query_list}
+    unknown_documents = _unknown_documents(table, question_of, ids, name, by_document)
+    lists, ties = zip(*(_tie_broken(text, table.get(q, {}), ids, chunks) for q, text in question_of.items()))
     scores, rows = pad(list(lists), max(len(s) for s, _ in lists))
-    given = GivenRun(
+    given_run = GivenRun(
         name,
-        Ranking(chunks, Run(tuple(asked), scores, rows)),
+        Ranking(chunks, Run(tuple(question_of), scores, rows)),
         tuple(q.query_id for q in gold.answerable if not table.get(q.query_id)),
-        tuple(q for q in table if q not in asked),
-        absent,
+        tuple(q for q in table if q not in question_of),
+        unknown_documents,
         sum(ties),
     )
-    for note in given.notes:
+    for note in given_run.notes:
         log.warning("%s", note)
-    return given
+    return given_run
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #36229de8
 def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
@@ -501,16 +491,16 @@ def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
     return ranking.chunks
 
 
-def _fair(
-    text: str, found: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks
+def _tie_broken(
+    text: str, results: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks
 ) -> tuple[tuple[np.ndarray, np.ndarray], int]:
     """Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one
     above."""
-    rows = np.array([ids.get(d, ABSENT) for d in found], np.int64)
-    scores = np.array(list(found.values()), np.float64)
+    rows = np.array([ids.get(d, ABSENT) for d in results], np.int64)
+    scores = np.array(list(results.values()), np.float64)
     hashes = (
-        np.where(rows < 0, hash64(list(found)), chunks.text_hashes[np.maximum(rows, 0)])
-        if len(found)
+        np.where(rows < 0, hash64(list(results)), chunks.text_hashes[np.maximum(rows, 0)])
+        if len(results)
         else np.empty(0, np.uint64)
     )
     order = np.lexsort((rows, tie_keys(hash64([text])[0], hashes), -scores))
@@ -550,6 +540,7 @@ def write_beir(corpus: Corpus, gold: Gold, path: str | Path, split: str = "test"
             folder / "evidence_spans.jsonl",
             lines({"query_id": q, "doc_id": d, "label": "", "spans": s} for (q, d), s in spans.items()),
         )
+    # last: where it is, the others are
     write_atomic(
         folder / "corpus.jsonl",
         lines(
@@ -561,5 +552,5 @@ def write_beir(corpus: Corpus, gold: Gold, path: str | Path, split: str = "test"
             }
             for d in corpus
         ),
-    )  # last: where it is, the others are
+    )
     return folder

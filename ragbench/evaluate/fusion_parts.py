@@ -31,23 +31,26 @@ __all__ = ['KINDS', 'HYBRID_DEPTH', 'kind_of', 'Part', 'fusion_parts']
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #9899bc66
 KINDS = {"Dense": "dense", "Lexical": "lexical", "Hybrid": "hybrid"}
-HYBRID_DEPTH = (
-    inspect.signature(Hybrid).parameters["depth"].default
-)  # chunks of each part that a Hybrid fuses
+# chunks of each part that a Hybrid fuses
+HYBRID_DEPTH = inspect.signature(Hybrid).parameters["depth"].default
 
 
-def _called(config: str) -> tuple[str, list[str]]:
+def _kind_and_steps(config: str) -> tuple[str, list[str]]:
     """The kind of retriever in a system's code, read without running it, and the steps around it; an empty
     kind where the code does not say."""
     try:
         call = ast.parse(config, mode="eval").body
     except (SyntaxError, TypeError, ValueError):
         return "", []
-    given = {k.arg: k.value for k in call.keywords} if isinstance(call, ast.Call) else {}
-    inner = given.get("retrieve")
+    arguments = {k.arg: k.value for k in call.keywords} if isinstance(call, ast.Call) else {}
+    inner = arguments.get("retrieve")
     name = getattr(getattr(inner, "func", None), "id", "")
-    nothing = {s for s, value in given.items() if isinstance(value, ast.Constant) and value.value is None}
-    return KINDS.get(name, ""), [s for s in STEPS if s != "header" and s in given and s not in nothing]
+    absent_steps = {
+        s for s, value in arguments.items() if isinstance(value, ast.Constant) and value.value is None
+    }
+    return KINDS.get(name, ""), [
+        s for s in STEPS if s != "header" and s in arguments and s not in absent_steps
+    ]
 
 
 def kind_of(value: Any) -> str:
@@ -56,7 +59,7 @@ def kind_of(value: Any) -> str:
     retriever = getattr(getattr(value, "system", None), "retrieve", value)
     if isinstance(kind := getattr(retriever, "kind", None), str):
         return kind
-    return _called(getattr(value, "config", ""))[0]
+    return _kind_and_steps(getattr(value, "config", ""))[0]
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #04ff4706
 @dataclass(frozen=True, eq=False)
@@ -71,13 +74,13 @@ class Part:
     retriever: Any = None
 
 
-def _whole(ranking: Ranking, depth: int) -> bool:
+def _is_complete(ranking: Ranking, depth: int) -> bool:
     "Whether nothing is missing from a ranking down to `depth`."
     width = ranking.rows.shape[1]
     return width >= min(depth, len(ranking.chunks)) or bool(width and (ranking.rows[:, -1] == -1).all())
 
 
-def _cut(ranking: Ranking, depth: int) -> Ranking:
+def _shortened(ranking: Ranking, depth: int) -> Ranking:
     "The ranking down to `depth`."
     if ranking.rows.shape[1] <= depth:
         return ranking
@@ -93,8 +96,12 @@ def _context(store: str | Path | Store | None) -> Context:
         raise ConfigError(
             f"store is {store!r}", "tune_fusion", "Give the folder that bench was given, or None"
         )
-    kept = store if isinstance(store, Store) or store is None else Store(store)
-    return Context() if kept is None else Context(EmbeddingCache(kept.root / "embeddings"), store=kept)
+    open_store = store if isinstance(store, Store) or store is None else Store(store)
+    return (
+        Context()
+        if open_store is None
+        else Context(EmbeddingCache(open_store.root / "embeddings"), store=open_store)
+    )
 
 
 def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Context) -> Ranking:
@@ -105,7 +112,7 @@ def _ranking(retriever: Any, chunks: Chunks, gold: Gold, depth: int, context: Co
     return Ranking(chunks, Run(tuple(q.query_id for q in gold.query_list), scores, rows))
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ce2b442c
-def _named(runs: Any) -> dict[str, Any]:
+def _by_name(runs: Any) -> dict[str, Any]:
     "What is to be fused, by names that are distinct."
     if hasattr(runs, "systems"):
         runs = list(runs.systems)
@@ -117,14 +124,14 @@ def _named(runs: Any) -> dict[str, Any]:
             "tune_fusion",
             "Give a list of two or more results, retrievers or rankings",
         )
-    out: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for i, r in enumerate(runs, 1):
         name = getattr(r, "name", None) or getattr(r, "label", None) or f"run {i}"
-        out[name if name not in out else f"{name} #{i}"] = r
-    return out
+        by_name[name if name not in by_name else f"{name} #{i}"] = r
+    return by_name
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #fdd2ab6e
-def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Ranking | None, Any]:
+def _source(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Ranking | None, Any]:
     "The retriever (or `None`), the ranking (or `None`) and the chunks of one thing that is to be fused."
     if isinstance(value, System):
         raise ConfigError(
@@ -143,7 +150,7 @@ def _checked(name: str, value: Any, chunks: Chunks | None) -> tuple[Any, Ranking
         steps = (
             [s for s in STEPS if s != "header" and getattr(system, s) is not None]
             if isinstance(system, System)
-            else _called(getattr(value, "config", ""))[1]
+            else _kind_and_steps(getattr(value, "config", ""))[1]
         )
         if steps:
             raise ConfigError(
@@ -172,11 +179,11 @@ def fusion_parts(
     store: str | Path | Store | None = None,
 ) -> list[Part]:
     "The rankings as a Hybrid of this depth would be given them, all over the same chunks."
-    named = _named(runs)
-    if len(named) < 2:
-        raise ConfigError(f"{len(named)} runs to fuse", "tune_fusion", "Give two or more")
-    found = {name: _checked(name, value, chunks) for name, value in named.items()}
-    tables = [t for t in (chunks, *(t for *_, t in found.values())) if t is not None]
+    by_name = _by_name(runs)
+    if len(by_name) < 2:
+        raise ConfigError(f"{len(by_name)} runs to fuse", "tune_fusion", "Give two or more")
+    sources = {name: _source(name, value, chunks) for name, value in by_name.items()}
+    tables = [t for t in (chunks, *(t for *_, t in sources.values())) if t is not None]
     if not tables:
         raise ConfigError(
             "retrievers without chunks have nothing to search",
@@ -191,48 +198,48 @@ def fusion_parts(
         raise DataError(
             "the runs are over different chunks", "tune_fusion", "A fusion joins rankings of the same chunks"
         )
-    said = _kinds(named, kinds)
-    wanted = HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
-    context, out = None, []
-    for (name, (retriever, ranking, _)), kind in zip(found.items(), said):
+    run_kinds = _kinds(by_name, kinds)
+    fused_depth = HYBRID_DEPTH if depth is None else whole_number("depth", depth, 1, "tune_fusion")
+    context, parts = None, []
+    for (name, (retriever, ranking, _)), kind in zip(sources.items(), run_kinds):
         width = 0 if ranking is None else ranking.rows.shape[1]
-        if ranking is None or not _whole(ranking, wanted):
+        if ranking is None or not _is_complete(ranking, fused_depth):
             if retriever is None:
                 raise ConfigError(
-                    f"the ranking of {name!r} is {width} deep, a Hybrid fuses {wanted}, and its system is not"
-                    " here to search again",
+                    f"the ranking of {name!r} is {width} deep, a Hybrid fuses {fused_depth}, and its system"
+                    " is not here to search again",
                     "tune_fusion",
-                    f"Make it with bench(…, depth={wanted}), or give depth={width} and use"
+                    f"Make it with bench(…, depth={fused_depth}), or give depth={width} and use"
                     f" Hybrid(…, depth={width})",
                 )
             if ranking is not None:
-                note(f"{name} was kept {width} deep and a Hybrid fuses {wanted}: searched again")
+                note(f"{name} was kept {width} deep and a Hybrid fuses {fused_depth}: searched again")
             context = context or _context(store)
-            deep = _ranking(retriever, tables[0], gold, wanted, context)
+            part_ranking = _ranking(retriever, tables[0], gold, fused_depth, context)
         else:
-            deep = ranking
-        kept = 0 if isinstance(named[name], Ranking) else width
-        out.append(Part(name, kind, _cut(deep, wanted), kept, retriever))
-    return out
+            part_ranking = ranking
+        bench_depth = 0 if isinstance(by_name[name], Ranking) else width
+        parts.append(Part(name, kind, _shortened(part_ranking, fused_depth), bench_depth, retriever))
+    return parts
 
 # %% ../../nbs/15_evaluate/08_fusion_parts.ipynb #ba687423
-def _kinds(named: Mapping[str, Any], kinds: Sequence[str] | None) -> list[str]:
+def _kinds(by_name: Mapping[str, Any], kinds: Sequence[str] | None) -> list[str]:
     "The kind of each: as its system says, else as given."
-    own = [kind_of(v) for v in named.values()]
+    own_kinds = [kind_of(v) for v in by_name.values()]
     if kinds is None:
-        return own
+        return own_kinds
     if (
         isinstance(kinds, str)
         or not isinstance(kinds, Sequence)
-        or len(kinds) != len(own)
+        or len(kinds) != len(own_kinds)
         or any(k not in ("dense", "lexical") for k in kinds)
     ):
         raise ConfigError(
-            f"kinds is {kinds!r} for {len(own)} runs",
+            f"kinds is {kinds!r} for {len(own_kinds)} runs",
             "tune_fusion",
             "Give 'dense' or 'lexical' for each run, in their order",
         )
-    if wrong := [(n, o, k) for n, o, k in zip(named, own, kinds) if o and o != k]:
+    if wrong := [(n, o, k) for n, o, k in zip(by_name, own_kinds, kinds) if o and o != k]:
         raise ConfigError(
             f"kinds says that {wrong[0][0]!r} is {wrong[0][2]}, and its system is {wrong[0][1]}",
             "tune_fusion",

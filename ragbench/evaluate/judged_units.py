@@ -45,18 +45,22 @@ def answer_rows(gold: Gold, ranking: Ranking) -> list[np.ndarray]:
         raise DataError(
             "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
         )
-    at = {q: i for i, q in enumerate(run.query_ids)}
-    return [run.of(at[q.query_id]) if q.query_id in at else np.empty(0, np.int64) for q in gold.answerable]
+    row_of = {q: i for i, q in enumerate(run.query_ids)}
+    return [
+        run.of(row_of[q.query_id]) if q.query_id in row_of else np.empty(0, np.int64) for q in gold.answerable
+    ]
 
 
 @typed
 def answer_places(gold: Gold, ranking: Ranking) -> list[tuple[np.ndarray, int]]:
     """For each answerable query, in gold order, the place from 1 of each of its `answer_rows`, and how many
     results it has: results that the table lacks have places too."""
-    run, nothing = ranking.run, (np.empty(0, np.int64), 0)
-    at = {q: i for i, q in enumerate(run.query_ids)}
+    run, no_results = ranking.run, (np.empty(0, np.int64), 0)
+    row_of = {q: i for i, q in enumerate(run.query_ids)}
     return [
-        (run.places(at[q.query_id]), run.length(at[q.query_id])) if q.query_id in at else nothing
+        (run.places(row_of[q.query_id]), run.length(row_of[q.query_id]))
+        if q.query_id in row_of
+        else no_results
         for q in gold.answerable
     ]
 
@@ -70,9 +74,9 @@ def _place_position(doc, start, end, place: tuple[int, int, int], cover: float) 
     clipped = np.c_[np.maximum(start[touch], s), np.minimum(end[touch], e)]
     if clipped[0, 1] - clipped[0, 0] >= cover * (e - s):
         return int(touch[0]) + 1  # the common case: one chunk has it all
-    segments, first = first_cover(clipped)
-    so_far = np.cumsum(np.bincount(first, segments[:, 1] - segments[:, 0], len(touch)))
-    enough = np.flatnonzero(so_far >= cover * (e - s))
+    segments, owner = first_cover(clipped)
+    characters = np.cumsum(np.bincount(owner, segments[:, 1] - segments[:, 0], len(touch)))
+    enough = np.flatnonzero(characters >= cover * (e - s))
     return int(touch[enough[0]]) + 1 if len(enough) else 0
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #b7dcb941
@@ -86,11 +90,11 @@ def class_positions(
     if not 0 < cover <= 1:
         raise ConfigError(f"cover is {cover!r}", "class_positions", "Give a share above 0 and up to 1")
     doc, start, end = chunks.doc_row[rows], chunks.start[rows], chunks.end[rows]
-    out = np.zeros(len(classes), dtype=np.int64)
+    positions = np.zeros(len(classes), dtype=np.int64)
     for i, c in enumerate(classes):
-        found = [p for place in c.places if (p := _place_position(doc, start, end, place, cover))]
-        out[i] = min(found, default=0)
-    return out
+        copy_positions = [p for place in c.places if (p := _place_position(doc, start, end, place, cover))]
+        positions[i] = min(copy_positions, default=0)
+    return positions
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #257c009c
 def class_places(
@@ -99,15 +103,15 @@ def class_places(
 ) -> np.ndarray:
     """The place from 1 of each class in the judged list, `(f,)`: none before its chunk, best grade first
     where several wait."""
-    out, waiting, place, i = np.zeros(len(positions), dtype=np.int64), [], 0, 0
+    places, waiting, place, i = np.zeros(len(positions), dtype=np.int64), [], 0, 0
     order = np.lexsort((-grades, positions)).tolist()
     while i < len(order) or waiting:
         place = place + 1 if waiting else max(place + 1, int(positions[order[i]]))
         while i < len(order) and positions[order[i]] <= place:
             heapq.heappush(waiting, (-int(grades[order[i]]), order[i]))
             i += 1
-        out[heapq.heappop(waiting)[1]] = place
-    return out
+        places[heapq.heappop(waiting)[1]] = place
+    return places
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #0363c4e0
 def evidence_list(
@@ -116,10 +120,10 @@ def evidence_list(
     depth: int,  # chunks to read: the cut-off K, or the length of the run
 ) -> np.ndarray:
     "Judged ids in order, int64: a class by its index, the distractor at place p by -p."
-    found = np.flatnonzero((positions > 0) & (positions <= depth))
-    places = class_places(positions[found], grades[found])
+    classes = np.flatnonzero((positions > 0) & (positions <= depth))
+    places = class_places(positions[classes], grades[classes])
     ids = -np.arange(1, max(depth, places.max(initial=0)) + 1)
-    ids[places - 1] = found
+    ids[places - 1] = classes
     return ids
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #15adb6a8
@@ -130,16 +134,16 @@ def document_list(chunks: Chunks, rows: np.ndarray) -> np.ndarray:
 
 def _first_of_each(ids: np.ndarray) -> np.ndarray:
     "The ids in the order of their first place, each once."
-    known, first = np.unique(ids, return_index=True)
-    return known[np.argsort(first)]
+    unique_ids, first_places = np.unique(ids, return_index=True)
+    return unique_ids[np.argsort(first_places)]
 
 
 def in_places(ids: np.ndarray, places: np.ndarray, length: int) -> np.ndarray:
     """The ids at their places in a list of this length, `(length,)` int64; what stands between them has an id
     of its own below 0."""
-    out = -1 - np.arange(length, dtype=np.int64)
-    out[places - 1] = ids
-    return out
+    list_ids = -1 - np.arange(length, dtype=np.int64)
+    list_ids[places - 1] = ids
+    return list_ids
 
 
 @typed
@@ -147,22 +151,24 @@ def _document_grades(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the `(m, 2)` relevant document rows and grades; the best grade of a
     document's evidence counts. A document that the corpus lacks has a row of its own behind the last."""
     check_gold(corpus, gold)
-    rows, out = _rows_beyond(corpus, gold), []
+    rows, judged_documents = _rows_beyond(corpus, gold), []
     for q in gold.answerable:
-        best: dict[int, int] = {}
+        best_grade: dict[int, int] = {}
         pieces: list[Evidence | Lost] = [*gold.by_query[q.query_id], *gold.lost_by_query[q.query_id]]
         for e in pieces:
-            best[rows[e.doc_id]] = max(e.grade, best.get(rows[e.doc_id], 0))
-        out.append(np.array(sorted(best.items()), dtype=np.int64).reshape(-1, 2))
-    return out
+            best_grade[rows[e.doc_id]] = max(e.grade, best_grade.get(rows[e.doc_id], 0))
+        judged_documents.append(np.array(sorted(best_grade.items()), dtype=np.int64).reshape(-1, 2))
+    return judged_documents
 
 
 def _rows_beyond(corpus: Corpus, gold: Gold) -> dict[str, int]:
     "The row of every document that the gold judges: those that the corpus lacks come after its last."
-    lost = dict.fromkeys(
+    judged_ids = dict.fromkeys(
         [x.doc_id for rows in gold.lost_by_query.values() for x in rows] + [d for _, d in gold.nonrelevant]
     )
-    return corpus.rows | {d: len(corpus) + n for n, d in enumerate(d for d in lost if d not in corpus.rows)}
+    return corpus.rows | {
+        d: len(corpus) + n for n, d in enumerate(d for d in judged_ids if d not in corpus.rows)
+    }
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #530f2244
 _UNITS = ("evidence", "document", "chunk")
@@ -184,9 +190,8 @@ class Judged:
     units: list[np.ndarray]
     found: list[np.ndarray]
     depths: list[int]
-    others: list[np.ndarray] | None = (
-        None  # ids that were judged and are not relevant; None where everything is judged
-    )
+    # ids that were judged and are not relevant; None where everything is judged
+    others: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.units)
@@ -205,14 +210,14 @@ class Judged:
 
 # %% ../../nbs/15_evaluate/00_judged_units.ipynb #c827d22f
 @typed
-def _judged_wanting(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
+def _judged_nonrelevant(corpus: Corpus, gold: Gold) -> list[np.ndarray]:
     """For each answerable query the rows of documents that were judged and are not relevant, int64; those
     that the corpus lacks come behind its last."""
-    rows, out = _rows_beyond(corpus, gold), {q.query_id: [] for q in gold.answerable}
+    rows, nonrelevant = _rows_beyond(corpus, gold), {q.query_id: [] for q in gold.answerable}
     for q, d in gold.nonrelevant:
-        if q in out:
-            out[q].append(rows[d])
-    return [np.array(rows, dtype=np.int64) for rows in out.values()]
+        if q in nonrelevant:
+            nonrelevant[q].append(rows[d])
+    return [np.array(rows, dtype=np.int64) for rows in nonrelevant.values()]
 
 
 def check_judged(units: list[np.ndarray], lists: list[np.ndarray], owner: str) -> None:
@@ -235,10 +240,10 @@ def check_judged(units: list[np.ndarray], lists: list[np.ndarray], owner: str) -
 @typed
 def judge_chunks(gold: Gold, chunks: Chunks, lists: list[np.ndarray]) -> Judged:
     "Chunks judged one by one, by the rule `overlap`; a lost piece is a chunk behind the last."
-    both = zip(chunk_grades(gold, chunks), lost_grades(chunks.corpus, gold))
+    pairs = zip(chunk_grades(gold, chunks), lost_grades(chunks.corpus, gold))
     units = [
-        np.array([*grades.items(), *enumerate(lost, len(chunks))], dtype=np.int64).reshape(-1, 2)
-        for grades, lost in both
+        np.array([*grades.items(), *enumerate(lost_grade_list, len(chunks))], dtype=np.int64).reshape(-1, 2)
+        for grades, lost_grade_list in pairs
     ]
     return Judged("chunk", units, lists, [len(ids) for ids in lists])
 
@@ -259,16 +264,12 @@ def judge(
     places = answer_places(gold, ranking)
     depths = [n for _, n in places]
     if unit == "document":
-        return Judged(
-            unit,
-            _document_grades(corpus, gold),
-            [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)],
-            depths,
-            _judged_wanting(corpus, gold),
-        )
+        grades, nonrelevant = _document_grades(corpus, gold), _judged_nonrelevant(corpus, gold)
+        lists = [_first_of_each(in_places(chunks.doc_row[r], *p)) for r, p in zip(rows, places)]
+        return Judged(unit, grades, lists, depths, nonrelevant)
     if unit == "chunk":
         return judge_chunks(gold, chunks, [in_places(r, *p) for r, p in zip(rows, places)])
     classes = classes_of(corpus, gold)
     units = [np.array([(i, c.grade) for i, c in enumerate(cs)], dtype=np.int64) for cs in classes]
-    found = [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)]
-    return Judged(unit, units, [np.r_[0, p][f] for f, (p, _) in zip(found, places)], depths)
+    positions = [class_positions(chunks, r, cs, cover) for r, cs in zip(rows, classes)]
+    return Judged(unit, units, [np.r_[0, p][f] for f, (p, _) in zip(positions, places)], depths)

@@ -27,16 +27,18 @@ def _gain_table(
     "The grade at each position, `(n, longest list)` float64."
     check_judged(units, lists, "gain_table")
     lengths, sizes = np.array([len(x) for x in lists]), np.array([len(u) for u in units])
-    out = np.zeros((len(lists), max(lengths.max(initial=0), 1)))
-    known, ids = np.concatenate(units), np.concatenate([np.empty(0, np.int64), *lists]).astype(np.int64)
-    low = min(known[:, 0].min(), ids.min(initial=0))
-    width = max(known[:, 0].max(), ids.max(initial=0)) - low + 1
-    keys = np.repeat(np.arange(len(units)), sizes) * width + known[:, 0] - low
-    wanted = np.repeat(np.arange(len(lists)), lengths) * width + ids - low
+    gains = np.zeros((len(lists), max(lengths.max(initial=0), 1)))
+    judged, ids = np.concatenate(units), np.concatenate([np.empty(0, np.int64), *lists]).astype(np.int64)
+    low = min(judged[:, 0].min(), ids.min(initial=0))
+    width = max(judged[:, 0].max(), ids.max(initial=0)) - low + 1
+    keys = np.repeat(np.arange(len(units)), sizes) * width + judged[:, 0] - low
+    list_keys = np.repeat(np.arange(len(lists)), lengths) * width + ids - low
     order = np.argsort(keys)
-    at = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
-    out[np.arange(out.shape[1]) < lengths[:, None]] = np.where(keys[at] == wanted, known[at, 1], 0)
-    return out
+    unit_rows = order[np.minimum(np.searchsorted(keys, list_keys, sorter=order), len(keys) - 1)]
+    gains[np.arange(gains.shape[1]) < lengths[:, None]] = np.where(
+        keys[unit_rows] == list_keys, judged[unit_rows, 1], 0
+    )
+    return gains
 
 # %% ../../nbs/15_evaluate/05_metric_arrays.ipynb #87ac3ba9
 @typed
@@ -53,16 +55,15 @@ def _evidence_gains(
     order = np.flatnonzero(keep)[np.lexsort((-grade[keep], p[keep], q[keep]))]
     q, p, grade = q[order], p[order], grade[order]
     j, tall = np.arange(len(q)), p.max(initial=0) + len(q) + 1
-    place = (
-        np.maximum.accumulate(p - j + q * tall) - q * tall + j
-    )  # `tall` keeps the maximum of one query out of the next
+    # `tall` keeps the maximum of one query out of the next
+    place = np.maximum.accumulate(p - j + q * tall) - q * tall + j
     queue = np.unique(q[place > p])
     for i in queue[[len(set(grade[q == i])) > 1 for i in queue]]:
         place[q == i] = class_places(p[q == i], grade[q == i])
     np.maximum.at(lengths, q, place)
-    out = np.zeros((n, max(int(lengths.max(initial=0)), 1)))
-    out[q, place - 1] = grade
-    return out, lengths
+    gains = np.zeros((n, max(int(lengths.max(initial=0)), 1)))
+    gains[q, place - 1] = grade
+    return gains, lengths
 
 # %% ../../nbs/15_evaluate/05_metric_arrays.ipynb #b4408750
 def _dcg(gains: np.ndarray) -> np.ndarray:
@@ -80,8 +81,8 @@ def _map(gains: np.ndarray, relevant: np.ndarray) -> np.ndarray:
     )
 
 
-def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.where(whole > 0, part / np.maximum(whole, 1), 0.0)
+def _share(part: np.ndarray, total: np.ndarray) -> np.ndarray:
+    return np.where(total > 0, part / np.maximum(total, 1), 0.0)
 
 
 def _over_ideal(dcg: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -124,9 +125,9 @@ def _ideal(units: list[np.ndarray]) -> np.ndarray:
     sizes, grades = np.array([len(u) for u in units]), np.concatenate(units)[:, 1]
     q = np.repeat(np.arange(len(units)), sizes)
     order = np.lexsort((-grades, q))
-    out = np.zeros((len(units), sizes.max()))
-    out[q, np.arange(len(q)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = grades[order]
-    return out
+    gains = np.zeros((len(units), sizes.max()))
+    gains[q, np.arange(len(q)) - np.repeat(np.cumsum(sizes) - sizes, sizes)] = grades[order]
+    return gains
 
 
 def _gains(judged: Judged, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +145,7 @@ def array_metrics(
 ) -> dict[str, np.ndarray]:
     """Like `rank_metrics`, without ranx: `(n,)` by canonical name, equal to ranx's to 1e-12; all metrics
     judge the units of `judged`."""
-    out, tables, ideal = {}, {}, _ideal(judged.units)
+    scores_by_name, tables, ideal = {}, {}, _ideal(judged.units)
     for m in parse_metrics(metrics):
         if m.unit not in ("", judged.unit):
             raise ConfigError(
@@ -153,7 +154,7 @@ def array_metrics(
                 f"Judge it by {m.unit}",
             )
         if m.name in HOLES:
-            out[str(m)] = hole_scores(judged, m)
+            scores_by_name[str(m)] = hole_scores(judged, m)
             continue
         if m.k not in tables:
             tables[m.k] = _gains(judged, m.k)
@@ -162,9 +163,9 @@ def array_metrics(
             gains = np.where(gains >= m.level, gains, 0)
         top = np.where(ideal >= m.level, ideal, 0)
         if m.name == "rbp":
-            out[str(m)] = _rbp(gains, m.persistence)
+            scores_by_name[str(m)] = _rbp(gains, m.persistence)
         else:
-            out[str(m)] = KERNELS[m.name](
+            scores_by_name[str(m)] = KERNELS[m.name](
                 gains, top[:, : judged.cut(m.k) or None], (top > 0).sum(axis=1), lengths
             )
-    return out
+    return scores_by_name

@@ -8,7 +8,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -31,8 +31,8 @@ from ..store.artifacts import Store, versions
 from ..remote.concurrency import side_by_side
 
 # %% auto #0
-__all__ = ['log', 'WRITE', 'CLOSED', 'writing', 'Candidate', 'Rejected', 'Unusable', 'read_candidate', 'alike', 'repeats',
-           'knows', 'QuestionWriter', 'Generated', 'generate_questions']
+__all__ = ['log', 'WRITE', 'CLOSED', 'question_messages', 'Candidate', 'Rejected', 'Unusable', 'read_candidate', 'likeness',
+           'repeats', 'knows', 'QuestionWriter', 'Generated', 'generate_questions']
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #7833f52b
 log = logging.getLogger("ragbench.evaluate.question_generation")
@@ -53,10 +53,13 @@ CLOSED = (
 
 
 @typed
-def writing(instruction: str, passage: str, asked: Sequence[str] = ()) -> list[dict[str, str]]:
+def question_messages(instruction: str, passage: str, asked: Sequence[str] = ()) -> list[dict[str, str]]:
     "The messages that ask for a question about `passage`, other than those `asked` about it before."
-    other = "\n\nAsk about something else than these:\n" + "\n".join(asked) if len(asked) else ""
-    return [{"role": "system", "content": instruction}, {"role": "user", "content": passage + other}]
+    other_questions = "\n\nAsk about something else than these:\n" + "\n".join(asked) if len(asked) else ""
+    return [
+        {"role": "system", "content": instruction},
+        {"role": "user", "content": passage + other_questions},
+    ]
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #74401102
 class Candidate(NamedTuple):
@@ -89,24 +92,28 @@ def read_candidate(
     "The question in a reply, its quotes verified; raises `Unusable`."
     objects = re.findall(r"\{.*\}", reply, re.S)
     try:
-        said = json.loads(objects[-1]) if objects else None
+        answer_object = json.loads(objects[-1]) if objects else None
     except ValueError:
         raise Unusable("the answer is not one JSON object") from None
-    if not isinstance(said, dict):
+    if not isinstance(answer_object, dict):
         raise Unusable("there is no JSON object in the answer")
-    question, answer, quotes = said.get("question"), said.get("answer"), said.get("quotes")
+    question, answer, quotes = (
+        answer_object.get("question"),
+        answer_object.get("answer"),
+        answer_object.get("quotes"),
+    )
     if not (isinstance(question, str) and question.strip() and isinstance(answer, str) and answer.strip()):
         raise Unusable("question and answer have to be texts")
     if not (isinstance(quotes, list) and quotes and all(isinstance(q, str) and q.strip() for q in quotes)):
         raise Unusable("quotes has to be a list of texts")
-    found = [find_quote(q, passage, min_score) for q in quotes]
-    if None in found:
-        raise Unusable(f"this quote does not stand in the passage: {quotes[found.index(None)]!r}")
-    places = tuple(dict.fromkeys(m._replace(start=m.start + shift, end=m.end + shift) for m in found))
+    matches = [find_quote(q, passage, min_score) for q in quotes]
+    if None in matches:
+        raise Unusable(f"this quote does not stand in the passage: {quotes[matches.index(None)]!r}")
+    places = tuple(dict.fromkeys(m._replace(start=m.start + shift, end=m.end + shift) for m in matches))
     return Candidate(" ".join(question.split()), " ".join(answer.split()), places)
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #6c977ee9
-def alike(a: str, b: str) -> float:
+def likeness(a: str, b: str) -> float:
     "How alike two questions are, 0 to 100, whatever the order of their words."
     from rapidfuzz.fuzz import token_sort_ratio
     from rapidfuzz.utils import default_process
@@ -129,17 +136,19 @@ def repeats(
             a.start < b.end and b.start < a.end for a in found.evidence for b in o.evidence
         )
 
-    return any(alike(found.question, o.question) >= (here if shares(d, o) else anywhere) for d, o in others)
+    return any(
+        likeness(found.question, o.question) >= (here if shares(d, o) else anywhere) for d, o in others
+    )
 
 
 @typed
 def knows(reply: str, answer: str) -> bool:
     "Whether a reply that was given without the document holds the answer."
-    said, right = (re.findall(r"\w+", t.lower()) for t in (reply, answer))
-    if not said or not right or said == ["unknown"]:
+    reply_words, answer_words = (re.findall(r"\w+", t.lower()) for t in (reply, answer))
+    if not reply_words or not answer_words or reply_words == ["unknown"]:
         return False
-    common = sum((Counter(said) & Counter(right)).values())
-    return common == len(right) or 2 * common / (len(said) + len(right)) > 0.5
+    common = sum((Counter(reply_words) & Counter(answer_words)).values())
+    return common == len(answer_words) or 2 * common / (len(reply_words) + len(answer_words)) > 0.5
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #f0a193a9
 @dataclass(frozen=True)
@@ -150,10 +159,8 @@ class QuestionWriter:
     instruction: str = WRITE
     closed: str = CLOSED
     min_score: float = 95.0  # likeness of a quote and what stands in the document
-    max_alike: tuple[float, float] = (
-        95.0,
-        70.0,
-    )  # likeness of two questions from which on they are one: anywhere, and about the same evidence
+    # likeness of two questions from which on they are one: anywhere, and about the same evidence
+    max_alike: tuple[float, float] = (95.0, 70.0)
     tries: int = field(default=2, compare=False)
     store: Store | None = field(default=None, compare=False)
 
@@ -171,32 +178,35 @@ class QuestionWriter:
         self, passage: str, shift: int, where: str, asked: Sequence[str] = ()
     ) -> Candidate | Rejected:
         "A question about a passage, or why there is none."
-        messages, why = writing(self.instruction, passage, asked), ""
+        messages, fault = question_messages(self.instruction, passage, asked), ""
         for _ in range(self.tries):
             reply = self.ask(messages)
             try:
-                found = read_candidate(reply, passage, shift, self.min_score)
+                candidate = read_candidate(reply, passage, shift, self.min_score)
             except Unusable as e:
-                why = str(e)
+                fault = str(e)
             else:
-                known = self.ask(
-                    [{"role": "system", "content": self.closed}, {"role": "user", "content": found.question}]
+                closed_reply = self.ask(
+                    [
+                        {"role": "system", "content": self.closed},
+                        {"role": "user", "content": candidate.question},
+                    ]
                 )
                 return (
-                    Rejected("answered without the document", where, found.question)
-                    if knows(known, found.answer)
-                    else found
+                    Rejected("answered without the document", where, candidate.question)
+                    if knows(closed_reply, candidate.answer)
+                    else candidate
                 )
             messages = [
                 *messages,
                 {"role": "assistant", "content": reply},
                 {
                     "role": "user",
-                    "content": f"This cannot be used: {why}. Answer again with one JSON object.",
+                    "content": f"This cannot be used: {fault}. Answer again with one JSON object.",
                 },
             ]
         return Rejected(
-            "a quote is not in the passage" if "does not stand" in why else "the answer has not the form",
+            "a quote is not in the passage" if "does not stand" in fault else "the answer has not the form",
             where,
         )
 
@@ -207,11 +217,11 @@ def _passage_order(chunks: Chunks, seed: int = 0) -> list[int]:
     rng, queues = np.random.default_rng(whole_number("seed", seed, 0, "generate_questions")), []
     for row in rng.permutation(np.unique(chunks.doc_row)):
         queues.append(list(rng.permutation(np.flatnonzero(chunks.doc_row == row))))
-    out = []
+    order = []
     while queues:
-        out += [int(q.pop()) for q in queues]
+        order += [int(q.pop()) for q in queues]
         queues = [q for q in queues if q]
-    return out
+    return order
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #fe256986
 @dataclass(frozen=True, eq=False)
@@ -232,10 +242,10 @@ class Generated:
         return dict(Counter(r.reason for r in self.rejected).most_common())
 
     def __repr__(self) -> str:
-        why = "".join(f"; {n} × {reason}" for reason, n in self.reasons.items())
+        reasons = "".join(f"; {n} × {reason}" for reason, n in self.reasons.items())
         return (
             f"Generated({len(self.gold)} questions; {percent(self.share_rejected, 0)} of"
-            f" {len(self.gold) + len(self.rejected)} candidates rejected{why})"
+            f" {len(self.gold) + len(self.rejected)} candidates rejected{reasons})"
         )
 
     def _repr_html_(self) -> str:
@@ -275,23 +285,55 @@ class Generated:
         )
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #5e76a0c7
-def _sort_out(
-    found: Iterable[tuple[str, str, Candidate | Rejected]],
-    kept: dict[str, tuple[str, Candidate]],
+def _accept_or_reject(
+    results: Iterable[tuple[str, str, Candidate | Rejected]],
+    accepted: dict[str, tuple[str, Candidate]],
     rejected: list[Rejected],
-    most: int,
+    n: int,
     max_alike: tuple[float, float],
 ) -> None:
-    "Put what a batch brought, as (document, where, result), where it belongs, until `most` are kept."
-    for doc_id, where, got in found:
-        if len(kept) >= most:
+    "Put what a batch brought, as (document, where, result), where it belongs, until `n` are accepted."
+    for doc_id, where, result in results:
+        if len(accepted) >= n:
             return
-        if isinstance(got, Rejected):
-            rejected.append(got)
-        elif repeats(doc_id, got, kept.values(), *max_alike):
-            rejected.append(Rejected("like another question", where, got.question))
+        if isinstance(result, Rejected):
+            rejected.append(result)
+        elif repeats(doc_id, result, accepted.values(), *max_alike):
+            rejected.append(Rejected("like another question", where, result.question))
         else:
-            kept[text_hash(got.question)[:12]] = (doc_id, got)
+            accepted[text_hash(result.question)[:12]] = (doc_id, result)
+
+# %% ../../nbs/15_evaluate/11_question_generation.ipynb #43f0609e
+def _check_callable(name: str, value: Any, example: str) -> None:
+    "Raise `ConfigError` unless the value can be called and is no class."
+    if isinstance(value, type) or not callable(value):
+        raise ConfigError(f"{name} is {value!r:.60}", "generate_questions", f"Give {example}, or a function")
+
+
+def _batches(
+    writer: QuestionWriter,
+    chunks: Chunks,
+    visits: Sequence[int],  # rows of `chunks`, in the order in which they are asked about
+    in_flight: int,
+    wanting: Callable[[], int],  # how many questions are still to be written
+) -> Iterator[list[tuple[str, str, Candidate | Rejected]]]:
+    "What the model writes about passages, a batch at a time, as (document, where, result)."
+    asked_before: dict[int, list[str]] = {}
+
+    def visit(row: int) -> tuple[str, str, Candidate | Rejected]:
+        doc, start = chunks.corpus[int(chunks.doc_row[row])], int(chunks.start[row])
+        where = f"{doc.id}, characters {start} to {chunks.end[row]}"
+        return doc.id, where, writer(chunks.text(row), start, where, tuple(asked_before.get(row, ())))
+
+    position = 0
+    while wanting() > 0 and position < len(visits):
+        batch = visits[position : position + min(in_flight, wanting())]
+        position += len(batch)
+        answers = dict(side_by_side(visit, batch, len(batch)))
+        results = [answers[i] for i in range(len(batch))]
+        for row, (_, _, result) in zip(batch, results):
+            asked_before.setdefault(row, []).extend([result.question] if result.question else [])
+        yield results
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #f8782c51
 @typed
@@ -318,14 +360,9 @@ def generate_questions(
     whole_number("rounds", rounds, 1, "generate_questions")
     whole_number("in_flight", in_flight, 1, "generate_questions")
     whole_number("seed", seed, 0, "generate_questions")
-    for name, given, example in (
-        ("chat", chat, "Chat('gpt-5-mini')"),
-        ("passages", passages, "RecursiveChunker(400)"),
-    ):
-        if isinstance(given, type) or not callable(given) and not (name == "passages" and given is None):
-            raise ConfigError(
-                f"{name} is {given!r:.60}", "generate_questions", f"Give {example}, or a function"
-            )
+    _check_callable("chat", chat, "Chat('gpt-5-mini')")
+    if passages is not None:
+        _check_callable("passages", passages, "RecursiveChunker(400)")
     keep = Store(store) if isinstance(store, str | Path) else store
     writer = chat if isinstance(chat, QuestionWriter) else QuestionWriter(chat, store=keep)
     chunks = (passages or RecursiveChunker(400))(corpus)
@@ -335,37 +372,30 @@ def generate_questions(
             "generate_questions",
             "Give a chunker, such as RecursiveChunker(400)",
         )
-    order, kept, rejected, asked = _passage_order(chunks, seed), {}, [], {}
-    visits = [(r, i) for r in range(rounds) for i in order]
-    at = 0
-
-    def visit(one: tuple[int, int]) -> tuple[str, str, Candidate | Rejected]:
-        i = one[1]
-        doc = corpus[int(chunks.doc_row[i])]
-        where = f"{doc.id}, characters {chunks.start[i]} to {chunks.end[i]}"
-        return doc.id, where, writer(chunks.text(i), int(chunks.start[i]), where, tuple(asked.get(i, ())))
-
+    visits = _passage_order(chunks, seed) * rounds
+    accepted, rejected = {}, []
     with progress_bar("questions", n, enabled=progress) as bar:
-        while len(kept) < n and at < len(visits):
-            batch, before = visits[at : at + min(in_flight, n - len(kept))], len(kept)
-            at += len(batch)
-            answers = dict(side_by_side(visit, batch, min(in_flight, len(batch))))
-            found = [answers[j] for j in range(len(batch))]
-            for (_, i), (_, _, got) in zip(batch, found):
-                asked.setdefault(i, []).extend([got.question] if got.question else [])
-            _sort_out(found, kept, rejected, n, writer.max_alike)
-            bar.update(len(kept) - before)
-    if len(kept) < n:
-        log.warning("%d of %d questions: the passages gave no more in %d rounds", len(kept), n, rounds)
-    return Generated(_gold(kept), tuple(rejected), _manifest(writer, corpus, chunks, n, rounds, seed))
+        for results in _batches(writer, chunks, visits, in_flight, lambda: n - len(accepted)):
+            count_before = len(accepted)
+            _accept_or_reject(results, accepted, rejected, n, writer.max_alike)
+            bar.update(len(accepted) - count_before)
+    if len(accepted) < n:
+        log.warning("%d of %d questions: the passages gave no more in %d rounds", len(accepted), n, rounds)
+    return Generated(_gold(accepted), tuple(rejected), _manifest(writer, corpus, chunks, n, rounds, seed))
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #ef1ad420
-def _gold(kept: Mapping[str, tuple[str, Candidate]]) -> Gold:
+def _gold(accepted: Mapping[str, tuple[str, Candidate]]) -> Gold:
     "Gold from accepted candidates by id."
-    queries = tuple(Query(own, c.question, ("generated",), c.answer) for own, (_, c) in kept.items())
+    queries = tuple(
+        Query(query_id, c.question, ("generated",), c.answer) for query_id, (_, c) in accepted.items()
+    )
     return Gold(
         queries,
-        tuple(Evidence(own, doc_id, m.start, m.end) for own, (doc_id, c) in kept.items() for m in c.evidence),
+        tuple(
+            Evidence(query_id, doc_id, m.start, m.end)
+            for query_id, (doc_id, c) in accepted.items()
+            for m in c.evidence
+        ),
     )
 
 

@@ -98,7 +98,7 @@ class Metric:
         return self.name + persistence + (f"@{k}" if k else "") + level
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #537d3672
-def _unknown(text: str, name: str) -> ConfigError:
+def _unknown_metric(text: str, name: str) -> ConfigError:
     "The error for a name that is not known, with its neighbours."
     near = [ALIASES[n] for n in difflib.get_close_matches(name, ALIASES, n=3, cutoff=0.5)]
     hint = f"Did you mean {' or '.join(dict.fromkeys(near))}? " if near else ""
@@ -109,7 +109,7 @@ def _unknown(text: str, name: str) -> ConfigError:
     )
 
 
-def _positive(text: str, what: str, value: str | None, default: int) -> int:
+def _positive_number(text: str, what: str, value: str | None, default: int) -> int:
     "The whole number that `value` spells, or an error that names the metric."
     if value is None:
         return default
@@ -120,12 +120,10 @@ def _positive(text: str, what: str, value: str | None, default: int) -> int:
     return int(value)
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #6a6ad28b
-TREC = re.compile(
-    r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)"
-)  # trec_eval writes ndcg_cut_10
-PATTERN = re.compile(
-    r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$"
-)  # [doc:|qrels:]name[.persistence][@K][-lLEVEL]
+# trec_eval writes ndcg_cut_10
+TREC = re.compile(r"^((?:doc:|qrels:)?(?:ndcg_cut|map_cut|p|recall|success))_(?=\d)")
+# [doc:|qrels:]name[.persistence][@K][-lLEVEL]
+PATTERN = re.compile(r"(doc:|qrels:)?([a-z][a-z0-9_-]*?)(?:\.(\d+))?(?:@([^@]*?))?(?:-l([^-]*))?$")
 
 
 @typed
@@ -144,12 +142,15 @@ def parse_metric(
     doc, typed, persistence, k, level = m.groups() if m else (None, text.lower(), None, None, None)
     name = ALIASES.get(typed)
     if name is None:
-        raise _unknown(text, typed)
+        raise _unknown_metric(text, typed)
     if (name == "rbp") != bool(persistence):
         raise ConfigError(f"metric {text!r}", "metrics", "rbp, and only rbp, has a persistence: rbp.80")
-    cut, lowest = _positive(text, "cut-off", k, 0), _positive(text, "relevance level", level, 1)
+    cutoff, lowest = (
+        _positive_number(text, "cut-off", k, 0),
+        _positive_number(text, "relevance level", level, 1),
+    )
     metric = Metric(
-        name, cut, lowest, {"doc:": "document", "qrels:": "chunk"}.get(doc, ""), persistence or ""
+        name, cutoff, lowest, {"doc:": "document", "qrels:": "chunk"}.get(doc, ""), persistence or ""
     )
     if metric.k and name in WHOLE:
         raise ConfigError(f"metric {text!r}: {name} takes no cut-off", "metrics", f"Write {name}")
@@ -166,7 +167,7 @@ def _about_metric(text: str) -> str:
         "chunk": "chunks one by one (not comparable across chunkers)",
         "": "the gold's own units, evidence or documents",
     }[m.unit]
-    cut = (
+    considered = (
         f"the first {m.k} "
         + (
             "documents"
@@ -178,47 +179,47 @@ def _about_metric(text: str) -> str:
         if m.k
         else "the whole list"
     )
-    return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {cut}; judges {unit}."
+    return f"{m}: {what}. Gain: {gain}; relevant from grade {m.level}; over {considered}; judges {unit}."
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #c32c2215
-_one_at_a_time, _importing = threading.RLock(), threading.local()
+_lock, _importing = threading.RLock(), threading.local()
 
 
-def _renewed() -> None:
+def _renew_lock() -> None:
     "In a forked child nobody holds the lock, whatever the parent's threads did."
-    global _one_at_a_time
-    _one_at_a_time = threading.RLock()
+    global _lock
+    _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renewed)
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _ranx():
     """ranx, imported before any lock is taken; raises `ConfigError` that names the file where the import
     itself led here."""
-    if getattr(_importing, "now", False):
+    if getattr(_importing, "active", False):
         raise ConfigError(
             "rank metrics were asked for while ranx, which computes them, was being imported",
             script_line(),
             "An import of a library ran this file: rename it if it has the name of a library's module, such"
             " as six.py, or put its calls under if __name__ == '__main__'",
         )
-    _importing.now = True
+    _importing.active = True
     try:
         import ranx
     finally:
-        _importing.now = False
+        _importing.active = False
     return ranx
 
 
-def _typed(arrays: Iterable[np.ndarray]):
+def _typed_list(arrays: Iterable[np.ndarray]):
     "Arrays `(m, 2)` float64 of (id, score) as the typed list that ranx works on."
     from numba.typed import List
 
-    out = List()
+    typed_list = List()
     for a in arrays:
-        out.append(np.ascontiguousarray(a, dtype=np.float64).reshape(-1, 2))
-    return out
+        typed_list.append(np.ascontiguousarray(a, dtype=np.float64).reshape(-1, 2))
+    return typed_list
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #c2def79d
 @typed
@@ -239,12 +240,11 @@ def ranx_scores(
     ranx = _ranx()
     from numba import NumbaTypeSafetyWarning
 
-    with _one_at_a_time, warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", NumbaTypeSafetyWarning
-        )  # its loop counters, said once when they are compiled
-        qrels = _typed(u[np.argsort(-u[:, 1], kind="stable")] for u in units)
-        run = _typed(np.c_[ids, np.arange(len(ids), 0, -1)] for ids in lists)
+    with _lock, warnings.catch_warnings():
+        # its loop counters, said once when they are compiled
+        warnings.simplefilter("ignore", NumbaTypeSafetyWarning)
+        qrels = _typed_list(u[np.argsort(-u[:, 1], kind="stable")] for u in units)
+        run = _typed_list(np.c_[ids, np.arange(len(ids), 0, -1)] for ids in lists)
         try:
             scores = ranx.evaluate(
                 qrels, run, [*names] if len(names) > 1 else [*names] * 2, return_mean=False
@@ -258,7 +258,7 @@ def ranx_scores(
     return {n: np.asarray(s, dtype=np.float64) for n, s in scores.items()}
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #6af16a00
-def _known(j: Judged, name: str) -> None:
+def _require_judgements(j: Judged, name: str) -> None:
     "Raise `ConfigError` where everything counts as judged."
     if j.others is None:
         raise ConfigError(
@@ -271,26 +271,28 @@ def _known(j: Judged, name: str) -> None:
 @typed
 def bpref_scores(j: Judged, level: int = 1) -> np.ndarray:
     "bpref of each query `(n,)`, by trec_eval's definition."
-    _known(j, "bpref")
-    out = np.zeros(len(j))
-    for i, (u, ids, others) in enumerate(zip(j.units, j.found, j.others)):
-        good, bad = u[u[:, 1] >= level, 0], np.r_[others, u[u[:, 1] < level, 0]]
+    _require_judgements(j, "bpref")
+    scores = np.zeros(len(j))
+    for i, (u, ids, nonrelevant_ids) in enumerate(zip(j.units, j.found, j.others)):
+        good, bad = u[u[:, 1] >= level, 0], np.r_[nonrelevant_ids, u[u[:, 1] < level, 0]]
         if not len(good):
             continue
         hit, miss = np.isin(ids, good), np.isin(ids, bad)
-        before = np.minimum(np.cumsum(miss)[hit], len(good))
-        out[i] = np.where(before > 0, 1 - before / max(1, min(len(good), len(bad))), 1.0).sum() / len(good)
-    return out
+        misses_before = np.minimum(np.cumsum(miss)[hit], len(good))
+        scores[i] = np.where(
+            misses_before > 0, 1 - misses_before / max(1, min(len(good), len(bad))), 1.0
+        ).sum() / len(good)
+    return scores
 
 
 @typed
 def judged_share(j: Judged, k: int = 0) -> np.ndarray:
     """The share of the first `k` documents (0: of all that were retrieved) that were judged, `(n,)`; 0 for an
     empty list."""
-    _known(j, "judged@k")
+    _require_judgements(j, "judged@k")
     whole_number("k", k, 0, "judged_share")
-    known = [np.isin(ids[: k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
-    return np.array([x.sum() / (k or max(1, len(x))) for x in known], dtype=np.float64)
+    judged = [np.isin(ids[: k or None], np.r_[u[:, 0], o]) for u, ids, o in zip(j.units, j.found, j.others)]
+    return np.array([x.sum() / (k or max(1, len(x))) for x in judged], dtype=np.float64)
 
 # %% ../../nbs/15_evaluate/01_rank_metrics.ipynb #9499463a
 @typed
@@ -323,16 +325,16 @@ def rank_metrics(
 ) -> dict[str, np.ndarray]:
     """Each metric's score of each answerable query, `(n,)` in gold order, by canonical name; a query that
     found nothing scores 0."""
-    wanted, judged, out = parse_metrics(metrics), {}, {}
+    parsed, judged_by_unit, scores_by_name = parse_metrics(metrics), {}, {}
     groups: dict[tuple[str, int], list[Metric]] = {}
-    for m in wanted:
+    for m in parsed:
         groups.setdefault((m.unit or gold.unit, m.k), []).append(m)
     for (unit, k), members in groups.items():
-        if unit not in judged:
-            judged[unit] = judge(gold, ranking, unit, cover)
-        j: Judged = judged[unit]
+        if unit not in judged_by_unit:
+            judged_by_unit[unit] = judge(gold, ranking, unit, cover)
+        j: Judged = judged_by_unit[unit]
         names = [m.ranx(j.cut(k)) for m in members if m.name not in HOLES]
         scores = ranx_scores(j.units, j.lists(k), names) if names else {}
         for m in members:
-            out[str(m)] = hole_scores(j, m) if m.name in HOLES else scores[m.ranx(j.cut(k))]
-    return {str(m): out[str(m)] for m in wanted}
+            scores_by_name[str(m)] = hole_scores(j, m) if m.name in HOLES else scores[m.ranx(j.cut(k))]
+    return {str(m): scores_by_name[str(m)] for m in parsed}

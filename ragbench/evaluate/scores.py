@@ -67,7 +67,7 @@ OWN = (
 )
 
 
-def _own(metric: _OwnMetric) -> _OwnMetric:
+def _checked_own(metric: _OwnMetric) -> _OwnMetric:
     "The metric, if its name is free and it takes gold and ranking; raises `ConfigError`."
     if not re.fullmatch(r"[A-Za-z][\w .-]*", metric.name):
         raise ConfigError(
@@ -100,14 +100,14 @@ def parse_name(text: Any) -> Metric | _EvidenceMetric | _OwnMetric:
             )
         if not isinstance(getattr(text, "name", None), str):
             raise ConfigError(f"a metric of your own, {text!r:.60}, has no name", "metrics", OWN)
-        return _own(text)
+        return _checked_own(text)
     if isinstance(text, str) and (m := re.fullmatch(r"tokens@([1-9]\d*)", text.strip().lower())):
         return _EvidenceMetric("tokens", int(m[1]), False)
     if not (isinstance(text, str) and text.strip().lower().startswith("evidence_")):
         return parse_metric(text)
     if omega := re.fullmatch(r"evidence_precision_omega(_tokens)?", text.strip().lower()):
         return _EvidenceMetric("precision_omega", 0, omega[1] is not None)
-    counted = "tokens" if re.match(r"evidence_[a-z]+_tokens@", text.strip().lower()) else "characters"
+    unit = "tokens" if re.match(r"evidence_[a-z]+_tokens@", text.strip().lower()) else "characters"
     m = re.fullmatch(r"evidence_([a-z]+)(?:_tokens(?=@))?(?:@(.*?)(tok|tokens)?)?", text.strip().lower())
     if m is None or m[1] not in MEASURES:
         near = difflib.get_close_matches(m[1] if m else "", MEASURES, n=1)
@@ -124,7 +124,7 @@ def parse_name(text: Any) -> Metric | _EvidenceMetric | _OwnMetric:
             "metrics",
             f"Write evidence_{m[1]}@500tok for tokens, evidence_{m[1]}@5 for chunks",
         )
-    return _EvidenceMetric(m[1], int(m[2]), m[3] is not None, counted)
+    return _EvidenceMetric(m[1], int(m[2]), m[3] is not None, unit)
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #1bc7e019
 @typed
@@ -139,11 +139,11 @@ def check_metrics(
 # %% ../../nbs/15_evaluate/04_scores.ipynb #d858c28b
 def _budgets(values: Sequence[int]) -> list[int]:
     "Budgets as plain integers."
-    out = [int(v) if isinstance(v, np.integer) else v for v in values]
-    for v in out:
+    budgets = [int(v) if isinstance(v, np.integer) else v for v in values]
+    for v in budgets:
         if isinstance(v, bool) or not isinstance(v, int) or v < 1:
             raise ConfigError(f"a budget is {v!r}", "budgets", "Give whole numbers of tokens, at least 1")
-    return out
+    return budgets
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #00aea286
 @typed
@@ -151,58 +151,58 @@ def tokens_handed(gold: Gold, ranking: Ranking, depth: int, tokenizer: str = "cl
     "Tokens that the first `depth` chunks hand over together, for each answerable query `(n,)`."
     chunks, counts = ranking.chunks, token_counts(ranking.corpus, tokenizer)
     line = counts.line(chunks.doc_row, chunks.spans)
-    first = [
+    first_rows = [
         rows[places <= depth]
         for rows, (places, _) in zip(answer_rows(gold, ranking), answer_places(gold, ranking))
     ]
     return np.array(
-        [int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first], dtype=np.float64
+        [int(counts.count(union(line[rows])).sum()) if len(rows) else 0 for rows in first_rows],
+        dtype=np.float64,
     )
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #c2fbae70
 def _evidence_scores(
     gold: Gold,
     ranking: Ranking,
-    wanted: list[_EvidenceMetric],
+    metrics: list[_EvidenceMetric],
     curve: Sequence[int],
     tokenizer: str,
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     "Scores of the evidence metrics by name, and the recall curve `(n, n_curve)`."
-    n, out = len(gold.answerable), {}
-    tokens = [m for m in wanted if m.measure == "tokens"]
+    n, scores_by_name = len(gold.answerable), {}
+    tokens = [m for m in metrics if m.measure == "tokens"]
     for m in tokens:
-        out[str(m)] = tokens_handed(gold, ranking, m.limit, tokenizer)
-    wanted = [m for m in wanted if m not in tokens]
-    for m in (m for m in wanted if m.unit == "tokens"):
-        got = (
+        scores_by_name[str(m)] = tokens_handed(gold, ranking, m.limit, tokenizer)
+    metrics = [m for m in metrics if m not in tokens]
+    for m in (m for m in metrics if m.unit == "tokens"):
+        measured = (
             evidence_at_budgets(gold, ranking, [m.limit], tokenizer, m.unit)
             if m.tokens
             else evidence_at_chunks(gold, ranking, [m.limit], m.unit, tokenizer)
         )
-        out[str(m)] = np.ascontiguousarray(got[m.measure][:, 0])
-    wanted = [m for m in wanted if m.unit == "characters"]
-    budgets = sorted({m.limit for m in wanted if m.limit and m.tokens} | set(curve))
-    depths = sorted({m.limit for m in wanted if m.limit and not m.tokens})
+        scores_by_name[str(m)] = np.ascontiguousarray(measured[m.measure][:, 0])
+    metrics = [m for m in metrics if m.unit == "characters"]
+    budgets = sorted({m.limit for m in metrics if m.limit and m.tokens} | set(curve))
+    depths = sorted({m.limit for m in metrics if m.limit and not m.tokens})
     by_tokens = evidence_at_budgets(gold, ranking, budgets, tokenizer) if budgets else {}
     by_chunks = evidence_at_chunks(gold, ranking, depths) if depths else {}
-    for m in wanted:
+    for m in metrics:
         if not m.limit:
-            out[str(m)] = precision_omega(gold, ranking.chunks, tokenizer if m.tokens else None)
+            scores_by_name[str(m)] = precision_omega(gold, ranking.chunks, tokenizer if m.tokens else None)
             continue
         scores, limits = (by_tokens, budgets) if m.tokens else (by_chunks, depths)
-        out[str(m)] = np.ascontiguousarray(scores[m.measure][:, limits.index(m.limit)])
-    return out, by_tokens["recall"][:, [budgets.index(b) for b in curve]] if len(curve) else np.empty((n, 0))
+        scores_by_name[str(m)] = np.ascontiguousarray(scores[m.measure][:, limits.index(m.limit)])
+    return scores_by_name, by_tokens["recall"][:, [budgets.index(b) for b in curve]] if len(
+        curve
+    ) else np.empty((n, 0))
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #e4344f17
 @typed
 def score_run(
     gold: Gold,
     ranking: Ranking,
-    metrics: str | Iterable[Any] | Mapping[str, Any] = (
-        "recall@5",
-        "mrr",
-        "ndcg@10",
-    ),  # names, and metrics of one's own
+    # names, and metrics of one's own
+    metrics: str | Iterable[Any] | Mapping[str, Any] = ("recall@5", "mrr", "ndcg@10"),
     budgets: Sequence[int] = (),  # tokens; each adds evidence_recall@...tok
     curve_budgets: Sequence[int] = (),  # tokens at which the recall curve is taken
     tokenizer: str = "cl100k_base",  # what counts the tokens
@@ -210,51 +210,46 @@ def score_run(
     """`{"metrics": {name: (n,)}, "curve": (n, n_curve)}`, a row an answerable query in gold order; plain
     float64 arrays."""
     budgets, curve = _budgets(budgets), _budgets(curve_budgets)
-    asked = [
-        parse_name(n)
-        for n in [
-            *([metrics] if isinstance(metrics, str) else metrics),
-            *(f"evidence_recall@{b}tok" for b in budgets),
-        ]
-    ]
-    parsed = list({name_of(m): m for m in asked}.values())
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    names += [f"evidence_recall@{b}tok" for b in budgets]
+    requested = [parse_name(name) for name in names]
+    parsed = list({name_of(m): m for m in requested}.values())
     evidence, recalls = _evidence_scores(
         gold, ranking, [m for m in parsed if isinstance(m, _EvidenceMetric)], curve, tokenizer
     )
     ranked = [str(m) for m in parsed if isinstance(m, Metric)]
-    own = {m.name: _called(m, gold, ranking) for m in parsed if not isinstance(m, Metric | _EvidenceMetric)}
-    scores = {**evidence, **own, **(rank_metrics(gold, ranking, ranked) if ranked else {})}
+    own_scores = {
+        m.name: _own_scores(m, gold, ranking) for m in parsed if not isinstance(m, Metric | _EvidenceMetric)
+    }
+    scores = {**evidence, **own_scores, **(rank_metrics(gold, ranking, ranked) if ranked else {})}
     return {"metrics": {n: scores[n] for n in map(name_of, parsed)}, "curve": recalls}
 
 # %% ../../nbs/15_evaluate/04_scores.ipynb #0df6a008
-def _called(metric: _OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
+def _own_scores(metric: _OwnMetric, gold: Gold, ranking: Ranking) -> np.ndarray:
     """The scores of a metric of one's own; raises `DataError` unless there is one finite number for each
     answerable query."""
-    n, given = len(gold.answerable), metric(gold, ranking)
+    n, returned = len(gold.answerable), metric(gold, ranking)
     owner = f"the metric {metric.name!r}"
     fix = (
         f"Return one finite number for each of the {n} answerable queries, in gold order: an array of"
         f" shape ({n},)"
     )
     try:
-        got = np.asarray(given)
+        values = np.asarray(returned)
     except (TypeError, ValueError, RuntimeError):
-        got = np.empty(0, object)
-    if got.dtype == object and got.size and all(isinstance(x, Real) for x in got.flat):
-        got = got.astype(np.float64)
-    if got.dtype.kind not in "biuf":
-        raise DataError(f"it gave {what_came(given)}", owner, fix)
-    if got.shape != (n,):
+        values = np.empty(0, object)
+    if values.dtype == object and values.size and all(isinstance(x, Real) for x in values.flat):
+        values = values.astype(np.float64)
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"it gave {what_came(returned)}", owner, fix)
+    if values.shape != (n,):
+        form = f"an array of shape {values.shape}" if values.shape else f"the number {returned!r}"
+        raise DataError(f"it gave {form}", owner, fix)
+    if (bad := np.flatnonzero(~np.isfinite(values))).size:
         raise DataError(
-            f"it gave {'the number ' + repr(given) if not got.shape else f'an array of shape {got.shape}'}",
-            owner,
-            fix,
-        )
-    if (bad := np.flatnonzero(~np.isfinite(got))).size:
-        raise DataError(
-            f"it gave {got[bad[0]]}, a value that is not finite, for query"
+            f"it gave {values[bad[0]]}, a value that is not finite, for query"
             f" {gold.answerable[bad[0]].query_id!r}",
             owner,
             fix,
         )
-    return got.astype(np.float64)
+    return values.astype(np.float64)

@@ -31,12 +31,12 @@ def window_ends(
     "The offset in its document at which the encoder stopped reading each chunk: `(n_chunks,)` int64."
     if max_tokens is None:
         return chunks.end.copy()
-    limit, out = whole_number("max_tokens", max_tokens, 1, "window_ends"), chunks.end.copy()
+    limit, ends = whole_number("max_tokens", max_tokens, 1, "window_ends"), chunks.end.copy()
     for i, text in enumerate(chunks.texts):
         spans = tokenizer.spans(text)
         if len(spans) > limit:
-            out[i] = chunks.start[i] + spans[limit - 1, 1]
-    return out
+            ends[i] = chunks.start[i] + spans[limit - 1, 1]
+    return ends
 
 # %% ../../nbs/15_evaluate/03_truncation.ipynb #db3705fc
 def _ceiling(e: QueryEvidence, spans: np.ndarray) -> int:
@@ -87,14 +87,14 @@ def truncation(
             "truncation",
             "Give offsets into the document",
         )
-    cut = [
+    truncated_rows = [
         i
         for i in np.flatnonzero(ends < chunks.end)
         if not corpus[int(chunks.doc_row[i])].text[ends[i] : chunks.end[i]].isspace()
     ]
     base = np.r_[0, np.cumsum([len(d) for d in corpus])].astype(np.int64)[chunks.doc_row]
-    whole = union(np.c_[base + chunks.start, base + chunks.end])
-    read = union(np.c_[base + chunks.start, base + ends])
+    chunk_text = union(np.c_[base + chunks.start, base + chunks.end])
+    window_text = union(np.c_[base + chunks.start, base + ends])
     evidence = evidence_of(corpus, gold)
-    unread = sum(_ceiling(e, whole) - _ceiling(e, read) for e in evidence)
-    return Truncation(len(chunks), len(cut), sum(e.size - e.lost for e in evidence), unread)
+    unread = sum(_ceiling(e, chunk_text) - _ceiling(e, window_text) for e in evidence)
+    return Truncation(len(chunks), len(truncated_rows), sum(e.size - e.lost for e in evidence), unread)

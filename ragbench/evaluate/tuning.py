@@ -30,7 +30,7 @@ from .metric_arrays import KERNELS, array_metrics
 from ..stats.clusters import grouping
 from ..stats.corrections import compare_family
 from .rank_metrics import Metric
-from .fusion_parts import HYBRID_DEPTH, Part, _cut, fusion_parts
+from .fusion_parts import HYBRID_DEPTH, Part, _shortened, fusion_parts
 from .scores import parse_name, score_run
 from ..stats.selection import Optimism, held_out_scores
 from ..stats.intervals import bootstrap_interval
@@ -69,14 +69,14 @@ def candidates(
             )
         name, grid = METHODS[method]
         return name, list(grid), list(grid.values())
-    given = method if isinstance(method, (list, tuple)) else [method]
-    if classes := [m for m in given if isinstance(m, type)]:
+    patterns = method if isinstance(method, (list, tuple)) else [method]
+    if classes := [m for m in patterns if isinstance(m, type)]:
         raise ConfigError(
             f"{classes[0].__name__} is a class",
             "tune_fusion",
             f"Give {classes[0].__name__}(…), with its arguments",
         )
-    fusions = [f for m in given for f in all_choices(m)]
+    fusions = [f for m in patterns for f in all_choices(m)]
     if wrong := [f for f in fusions if not hasattr(f, "fuse_batch")]:
         raise ConfigError(
             f"{wrong[0]!r} has no fuse_batch",
@@ -93,7 +93,7 @@ def candidates(
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #ec5b0c43
 @typed
-def _lined_up(
+def _aligned_lists(
     gold: Gold,
     rankings: Sequence[Ranking],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -101,8 +101,8 @@ def _lined_up(
     that a ranking lacks is empty."""
     scores, rows = [], []
     for run in (ranking.run for ranking in rankings):
-        at = {q: i for i, q in enumerate(run.query_ids)}
-        where = np.array([at.get(q.query_id, len(run)) for q in gold.answerable])
+        row_of = {q: i for i, q in enumerate(run.query_ids)}
+        where = np.array([row_of.get(q.query_id, len(run)) for q in gold.answerable])
         if (where == len(run)).all():
             raise DataError(
                 "a ranking answers none of the questions", repr(run), "Use rankings of these questions"
@@ -113,7 +113,7 @@ def _lined_up(
 
 
 @typed
-def _scored_by(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
+def _metric_scores(gold: Gold, ranking: Ranking, metric: str) -> np.ndarray:
     "The metric of each answerable query, `(n,)`, by arrays where there is a kernel."
     m = parse_name(metric)
     if isinstance(m, Metric) and m.name in KERNELS:
@@ -138,11 +138,11 @@ def fusion_scores(
             "Give some, such as [RRF(60)]",
         )
     whole_number("cut", cut, 0, "fusion_scores")
-    scores, rows = _lined_up(gold, rankings)
+    scores, rows = _aligned_lists(gold, rankings)
     chunks = _same_chunks(rankings)
     ids = tuple(q.query_id for q in gold.answerable)
     hashes = hash64([q.text for q in gold.answerable])
-    out = []
+    columns = []
     for f in fusions:
         fused_scores, fused_rows = f.fuse_batch(scores, rows, kinds)
         fused, best = rank_batch(
@@ -152,23 +152,23 @@ def fusion_scores(
             chunks.text_hashes,
             cut or max(r.shape[1] for r in rows),
         )
-        out.append(_scored_by(gold, Ranking(chunks, Run(ids, fused, best)), metric))
-    return np.stack(out, axis=1)
+        columns.append(_metric_scores(gold, Ranking(chunks, Run(ids, fused, best)), metric))
+    return np.stack(columns, axis=1)
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #ba11c33d
 def _same_chunks(rankings: Sequence[Ranking]) -> Chunks:
     "The chunks that all of them rank; raises `DataError`."
     if not len(rankings):
         raise DataError("there are no rankings", "fusion_scores", "Give two or more")
-    first = rankings[0].chunks
+    first_chunks = rankings[0].chunks
     for ranking in rankings:
-        if ranking.chunks is not first and ranking.chunks.fingerprint != first.fingerprint:
+        if ranking.chunks is not first_chunks and ranking.chunks.fingerprint != first_chunks.fingerprint:
             raise DataError(
                 "the rankings are over different chunks",
                 "fusion_scores",
                 "A fusion joins rankings of the same chunks",
             )
-    return first
+    return first_chunks
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #b17e3384
 @dataclass(frozen=True, eq=False)
@@ -245,25 +245,21 @@ class FusionTuning:
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #77d53df5
 def _optimism(t: FusionTuning) -> Optimism:
     "What the best candidate promises, and what choosing it was worth on questions that did not choose."
-    top, held = float(t.scores.mean(axis=0)[t.row]), float(t.held.mean())
-    return Optimism(top, held, round(top - held, 12) + 0.0, float(t.chosen[t.row]))
+    top, held_out_mean = float(t.scores.mean(axis=0)[t.row]), float(t.held.mean())
+    return Optimism(top, held_out_mean, round(top - held_out_mean, 12) + 0.0, float(t.chosen[t.row]))
 
 
 def _against(t: FusionTuning) -> dict[str, Comparison]:
     "Held out, against plain RRF and each run alone; p corrected by Holm."
-    return dict(
-        zip(
-            t.plain,
-            compare_family(t.held[:, None] - np.stack(list(t.plain.values()), axis=1), clusters=t.clusters),
-        )
-    )
+    differences = t.held[:, None] - np.stack(list(t.plain.values()), axis=1)
+    return dict(zip(t.plain, compare_family(differences, clusters=t.clusters)))
 
 
 def _hybrid(t: FusionTuning) -> Hybrid:
     if not t.retrievers or None in t.retrievers:
-        missing = [n for n, r in zip(t.names, t.retrievers) if r is None]
+        unknown = [n for n, r in zip(t.names, t.retrievers) if r is None]
         raise ConfigError(
-            f"the retriever of {missing[0] if missing else 'a part'!r} is not known",
+            f"the retriever of {unknown[0] if unknown else 'a part'!r} is not known",
             "FusionTuning.hybrid",
             f"Put .best into a Hybrid of {', '.join(t.names) or 'the parts'}, in this order, with"
             f" depth={t.depth}",
@@ -273,32 +269,30 @@ def _hybrid(t: FusionTuning) -> Hybrid:
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #911eef65
 def _verdict(t: FusionTuning) -> str:
     "What tuning was worth, in sentences."
-    o, held = t.optimism, estimate(*t.held_out, n=len(t.held))
+    o, held_out = t.optimism, estimate(*t.held_out, n=len(t.held))
     groups = {"better than": [], "worse than": [], "cannot be told from": []}
     for name, c in t.against.items():
-        word = (
-            "cannot be told from" if c.p >= 0.05 else "better than" if c.mean_difference > 0 else "worse than"
-        )
-        groups[word].append(
-            f"{name} ({all_ties(c.n, c.groups) if c.ties == c.n else f'{c.difference}, {p_words(c.p)}'})"
-        )
-    said = "; ".join(
-        f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(who)}" for word, who in groups.items() if who
+        direction = "better than" if c.mean_difference > 0 else "worse than"
+        facts = all_ties(c.n, c.groups) if c.ties == c.n else f"{c.difference}, {p_words(c.p)}"
+        groups["cannot be told from" if c.p >= 0.05 else direction].append(f"{name} ({facts})")
+    comparisons = "; ".join(
+        f"{'' if word[0] == 'c' else 'is '}{word} {' and '.join(rivals)}"
+        for word, rivals in groups.items()
+        if rivals
     )
-    first = next(iter(t.against.values()))
-    advice = (
-        ""
-        if first.p < 0.05 and first.mean_difference > 0
-        else " Plain RRF, which needs no tuning, will do."
-        if first.p >= 0.05
-        else " Take plain RRF."
-    )
+    against_plain = next(iter(t.against.values()))
+    if against_plain.p >= 0.05:
+        advice = " Plain RRF, which needs no tuning, will do."
+    elif against_plain.p < 0.05 and against_plain.mean_difference > 0:
+        advice = ""
+    else:
+        advice = " Take plain RRF."
     where = f" It fuses {', '.join(t.names)} in this order, {t.depth} deep." if t.names else ""
     return (
         f"{t.best!r} is best on these {len(t.held)} questions: {t.metric} {number(o.in_sample)} in sample;"
-        f" choosing it so is worth {held} held out (optimism {number(o.optimism, '+.3f')}, chosen in"
-        f" {percent(o.stability, 0)} of folds). Held out, the tuned fusion {said}.{advice}{where} Intervals,"
-        f" tests and folds are {t.drawn}."
+        f" choosing it so is worth {held_out} held out (optimism {number(o.optimism, '+.3f')}, chosen in"
+        f" {percent(o.stability, 0)} of folds). Held out, the tuned fusion {comparisons}.{advice}{where}"
+        f" Intervals, tests and folds are {t.drawn}."
     )
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #a2503eab
@@ -339,11 +333,11 @@ def _check_kinds(fusions: Sequence[Any], parts: Sequence[Part]) -> None:
         )
 
 
-def _judged(parts: Sequence[Part], metric: Any) -> int:
+def _judged_depth(parts: Sequence[Part], metric: Any) -> int:
     """How many chunks of the fused list a benchmark would judge: as many as it kept, or as the metric asks
     for; of bare rankings, as many as the deepest has."""
-    kept = max(p.kept for p in parts) or max(p.ranking.rows.shape[1] for p in parts)
-    return max(kept, getattr(parse_name(metric), "k", 0) or 0)
+    kept_depth = max(p.kept for p in parts) or max(p.ranking.rows.shape[1] for p in parts)
+    return max(kept_depth, getattr(parse_name(metric), "k", 0) or 0)
 
 # %% ../../nbs/15_evaluate/09_tuning.ipynb #6faf7e1a
 @typed
@@ -358,15 +352,11 @@ def tune_fusion(
     *,
     chunks: Chunks | None = None,  # needed where only retrievers are given
     kinds: Sequence[str] | None = None,  # dense or lexical, of bare rankings; systems know theirs
-    depth: (
-        int | None
-    ) = None,  # chunks of each run that are fused; as many as a Hybrid does (200) unless given
-    cut: (
-        int | None
-    ) = None,  # chunks of the fused list that are judged, as bench's depth; that of the results unless given
-    store: (
-        str | Path | Store | None
-    ) = None,  # where bench left its vectors, for what is searched again; .ragbench if it is there
+    depth: int | None = None,  # chunks of each run that are fused; 200, as of a Hybrid, unless given
+    # chunks of the fused list that are judged, as bench's depth; that of the results unless given
+    cut: int | None = None,
+    # where bench left its vectors, for what is searched again; .ragbench if it is there
+    store: str | Path | Store | None = None,
     repeats: int = 20,  # divisions into folds, averaged
     seed: int = 0,
 ) -> FusionTuning:
@@ -386,24 +376,26 @@ def tune_fusion(
         )
     parameter, values, fusions = candidates(method)
     parts = fusion_parts(gold, runs, chunks, kinds, depth, store)
-    said = [p.kind for p in parts]
+    part_kinds = [p.kind for p in parts]
     _check_kinds(fusions, parts)
-    judged = _judged(parts, metric) if cut is None else whole_number("cut", cut, 1, "tune_fusion")
-    drawn, rankings = grouping(gold), [p.ranking for p in parts]
-    scores = fusion_scores(gold, rankings, [*fusions, RRF(60)], metric, said, judged)
-    held, chosen = held_out_scores(scores[:, :-1], folds, seed, repeats, drawn.labels)
-    alone = {f"{p.name} alone": _scored_by(gold, _cut(p.ranking, judged), metric) for p in parts}
+    judged_depth = _judged_depth(parts, metric) if cut is None else whole_number("cut", cut, 1, "tune_fusion")
+    groups, rankings = grouping(gold), [p.ranking for p in parts]
+    scores = fusion_scores(gold, rankings, [*fusions, RRF(60)], metric, part_kinds, judged_depth)
+    held_scores, chosen_shares = held_out_scores(scores[:, :-1], folds, seed, repeats, groups.labels)
+    alone_scores = {
+        f"{p.name} alone": _metric_scores(gold, _shortened(p.ranking, judged_depth), metric) for p in parts
+    }
     return FusionTuning(
         str(parse_name(metric)),
         parameter.replace("the first", parts[0].name),
         tuple(values),
         tuple(fusions),
         scores[:, :-1],
-        held,
-        chosen,
-        {"plain RRF(60)": scores[:, -1], **alone},
-        drawn.labels,
-        drawn.note,
+        held_scores,
+        chosen_shares,
+        {"plain RRF(60)": scores[:, -1], **alone_scores},
+        groups.labels,
+        groups.note,
         tuple(p.name for p in parts),
         tuple(p.retriever for p in parts),
         HYBRID_DEPTH if depth is None else depth,
@@ -413,7 +405,7 @@ def tune_fusion(
 def _plot(t: FusionTuning) -> Chart:
     "The curve with its band, plain RRF, each run alone and the held-out score."
     frame, x = _curve(t), np.arange(len(t.values)) if not t.parameter else np.array(t.values, float)
-    held, low, high = t.held_out
+    held_out_mean, low, high = t.held_out
 
     def draw(figure: Any) -> None:
         ax = figure.subplots()
@@ -426,8 +418,8 @@ def _plot(t: FusionTuning) -> Chart:
         )
         ax.errorbar(
             [x[t.row]],
-            [held],
-            [[held - low], [high - held]],
+            [held_out_mean],
+            [[held_out_mean - low], [high - held_out_mean]],
             color=PALETTE[1],
             fmt="s",
             markersize=5,

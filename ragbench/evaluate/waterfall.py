@@ -33,7 +33,7 @@ from ragbench.evaluate.evidence_metrics import (
 from .judged_units import answer_rows
 
 # %% auto #0
-__all__ = ['Pool', 'pool_of', 'handed', 'best_choice', 'Ceiling', 'chunk_ceiling', 'Stage', 'Waterfall', 'waterfall',
+__all__ = ['Pool', 'pool_of', 'evidence_handed', 'best_choice', 'Ceiling', 'chunk_ceiling', 'Stage', 'Waterfall', 'waterfall',
            'waterfall_chart']
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #9b6b6240
@@ -52,11 +52,15 @@ def pool_of(e: QueryEvidence, line: np.ndarray, counts: TokenCounts) -> Pool:
         return Pool(e, line[:0], np.zeros(1, np.int64))  # all of it is lost
     lo, hi = np.searchsorted(counts.starts, [e.anywhere[0, 0], e.anywhere[-1, 1]], side="right")
     edges = np.r_[counts.starts, counts.base[-1]][max(lo - 1, 0) : hi + 1]
-    held = overlap(np.c_[edges[:-1], edges[1:]], e.anywhere)
-    return Pool(e, line[overlap(line, e.anywhere) > 0], np.r_[0, np.cumsum(np.sort(held[held > 0])[::-1])])
+    evidence_sizes = overlap(np.c_[edges[:-1], edges[1:]], e.anywhere)
+    return Pool(
+        e,
+        line[overlap(line, e.anywhere) > 0],
+        np.r_[0, np.cumsum(np.sort(evidence_sizes[evidence_sizes > 0])[::-1])],
+    )
 
 
-def handed(e: QueryEvidence, spans: np.ndarray, counts: TokenCounts, budget: int) -> tuple[int, int]:
+def evidence_handed(e: QueryEvidence, spans: np.ndarray, counts: TokenCounts, budget: int) -> tuple[int, int]:
     "Characters of evidence found in `spans` read in order up to the budget, and tokens used."
     segments, _ = reading(spans)
     full, cut, used = stops(segments, counts, np.array([budget]))
@@ -67,12 +71,12 @@ def _greedy(p: Pool, counts: TokenCounts, budget: int) -> tuple[int, list[int]]:
     "Characters found by adding, again and again, the chunk that brings most new evidence a token."
     chosen, found, used = [], 0, 0
     while used < budget and len(chosen) < len(p.spans):
-        tried = [
-            (i, *handed(p.evidence, p.spans[[*chosen, i]], counts, budget))
+        options = [
+            (i, *evidence_handed(p.evidence, p.spans[[*chosen, i]], counts, budget))
             for i in range(len(p.spans))
             if i not in chosen
         ]
-        i, f, u = max(tried, key=lambda t: ((t[1] - found) / max(t[2] - used, 1), -t[0]))
+        i, f, u = max(options, key=lambda t: ((t[1] - found) / max(t[2] - used, 1), -t[0]))
         if f <= found:
             break
         chosen, found, used = [*chosen, i], f, u
@@ -89,7 +93,7 @@ def best_choice(
     that is exact (else it is an upper bound)."""
     if not len(p.spans):
         return 0, True
-    everything = handed(p.evidence, p.spans, counts, 1 << 40)[0]
+    everything = evidence_handed(p.evidence, p.spans, counts, 1 << 40)[0]
 
     def reach(found, left):
         return min(everything, found + int(p.longest[min(left, len(p.longest) - 1)]))
@@ -103,7 +107,7 @@ def best_choice(
         for i in range(len(p.spans)):
             if i in chosen:
                 continue
-            f, u = handed(p.evidence, p.spans[[*chosen, i]], counts, budget)
+            f, u = evidence_handed(p.evidence, p.spans[[*chosen, i]], counts, budget)
             best, tried = max(best, f), tried + 1
             if u < budget and i > (chosen[-1] if chosen else -1):
                 stack.append(((*chosen, i), f, u))
@@ -188,40 +192,15 @@ class Waterfall:
         return self.values[:, -1] / self.values[:, 0]
 
     def to_frame(self) -> DataFrame:
-        """A row a step: mean share over queries, queries that lost or gained there, and characters in all: a
-        pandas DataFrame."""
-        import pandas as pd
-
-        t = self.terms
-        rows = [
-            {
-                "step": n,
-                "mean share": self.shares[:, i].mean(),
-                "queries that lost": int((t[:, i] < 0).sum()),
-                "that gained": int((t[:, i] > 0).sum()),
-                "characters": int(t[:, i].sum()),
-            }
-            for i, n in enumerate(self.steps[1:])
-        ]
-        return pd.DataFrame(
-            [
-                {"step": "gold", "mean share": 1.0, "characters": int(self.values[:, 0].sum())},
-                *rows,
-                {
-                    "step": "recall",
-                    "mean share": self.recall.mean(),
-                    "characters": int(self.values[:, -1].sum()),
-                },
-            ]
-        ).set_index("step")
+        "A row a step: mean share over queries, queries that lost or gained there, and characters in all."
+        return _waterfall_frame(self)
 
     def chart(self, query_id: str | None = None) -> Chart:
         return waterfall_chart(self, query_id)
 
     def __repr__(self) -> str:
-        steps = ", ".join(
-            f"{n} {number(100 * s, '+.1f')}" for n, s in zip(self.steps[1:], self.shares.mean(axis=0))
-        )
+        shares = zip(self.steps[1:], self.shares.mean(axis=0))
+        steps = ", ".join(f"{name} {number(100 * share, '+.1f')}" for name, share in shares)
         bound = f"; {int((~self.exact).sum())} ceilings are upper bounds" if not self.exact.all() else ""
         return (
             f"Waterfall({len(self.query_ids)} queries at {thousands(self.budget)} tokens: 100 {steps} ="
@@ -230,6 +209,29 @@ class Waterfall:
 
     def _repr_html_(self) -> str:
         return f"<p>{escape(repr(self))}</p>{self.chart()._repr_html_()}"
+
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #f0481b88
+def _waterfall_frame(fall: Waterfall) -> DataFrame:
+    "A row a step, between one of the gold and one of the recall."
+    import pandas as pd
+
+    gold = {"step": "gold", "mean share": 1.0, "characters": int(fall.values[:, 0].sum())}
+    recall = {
+        "step": "recall",
+        "mean share": fall.recall.mean(),
+        "characters": int(fall.values[:, -1].sum()),
+    }
+    rows = [
+        {
+            "step": name,
+            "mean share": shares.mean(),
+            "queries that lost": int((terms < 0).sum()),
+            "that gained": int((terms > 0).sum()),
+            "characters": int(terms.sum()),
+        }
+        for name, shares, terms in zip(fall.steps[1:], fall.shares.T, fall.terms.T)
+    ]
+    return pd.DataFrame([gold, *rows, recall]).set_index("step")
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #d5afa357
 @typed
@@ -250,15 +252,20 @@ def waterfall(
     whole_number("budget", budget, 1, "waterfall")
     if not len(stages):
         raise ConfigError("there is no stage", "waterfall", "Give at least the run of the search")
-    first = _first_ranking(stages)
-    counts, evidence = token_counts(first.corpus, tokenizer), evidence_of(first.corpus, gold)
-    top = chunk_ceiling(gold, first.chunks, [budget], tokenizer)
+    first_ranking = _first_ranking(stages)
+    counts, evidence = token_counts(first_ranking.corpus, tokenizer), evidence_of(first_ranking.corpus, gold)
+    top = chunk_ceiling(gold, first_ranking.chunks, [budget], tokenizer)
     columns = [top.gold, top.found[:, 0]]
     for stage in stages:
         chunks, rows = stage.ranking.chunks, answer_rows(gold, stage.ranking)
         line = counts.line(chunks.doc_row, chunks.spans)
         columns.append(
-            np.array([handed(e, line[r], counts, budget)[0] if len(r) else 0 for e, r in zip(evidence, rows)])
+            np.array(
+                [
+                    evidence_handed(e, line[r], counts, budget)[0] if len(r) else 0
+                    for e, r in zip(evidence, rows)
+                ]
+            )
         )
     return Waterfall(
         tuple(q.query_id for q in gold.answerable),
@@ -276,16 +283,30 @@ def _first_ranking(stages: Sequence[Stage]) -> Ranking:
             raise ConfigError(
                 f"a stage is {stage!r:.60}", "waterfall", "Give stages, such as Stage('search', ranking)"
             )
-    first = stages[0].ranking
+    first_ranking = stages[0].ranking
     for stage in stages:
-        same = stage.ranking.corpus is first.corpus
-        if not same and stage.ranking.corpus.fingerprint != first.corpus.fingerprint:
+        same = stage.ranking.corpus is first_ranking.corpus
+        if not same and stage.ranking.corpus.fingerprint != first_ranking.corpus.fingerprint:
             raise DataError(
                 "its chunks were cut from another corpus",
                 f"waterfall, stage {stage.name!r}",
                 "Give rankings of one corpus",
             )
-    return first
+    return first_ranking
+
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #3f731fcd
+def _draw_bar(axes: Any, i: int, level: np.ndarray) -> None:
+    "Bar `i`: a level from 0 for the gold and the recall, the change that a step made between them."
+    if whole := i in (0, len(level)):
+        value = level[min(i, len(level) - 1)]
+        low, high, color = 0, value, PALETTE[0]
+    else:
+        value = level[i] - level[i - 1]
+        low, high = sorted(level[i - 1 : i + 1])
+        color = PALETTE[1] if value < 0 else PALETTE[2]
+    axes.bar(i, high - low, bottom=low, color=color, width=0.62)
+    text = percent(value, 0) if whole else number(100 * value, "+.1f")
+    axes.annotate(text, (i, high), (0, 3), textcoords="offset points", ha="center", fontsize=10)
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #ee3ae936
 @typed
@@ -299,40 +320,19 @@ def waterfall_chart(fall: Waterfall, query_id: str | None = None) -> Chart:
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        for i, name in enumerate(names):
-            low, high = (
-                (0, level[min(i, len(level) - 1)])
-                if name in ("gold", "recall")
-                else sorted(level[i - 1 : i + 1])
-            )
-            color = (
-                PALETTE[0]
-                if name in ("gold", "recall")
-                else PALETTE[1]
-                if level[i] < level[i - 1]
-                else PALETTE[2]
-            )
-            axes.bar(i, high - low, bottom=low, color=color, width=0.62)
-            move = level[-1] if name == "recall" else level[0] if name == "gold" else level[i] - level[i - 1]
-            axes.annotate(
-                percent(move, 0) if name in ("gold", "recall") else number(100 * move, "+.1f"),
-                (i, high),
-                (0, 3),
-                textcoords="offset points",
-                ha="center",
-                fontsize=10,
-            )
+        for i in range(len(names)):
+            _draw_bar(axes, i, level)
         for i in range(len(level) - 1):
             axes.plot([i + 0.31, i + 0.69], [level[i]] * 2, color=INK, linewidth=0.8, alpha=0.5)
         axes.set(ylabel=f"evidence within {thousands(fall.budget)} tokens (share)", ylim=(0, 1.09))
         axes.set_xticks(range(len(names)), [n.replace(" ", "\n") for n in names])
         axes.grid(axis="x", visible=False)
 
-    who = f"query {query_id}" if query_id else f"mean of {len(rows)} queries"
-    told = ", ".join(f"{n} {number(100 * m, '+.1f')} points" for n, m in zip(names[1:-1], moves))
+    subject = f"query {query_id}" if query_id else f"mean of {len(rows)} queries"
+    changes = ", ".join(f"{n} {number(100 * m, '+.1f')} points" for n, m in zip(names[1:-1], moves))
     return Chart(
-        f"Where the evidence went: {who}",
-        f"Of all evidence, {told}; {percent(level[-1])} is handed over within {thousands(fall.budget)}"
+        f"Where the evidence went: {subject}",
+        f"Of all evidence, {changes}; {percent(level[-1])} is handed over within {thousands(fall.budget)}"
         " tokens.",
         fall.to_frame(),
         draw,

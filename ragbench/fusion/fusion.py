@@ -272,9 +272,8 @@ class MinMax(ArrayFusion):
 
     def __post_init__(self):
         if not isinstance(self.dense, list):
-            object.__setattr__(
-                self, "dense", _check_share(self.dense, "MinMax")
-            )  # a list: checked when a grid expands it
+            # a list: checked when a grid expands it
+            object.__setattr__(self, "dense", _check_share(self.dense, "MinMax"))
 
     def highest(self, runs: int, depth: int) -> float:
         return 1.0

@@ -227,9 +227,8 @@ def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]
     "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
     top = whole_number("top", top, 1, "budget_curve")
     if systems is None:
-        last = np.round(
-            np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9
-        )  # a stand-in for the area: the mean over the budgets
+        # a stand-in for the area: the mean over the budgets
+        last = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)
         rows = sorted(np.argsort(-last, kind="stable")[:top].tolist())
     else:
         rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
@@ -251,10 +250,11 @@ def budget_curve(
     shown, others = _drawn(results, systems, top)
     look, data = looks(shown), _curve_frame(results)
     if len({l.color for l in look.values()}) == 1:
+        # one kind: colours are free to say more
         look = {
             n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)])
             for i, (n, l) in enumerate(look.items())
-        }  # one kind: colours are free to say more
+        }
     height = max(4.3, 1.4 + 0.3 * len(shown))
 
     def draw(figure) -> None:

@@ -123,9 +123,8 @@ def doubted(
         return p
     mean, sd, out = u.mean(axis=0), u.std(axis=0), np.array(p)
     largest = _largest_t(u[:, many & (sd > 1e-9 * np.abs(u).max(axis=0))], seed)
-    fewer = np.searchsorted(
-        largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9)
-    )  # what differs in the last bits is equal
+    # what differs in the last bits is equal
+    fewer = np.searchsorted(largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9))
     out[away] = np.maximum(p[away], 1 - fewer / _RESAMPLES)
     return out
 
@@ -199,9 +198,8 @@ def _reached(
             [largest(signs) for signs in _patterns(groups, seed, max(1, 4_000_000 // max(1, width)))]
         )
     )
-    beyond = len(seen) - np.searchsorted(
-        seen, observed * (1 - 1e-9)
-    )  # what differs in the last bits is equal
+    # what differs in the last bits is equal
+    beyond = len(seen) - np.searchsorted(seen, observed * (1 - 1e-9))
     return beyond / len(seen) if groups <= EXACT else (1 + beyond) / (1 + FLIPS)
 
 

@@ -83,6 +83,5 @@ def selection_optimism(
     share = np.sort(
         chosen[total == total.max()]
     ).sum()  # sorted, so that the order of columns cannot change the last bit
-    return Optimism(
-        best, float(unseen.mean()), round(float(best - unseen.mean()), 12) + 0.0, float(share)
-    )  # + 0.0: rounding is no negative optimism
+    # + 0.0: rounding is no negative optimism
+    return Optimism(best, float(unseen.mean()), round(float(best - unseen.mean()), 12) + 0.0, float(share))

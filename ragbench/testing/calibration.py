@@ -178,6 +178,7 @@ def _spread(d: np.ndarray, seed: int) -> np.ndarray:
     return spread_interval(sample, 0.95, 2000, seed) * sample.quantum[:, None]
 
 
+# others than ours, to compare with
 INTERVALS: dict[str, Interval] = {
     "percentile": _percentile,
     "widened": _widened,
@@ -185,7 +186,7 @@ INTERVALS: dict[str, Interval] = {
     "Student": _student,
     "spread": _spread,
     "Gaffke": lambda d, seed: bounded_interval(d, draws=2000, seed=seed),  # of scores from 0 to 1
-}  # others than ours, to compare with
+}
 
 # %% ../../nbs/22_testing/02_calibration.ipynb #7ca166c0
 @typed
