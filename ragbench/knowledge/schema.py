@@ -16,10 +16,10 @@ from ..base.html_table import html_table
 from ..lexical.fts5_query import Words, identifier, literal
 
 # %% auto #0
-__all__ = ['DOCUMENTS', 'COLLECTIONS', 'CHUNKS', 'SPACES', 'VECTORS', 'CHUNK_EMBEDDINGS', 'INDEX_FILES', 'INDEX_ROWS', 'ENTITIES',
-           'CHUNK_ENTITIES', 'RELATIONS', 'EVENTS', 'QUERIES', 'META', 'TABLES', 'VIEWS', 'SCHEMA_VERSION',
-           'MIGRATIONS', 'Column', 'Table', 'View', 'WordTable', 'ddl', 'make_schema', 'schema_version',
-           'check_version', 'migrate']
+__all__ = ['DOCUMENTS', 'COLLECTIONS', 'CHUNKS', 'SPACES', 'VECTORS', 'CHUNK_EMBEDDINGS', 'INDEX_FILES', 'INDEX_ROWS',
+           'GONE_CHUNKS', 'GONE', 'ENTITIES', 'CHUNK_ENTITIES', 'RELATIONS', 'EVENTS', 'QUERIES', 'META', 'TABLES',
+           'VIEWS', 'SCHEMA_VERSION', 'MIGRATIONS', 'Column', 'Table', 'View', 'WordTable', 'ddl', 'make_schema',
+           'schema_version', 'check_version', 'migrate']
 
 # %% ../../nbs/18_knowledge/00_schema.ipynb #a8ebcfae
 _SQLITE = {
@@ -222,6 +222,19 @@ INDEX_ROWS = Table(
     unique=(("file", "position"),),
 )
 
+GONE_CHUNKS = Table(
+    "gone_chunks",
+    "one row a chunk that was deleted since the index files were made",
+    (Column("chunk_row", "integer", "its number"),),
+    unique=(("chunk_row",),),
+)
+
+# whoever deletes a chunk, in whatever way: an index file must not answer with it
+GONE = (
+    "CREATE TRIGGER chunk_is_gone AFTER DELETE ON chunks BEGIN"
+    " INSERT OR IGNORE INTO gone_chunks VALUES (old.chunk_row); END"
+)
+
 # %% ../../nbs/18_knowledge/00_schema.ipynb #05f6c2aa
 ENTITIES = Table(
     "entities",
@@ -315,6 +328,7 @@ TABLES = (
     CHUNK_EMBEDDINGS,
     INDEX_FILES,
     INDEX_ROWS,
+    GONE_CHUNKS,
     ENTITIES,
     CHUNK_ENTITIES,
     RELATIONS,
@@ -388,7 +402,7 @@ SCHEMA_VERSION = 1
 def ddl(words: Sequence[WordTable] = ()) -> list[str]:
     "The statements that make an empty catalogue in SQLite."
     tables = [statement for table in TABLES for statement in table.sql()]
-    return [*tables, *(view.sql() for view in VIEWS), *(w.sql() for w in words)]
+    return [*tables, GONE, *(view.sql() for view in VIEWS), *(w.sql() for w in words)]
 
 
 def make_schema(con: sqlite3.Connection, words: Sequence[WordTable] = ()) -> None:
