@@ -199,10 +199,12 @@ def run_tests(module: str, temporary: Path) -> int:
     options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:timeout", "-p", "no:xdist", "-o", "addopts="]
     options += ["-m", "not system and not slow", f"--basetemp={temporary / 'pytest'}"]
     names, words = TESTS[module]
-    edges = [str(ROOT / "tests" / name) for name in edges_of(module)]
-    laws = [str(ROOT / "tests" / name) for name in names.split()]
-    code = int(pytest.main([*options, *edges]))
-    return code or (int(pytest.main([*options, *(["-k", words] if words else []), *laws])) if laws else 0)
+    chosen = [(edges_of(module), ""), (names.split(), words)]
+    for files, choice in chosen:
+        paths = [str(ROOT / "tests" / name) for name in files]
+        if paths and (code := int(pytest.main([*options, *(["-k", choice] if choice else []), *paths]))):
+            return code
+    return 0
 
 
 def outcome(tree: ast.Module, module: str, seconds: int, show: bool = False) -> str:
@@ -279,6 +281,7 @@ def try_mutants(
     if outcome(tree, module, 600) != "survived":
         raise SystemExit(f"{module}: its chapter or tests fail without any change")
     whole = time.monotonic() - began
+    tell(f"{module}: {whole:.0f} s unchanged")
     order = list(range(len(list(sites(tree)))))
     random.Random(0).shuffle(order)
     counts: Counter[str] = Counter()
@@ -293,7 +296,7 @@ def try_mutants(
             changed = f"{before} -> {ast.unparse(node)}"
             tell(f"  {fate} {i}: {where(tree, line)}, line {line}: {changed}")
     tried = f"{len(order)} mutants, {sum(counts.values())} tried"
-    tell(f"{module}: {tried}, {dict(counts)}; {whole:.0f} s unchanged")
+    tell(f"{module}: {tried}, {dict(counts)}")
     return counts
 
 
