@@ -1,5 +1,5 @@
-"""Edges of what turns a ranking into judged units and counted evidence: places, copies, budgets, ratios. Each case
-is small enough to be counted by hand."""
+"""Edges of what turns a ranking into judged units and counted evidence: places, copies, budgets, ratios. Each
+case is small enough to be counted by hand."""
 
 import numpy as np
 import pytest

@@ -42,31 +42,27 @@ GOLD = (
     "test_laws_gold.py",
     "halves or weighs or refused or names or must_agree or named_place or moved_word",
 )
-UNITS = ("test_laws_evaluate.py", "evidence_measures_agree or within_k or trec_eval or tokens_keep")
-STATISTICS = (
-    "test_statistics.py",
-    "scipys or clusters or held_out or interaction or ordered or agreement or inverse or degrees",
-)
+ALONE = ("", "")
 CODE = (
     "test_laws_fingerprint.py",
     "reaches or comments or docstring or constant or copied or ones_own or be_seen or keys or holds",
 )
 FUSED = "definition or missing or refused or one_by_one or as_each_query or does_not_matter"
 TESTS: dict[str, tuple[str, str]] = {
-    "core.spans": ("", ""),
+    "core.spans": ALONE,
     "core.gold_records": GOLD,
     "core.evidence_classes": GOLD,
     "core.gold": GOLD,
-    "evaluate.judged_units": UNITS,
-    "evaluate.evidence_metrics": UNITS,
-    "stats.intervals": STATISTICS,
-    "stats.paired_tests": STATISTICS,
-    "stats.corrections": STATISTICS,
-    "stats.clusters": STATISTICS,
-    "stats.power": ("test_power.py", ""),
-    "stats.slices": STATISTICS,
-    "stats.selection": STATISTICS,
-    "stats.agreement": STATISTICS,
+    "evaluate.judged_units": ALONE,
+    "evaluate.evidence_metrics": ALONE,
+    "stats.intervals": ALONE,
+    "stats.paired_tests": ALONE,
+    "stats.corrections": ALONE,
+    "stats.clusters": ALONE,
+    "stats.power": ALONE,
+    "stats.slices": ALONE,
+    "stats.selection": ALONE,
+    "stats.agreement": ALONE,
     "fusion.fusion": ("test_fusion.py", FUSED),
     "fusion.ranx_fusion": ("test_fusion.py", f"{FUSED} or duels or every_method"),
     "store.artifacts": ("test_store_damage.py", "kind or packed or swept or clear or listed or no_folder"),
