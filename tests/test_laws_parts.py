@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
+from ragbench.base.choices import expanded
 from ragbench.base.errors import ConfigError, DataError, RagbenchError
 from ragbench.base.number_text import number
 from ragbench.core.documents import Corpus, Document
@@ -374,11 +375,11 @@ def test_wrong_values_meet_only_our_errors(maker):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    part = maker(**given)
+                    parts = expanded([maker(**given)])
                     if name in ("chat", "model", "prompt", "url", "config"):
                         continue
-                    made = used(part)
-                    for system in rb.grid(made) if made is not None else ():
+                    made = [m for m in map(used, parts) if m is not None]
+                    for system in rb.grid(*made) if made else ():
                         if "PgFullText" in repr(system):
                             continue
                         system.build(corpus(), context).search(["pump of the tank", "oil"], k=3)
@@ -418,7 +419,7 @@ def test_hybrids_of_what_does_not_fit(given):
 
 @pytest.mark.parametrize("fuse", [*WRONG[1:], *PARTS, MinMax], ids=lambda f: plain(f)[:40])
 def test_fusions_that_are_none(fuse):
-    if isinstance(fuse, RRF):
+    if isinstance(fuse, RRF) or isinstance(fuse, list) and fuse == [None]:  # None means RRF, as a choice too
         return
     with pytest.raises(RagbenchError):
         built_hybrids(*BOTH, fuse=fuse)

@@ -15,6 +15,7 @@ import pytest
 
 import ragbench as rb
 from ragbench import RagbenchError
+from ragbench.base.choices import expanded
 
 WILD = {
     "None": None,
@@ -322,8 +323,9 @@ def faults(name: str) -> list[str]:
         for said, value in WILD.items():
             try:
                 result = call(**(fits | {argument: value}))
-                if then is not None:
-                    then(result)
+                for one in expanded([result]):
+                    if then is not None:
+                        then(one)
             except RagbenchError:
                 continue
             except Exception as e:  # noqa: BLE001

@@ -12,7 +12,6 @@ import os
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from .errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['fits', 'typed', 'one_choice', 'array_of']
+__all__ = ['fits', 'typed', 'array_of']
 
 # %% ../../nbs/00_base/02_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, Collection, list, tuple, set, frozenset)
@@ -149,7 +148,7 @@ def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     raise ConfigError(problem, owner, f"Give {_in_words(hint)}{example}")
 
 # %% ../../nbs/00_base/02_arguments.ipynb #3b421e0b
-def _checked(call: Callable, owner: str, choices: bool) -> Callable:
+def _checked(call: Callable, owner: str) -> Callable:
     "`call`, with its arguments held to their hints."
     signature, hints = inspect.signature(call), {}
 
@@ -171,9 +170,7 @@ def _checked(call: Callable, owner: str, choices: bool) -> Callable:
                 else [value]
             )
             for one in many:
-                if not fits(one, hint) and not (
-                    choices and isinstance(one, list) and one and all(fits(v, hint) for v in one)
-                ):
+                if not fits(one, hint):
                     _refuse(owner, name, one, hint)
         return call(*args, **kwargs)
 
@@ -193,21 +190,10 @@ def typed(thing: Any) -> Any:
     """A function, or a dataclass, that refuses with `ConfigError` an argument that does not fit its type
     hint, and a call with too many or too few."""
     if not isinstance(thing, type):
-        return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."), False)
+        return _checked(thing, thing.__qualname__.replace("__init__", "").rstrip("."))
     component: Any = thing
-    component.__init__ = _checked(component.__init__, thing.__name__, is_dataclass(thing))
+    component.__init__ = _checked(component.__init__, thing.__name__)
     return thing
-
-# %% ../../nbs/00_base/02_arguments.ipynb #c2fa31f9
-def one_choice(component: Any) -> None:
-    "Raise `ConfigError` where a field of a dataclass holds a list of choices."
-    name = next((f.name for f in fields(component) if isinstance(getattr(component, f.name), list)), None)
-    if name is not None:
-        raise ConfigError(
-            f"{name} is a list of choices",
-            type(component).__name__,
-            "Expand them with grid(System(…)), or give one value",
-        )
 
 # %% ../../nbs/00_base/02_arguments.ipynb #7c1e90ac
 def array_of(value: Any, what: str, owner: str, dtype: Any = np.float64) -> np.ndarray:

@@ -109,12 +109,9 @@ def at_least(
     low: int,  # smallest allowed value
     owner: str = "",  # the component it belongs to
 ) -> Any:
-    """`value` as an `int` no smaller than `low`, or a `ConfigError` that names it; of a list of choices, each
-    one."""
+    "`value` as an `int` no smaller than `low`, or a `ConfigError` that names it."
     if type(value) is int and low <= value <= 2**62:
         return value
-    if isinstance(value, list) and value and not any(isinstance(v, list) for v in value):
-        return [at_least(name, v, low, owner) for v in value]
     is_int = isinstance(value, int) and not isinstance(value, bool)
     if not is_int or value < low or value > 2**62:
         raise ConfigError(f"{name} is {value!r:.60}", owner, f"Give a whole number of at least {low}")
@@ -124,23 +121,18 @@ def at_least(
 def choice_of(
     name: str,
     value: Any,
-    choices: Iterable[Any],  # of plain values
+    allowed: Iterable[Any],  # of plain values
     owner: str = "",
 ) -> Any:
-    """`value`, if it is one of `choices`, else a `ConfigError` that names them; of a list of choices, each
-    one."""
-    choices = list(choices)
-    if isinstance(value, list):
-        return [choice_of(name, v, choices, owner) for v in value]
-    if any(type(value) is type(c) and value == c for c in choices):
+    "`value`, if it is one of `allowed`, else a `ConfigError` that names them."
+    allowed = list(allowed)
+    if any(type(value) is type(a) and value == a for a in allowed):
         return value
-    raise ConfigError(f"{name} is {value!r:.80}", owner, f"Choose from {', '.join(map(str, choices))}")
+    raise ConfigError(f"{name} is {value!r:.80}", owner, f"Choose from {', '.join(map(str, allowed))}")
 
 
 def text_of(name: str, value: Any, owner: str = "", none: bool = False) -> Any:
-    "`value`, if it is a text (or, with `none`, None), else a `ConfigError`; of a list of choices, each one."
-    if isinstance(value, list):
-        return [text_of(name, v, owner, none) for v in value]
+    "`value`, if it is a text (or, with `none`, None), else a `ConfigError`."
     if isinstance(value, str) or none and value is None:
         return value
     raise ConfigError(f"{name} is {value!r:.80}", owner, "Give a text" + " or None" * none)

@@ -25,6 +25,7 @@ from ..store.artifacts import versions
 from ..evaluate.exchange import GivenRun, as_run, run_table
 from ..evaluate.scores import score_run
 from ..system.system import System
+from ..base.choices import Choices
 
 # %% auto #0
 __all__ = ['given_run', 'judged', 'from_runs', 'add_run']
@@ -146,7 +147,7 @@ def from_runs(
         if k not in ("store", "progress")
     }
     s = Settings(**plain)
-    ours = [r for _, r in named if isinstance(r, System)]
+    ours = [r for _, r in named if isinstance(r, System | Choices)]
     base = _benched(corpus, gold, ours, settings) if ours else None
     systems, queue = [], list(base.systems) if base else []
     for name, r in named:
@@ -202,7 +203,7 @@ def _benched(corpus: Corpus, gold: Gold, systems: list[System], settings: Mappin
     from ragbench.bench.runner import bench
     from ragbench.system.system import grid
 
-    if len(grid(*systems)) != len(systems):
+    if any(isinstance(s, Choices) for s in systems) or len(grid(*systems)) != len(systems):
         raise ConfigError(
             "a system holds a list of choices",
             "from_runs",

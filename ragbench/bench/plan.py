@@ -21,6 +21,7 @@ from ..system.step import Step, corpus_source, questions_source
 from ..system.system import System, check_fields_of, grid, names_of
 from ..index.conditions import params_of
 from ..system.where import check_params
+from ..base.choices import expanded
 
 # %% auto #0
 __all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'named', 'make_plan']
@@ -197,11 +198,12 @@ def named(systems: Any) -> list[System]:
     if isinstance(systems, Mapping):
         return [
             dataclasses.replace(s, name=str(n)) if isinstance(s, System) else _refused(s)
-            for n, s in systems.items()
+            for n, given in systems.items()
+            for s in expanded([given])
         ]
     if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
         _refused(systems)
-    return [s if isinstance(s, System) else _refused(s) for s in systems]
+    return [s if isinstance(s, System) else _refused(s) for s in expanded(systems)]
 
 
 def _refused(value: Any) -> System:

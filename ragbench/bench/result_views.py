@@ -17,7 +17,7 @@ from .costs import efficiency_frame, latency_frame, step_frame
 from ..base.errors import ConfigError, one_of, whole_number
 
 # %% auto #0
-__all__ = ['Tables', 'Views', 'Looks', 'selected', 'Choices']
+__all__ = ['Tables', 'Views', 'Looks', 'selected', 'Changes']
 
 # %% ../../nbs/16_bench/04_result_views.ipynb #5f342965
 class Tables:
@@ -277,7 +277,7 @@ def _by_component(results: Any, component: Any) -> set[int]:
     return found
 
 # %% ../../nbs/16_bench/04_result_views.ipynb #84d6b049
-class Choices:
+class Changes:
     "What makes other results of these."
 
     def select(

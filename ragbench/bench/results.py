@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base.dataframe import DataFrame
-from .result_views import Choices, Looks, Tables, Views
+from .result_views import Changes, Looks, Tables, Views
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..base.errors import DataError, one_of, whole_number
@@ -151,7 +151,7 @@ def _check(r: Results) -> None:
 
 # %% ../../nbs/16_bench/05_results.ipynb #14a37b13
 @dataclass(frozen=True, eq=False)
-class Results(Tables, Views, Looks, Choices):
+class Results(Tables, Views, Looks, Changes):
     """The outcome of a benchmark: systems in the order of the plan, scores by question, rankings, latencies,
     and the manifest. `which` of `select` are names, `quality` and `cost` of `pareto` two columns, `columns`
     of `to_latex` what is shown. Raises `DataError` for a system that it has not.

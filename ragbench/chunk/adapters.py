@@ -19,6 +19,7 @@ from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError
 from ..store.fingerprint import canonical, fingerprint
 from ..core.spans import length
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['ink', 'AlignmentError', 'align', 'AdaptedChunker', 'from_function', 'from_langchain', 'from_llama_index',
@@ -178,13 +179,14 @@ def align(
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #9e7ffec7
 @dataclass(frozen=True)
-class AdaptedChunker:
+class AdaptedChunker(Component):
     "A splitter from elsewhere as a chunker; made by `from_function` and its siblings."
 
     split: Callable[[str], Sequence[Any]] = field(repr=False)  # strings, or (start, end, string)
     name: str
     settings: Any = field(default=None, repr=False)  # what `split` does, for the fingerprint
     identity: str = ""  # instead of `settings`: a name that you vouch for
+    sequences = ("settings",)
 
     def __post_init__(self):
         if not callable(self.split):

@@ -15,6 +15,7 @@ from .token import chunks_of
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['ByType']
@@ -32,7 +33,7 @@ _ENDINGS = {
 
 # %% ../../nbs/07_chunk/10_by_type.ipynb #87ddb36f
 @dataclass(frozen=True)
-class ByType:
+class ByType(Component):
     """Another chunker for each document format: `ByType({'pdf': SectionChunker(), 'csv': FieldChunker(),
     'default': TokenChunker(512, 50)})`. Raises `ConfigError` for a document type without a chunker.
 
@@ -56,7 +57,7 @@ class ByType:
                     "ByType",
                     "Give the name of a format, such as 'pdf', or 'default'",
                 )
-            if (not callable(c) or isinstance(c, type)) and not isinstance(c, list):
+            if not callable(c) or isinstance(c, type):
                 raise ConfigError(
                     f"the chunker for {kind!r} is {c!r}",
                     "ByType",
@@ -97,12 +98,6 @@ class ByType:
         parts, labelled = [], False
         for kind in dict.fromkeys(kinds):
             rows = np.array([i for i, k in enumerate(kinds) if k == kind])
-            if isinstance(self.chunkers[kind], list):
-                raise ConfigError(
-                    f"the chunker for {kind!r} is a list of choices",
-                    "ByType",
-                    "Give one ByType for each of them",
-                )
             chunks = chunks_of(self.chunkers[kind], Corpus([corpus[int(i)] for i in rows]), "ByType")
             labelled |= chunks.section is not None
             parts.append(

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .token import check_window, decided, windows
+from .token import check_window, windows
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..text.token_table import TokenTable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['CharacterChunker']
 
 # %% ../../nbs/07_chunk/03_character.ipynb #8bac0111
 @dataclass(frozen=True)
-class CharacterChunker:
+class CharacterChunker(Component):
     """Windows of `size` characters (code points), `overlap` of them shared with the window before. Raises
     `ConfigError` for a size below 1 or an overlap that is not smaller.
 
@@ -40,8 +41,6 @@ class CharacterChunker:
         return {"tokenizer": "characters"}
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        decided(self)
-
         def cut(doc: Document) -> np.ndarray:
             offsets = np.arange(len(doc.text) + 1)
             return windows(TokenTable(offsets[:-1], offsets[1:]), self.size, self.overlap)

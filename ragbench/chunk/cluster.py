@@ -11,13 +11,14 @@ import numpy as np
 
 from .kamradt import CHROMA_SEPARATORS, check_embedder
 from .recursive import RecursiveChunker
-from .token import check_fields, chunks_of, decided
+from .token import check_fields, chunks_of
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, at_least
 from ..core.protocols import Chunker, Embedder
 from ..text.tokenizers import get_tokenizer
 from ..core.vectors import as_vectors, unit
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['band', 'worth', 'best_partition', 'ClusterChunker']
@@ -83,7 +84,7 @@ def best_partition(
 
 # %% ../../nbs/07_chunk/12_cluster.ipynb #f06033bb
 @dataclass(frozen=True)
-class ClusterChunker:
+class ClusterChunker(Component):
     """The partition into runs of at most `size` tokens whose pieces are most alike (Chroma, 2024). Raises
     `ConfigError` for a `size` below `piece_size`.
 
@@ -104,8 +105,6 @@ class ClusterChunker:
         at_least("piece_size", self.piece_size, 1, "ClusterChunker")
         at_least("size", self.size, 1, "ClusterChunker")
         check_fields(self, tokenizer="text", pieces="chunker")
-        if isinstance(self.size, list) or isinstance(self.piece_size, list):
-            return  # choices: checked again when a grid pairs them
         if self.size < self.piece_size:
             raise ConfigError(
                 f"size is {self.size} and piece_size is {self.piece_size}",
@@ -134,7 +133,7 @@ class ClusterChunker:
         return worth(band(vectors, min(self.size // self.piece_size, len(vectors))))
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_corpus(documents, decided(self).spans, repr(self))
+        return chunk_corpus(documents, self.spans, repr(self))
 
 # %% ../../nbs/07_chunk/12_cluster.ipynb #f90c66c7
 def _room(text: str, pieces: np.ndarray, tokenizer: str, size: int) -> np.ndarray:

@@ -9,17 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .token import check_fields, decided
+from .token import check_fields
 from ..core.chunks import Chunks, Labelled, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['FieldChunker']
 
 # %% ../../nbs/07_chunk/09_field.ipynb #bb54f3fa
 @dataclass(frozen=True)
-class FieldChunker:
+class FieldChunker(Component):
     r"""One chunk for each field of a record, or for each of the named `fields`; `join` makes one of
     neighbouring ones. Raises `ConfigError` for a corpus without fields.
 
@@ -32,6 +33,7 @@ class FieldChunker:
 
     fields: tuple[str, ...] | None = None  # None: all of them
     join: bool = False
+    sequences = ("fields",)
 
     def __post_init__(self):
         if isinstance(self.fields, str):
@@ -73,7 +75,6 @@ class FieldChunker:
         return Labelled(np.array(spans, dtype=np.int64).reshape(-1, 2), names)
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        decided(self)
         docs = [documents] if isinstance(documents, Document) else getattr(documents, "documents", ())
         known = {f.name for d in docs for f in d.fields}
         if self.fields is not None and known and (strange := [n for n in self.fields if n not in known]):

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 import numpy as np
 from .recursive import RecursiveChunker
-from .token import check_fields, chunks_of, decided
+from .token import check_fields, chunks_of
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, at_least
 from ..core.protocols import Chunker, Embedder
 from ..text.tokenizers import get_tokenizer
 from ..core.vectors import unit64
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['CHROMA_SEPARATORS', 'published_sentences', 'groups', 'turns', 'threshold_for', 'check_embedder', 'KamradtChunker']
@@ -61,20 +62,18 @@ def threshold_for(
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #96eba38a
 def check_embedder(embedder: Any, owner: str) -> None:
-    """Raise `ConfigError` for something that cannot embed, such as the bare name of a model; of a list of
-    choices, for any of them."""
-    for e in embedder if isinstance(embedder, list) else [embedder]:
-        if isinstance(e, type) or not callable(getattr(e, "embed_passages", None)):
-            raise ConfigError(
-                f"embedder is {e!r}",
-                owner,
-                "Give an embedder, such as"
-                f" SentenceTransformerEmbedder({e if isinstance(e, str) else 'all-MiniLM-L6-v2'!r})",
-            )
+    "Raise `ConfigError` for something that cannot embed, such as the bare name of a model."
+    if isinstance(embedder, type) or not callable(getattr(embedder, "embed_passages", None)):
+        name = embedder if isinstance(embedder, str) else "all-MiniLM-L6-v2"
+        raise ConfigError(
+            f"embedder is {embedder!r}",
+            owner,
+            f"Give an embedder, such as SentenceTransformerEmbedder({name!r})",
+        )
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #91620e4c
 @dataclass(frozen=True)
-class KamradtChunker:
+class KamradtChunker(Component):
     """Cuts where the embedding of sentence groups turns: above a percentile of the distances, or for chunks
     of `mean_size` tokens on average. Raises `ConfigError` for a percentile outside 0 to 100.
 
@@ -96,9 +95,9 @@ class KamradtChunker:
         at_least("buffer", self.buffer, 0, "KamradtChunker")
         if self.mean_size is not None:
             at_least("mean_size", self.mean_size, 1, "KamradtChunker")
-        for p in self.percentile if isinstance(self.percentile, list) else [self.percentile]:
-            if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
-                raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
+        p = self.percentile
+        if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 100:
+            raise ConfigError(f"percentile is {p!r}", "KamradtChunker", "Give a number from 0 to 100")
         check_fields(self, tokenizer="text", pieces="chunker")
 
     def pieces_of(self, doc: Document) -> np.ndarray:
@@ -124,7 +123,7 @@ class KamradtChunker:
         return _joined(pieces, np.flatnonzero(distances > threshold))
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_corpus(documents, decided(self).spans, repr(self))
+        return chunk_corpus(documents, self.spans, repr(self))
 
 # %% ../../nbs/07_chunk/11_kamradt.ipynb #940e85e6
 def _joined(pieces: np.ndarray, cuts: Sequence[int] | np.ndarray) -> np.ndarray:

@@ -17,13 +17,14 @@ import numpy as np
 from ..remote.chat import BadAnswer, as_reply
 from .kamradt import CHROMA_SEPARATORS
 from .recursive import RecursiveChunker
-from .token import check_fields, decided
+from .token import check_fields
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError, at_least
 from ..store.fingerprint import fingerprint, text_hash
 from ..store.artifacts import Store
 from ..text.tokenizers import get_tokenizer
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['question', 'parse_cuts', 'windowed_cuts', 'LLMChunker']
@@ -114,7 +115,7 @@ def windowed_cuts(
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #93e09aaa
 @dataclass(frozen=True)
-class LLMChunker:
+class LLMChunker(Component):
     """Passages as a chat model sees them: it is shown numbered pieces and answers where passages begin
     (after Chroma, 2024). Raises `ConfigError` for a `size` below `piece_size`; a document that is not
     answered well `tries` times is refused.
@@ -145,8 +146,6 @@ class LLMChunker:
             raise ConfigError(f"store is {self.store!r:.80}", "LLMChunker", "Give a folder")
         for name in ("size", "piece_size", "tries"):
             at_least(name, getattr(self, name), 1, "LLMChunker")
-        if isinstance(self.size, list) or isinstance(self.piece_size, list):
-            return  # choices: checked again when a grid pairs them
         if self.size < self.piece_size:
             raise ConfigError(
                 f"size is {self.size} and piece_size is {self.piece_size}",
@@ -199,7 +198,7 @@ class LLMChunker:
         return np.c_[pieces[first, 0], pieces[np.r_[first[1:], len(pieces)] - 1, 1]]
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_corpus(documents, decided(self).spans, repr(self))
+        return chunk_corpus(documents, self.spans, repr(self))
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #2075dfb5
 def _sizes(text: str, pieces: np.ndarray, tokenizer: str) -> np.ndarray:

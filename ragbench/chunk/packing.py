@@ -30,8 +30,6 @@ def check_range(size: int, min_size: int, overlap: int, owner: str) -> None:
     at_least("size", size, 1, owner)
     at_least("min_size", min_size, 0, owner)
     at_least("overlap", overlap, 0, owner)
-    if any(isinstance(v, list) for v in (size, min_size, overlap)):
-        return  # choices of a grid: checked when it pairs them
     if min_size > size:
         raise ConfigError(
             f"min_size is {min_size} and size is {size}",

@@ -11,17 +11,18 @@ import numpy as np
 
 from .packing import Boundaries, Packer, check_range, fences, pack
 from .recursive import trim
-from .token import check_fields, chunk_tables, decided, tokenizer_name
+from .token import check_fields, chunk_tables, tokenizer_name
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..text.token_table import TokenTable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['ParagraphChunker']
 
 # %% ../../nbs/07_chunk/06_paragraph.ipynb #8a5200da
 @dataclass(frozen=True)
-class ParagraphChunker:
+class ParagraphChunker(Component):
     """Paragraphs packed to at most `size` and, where they reach, at least `min_size` tokens, with up to
     `overlap` tokens of whole sentences repeated; code fences of at most `size` tokens stay whole. Raises
     `ConfigError` for sizes that exclude one another.
@@ -45,11 +46,10 @@ class ParagraphChunker:
             0 if self.overlap is None else self.overlap,
             "ParagraphChunker",
         )
-        if isinstance(self.size, int):
-            if self.overlap is None:
-                object.__setattr__(self, "overlap", self.size // 10)
-            if self.min_size is None:
-                object.__setattr__(self, "min_size", self.size // 2)
+        if self.overlap is None:
+            object.__setattr__(self, "overlap", self.size // 10)
+        if self.min_size is None:
+            object.__setattr__(self, "min_size", self.size // 2)
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "ParagraphChunker"))
         check_fields(self, language="text")
 
@@ -68,4 +68,4 @@ class ParagraphChunker:
         return trim(doc.text, pack(packer, 0, len(doc.text)))
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
+        return chunk_tables(documents, self.tokenizer, self._cut, repr(self))

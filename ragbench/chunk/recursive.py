@@ -10,11 +10,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import numpy as np
-from .token import check_window, chunk_tables, decided, tokenizer_name
+from .token import check_window, chunk_tables, tokenizer_name
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError
 from ..text.token_table import TokenTable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['SEPARATORS', 'BLOCK', 'INK', 'places', 'cuts', 'merge', 'recursive_spans', 'trim', 'searches', 'character_spans',
@@ -186,7 +187,7 @@ def character_spans(
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #c5896685
 @dataclass(frozen=True)
-class RecursiveChunker:
+class RecursiveChunker(Component):
     """Chunks of at most `size`, cut at paragraphs, lines, words, characters in that order;
     `tokenizer='characters'` counts characters. `separators` are tried in that order. Raises `ConfigError` for
     a size below 1 or an overlap that is not smaller.
@@ -201,6 +202,7 @@ class RecursiveChunker:
     overlap: int = 0
     tokenizer: str = "cl100k_base"
     separators: tuple[str, ...] = SEPARATORS
+    sequences = ("separators",)
 
     def __post_init__(self):
         check_window(self.size, self.overlap, "RecursiveChunker")
@@ -231,6 +233,6 @@ class RecursiveChunker:
         )
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        if decided(self).tokenizer == "characters":
+        if self.tokenizer == "characters":
             return chunk_corpus(documents, self._cut_characters, repr(self))
         return chunk_tables(documents, self.tokenizer, self._cut, repr(self))

@@ -16,11 +16,12 @@ import numpy as np
 from .packing import Boundaries, Packer, between, check_range, fences, pack
 from .recursive import trim
 from .structure import Run, Section, path_of, runs, sections, steps_path
-from .token import check_fields, chunk_tables, chunks_of, decided, tokenizer_name
+from .token import check_fields, chunk_tables, chunks_of, tokenizer_name
 from ..core.chunks import Chunks, Labelled
 from ..core.documents import Corpus, Document
 from ..core.spans import union
 from ..text.token_table import TokenTable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['label', 'SectionChunker']
@@ -86,7 +87,7 @@ def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
 
 # %% ../../nbs/07_chunk/08_section.ipynb #a31b924f
 @dataclass(frozen=True)
-class SectionChunker:
+class SectionChunker(Component):
     """A chunk for each section; those under `min_size` tokens joined, those over `size` cut into windows of
     2/3 `size` to `size` tokens, or by `fallback`. Raises `ConfigError` for sizes that exclude one another.
 
@@ -105,7 +106,7 @@ class SectionChunker:
 
     def __post_init__(self):
         check_range(self.size, 0 if self.min_size is None else self.min_size, self.overlap, "SectionChunker")
-        if self.min_size is None and isinstance(self.size, int):
+        if self.min_size is None:
             object.__setattr__(self, "min_size", min(100, self.size // 2))
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "SectionChunker"))
         check_fields(self, language="text", fallback="chunker")
@@ -117,7 +118,7 @@ class SectionChunker:
         )  # then it is the fallback's, in its own unit
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
+        return chunk_tables(documents, self.tokenizer, self._cut, repr(self))
 
     def _cut(self, doc: Document, table: TokenTable) -> Labelled:
         outline = sections(doc)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from .recursive import merge, trim
-from .token import check_fields, check_window, chunk_tables, decided, tokenizer_name
+from .token import check_fields, check_window, chunk_tables, tokenizer_name
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..text.sentences import gaps
 from ..text.token_table import TokenTable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['SentenceChunker']
@@ -33,7 +34,7 @@ def _split_long(
 
 # %% ../../nbs/07_chunk/04_sentence.ipynb #4cb1c913
 @dataclass(frozen=True)
-class SentenceChunker:
+class SentenceChunker(Component):
     """Whole sentences packed up to `size` tokens; the overlap is as many whole sentences as fit in `overlap`
     tokens. Raises `ConfigError` for a size below 1 or an overlap that is not smaller.
 
@@ -68,4 +69,4 @@ class SentenceChunker:
         )
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
+        return chunk_tables(documents, self.tokenizer, self._cut, repr(self))

@@ -5,7 +5,6 @@
 # %% ../../nbs/07_chunk/00_token.ipynb #15e2f5f9
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,17 +17,16 @@ from ..base.errors import ConfigError, DataError, at_least
 from ..text.sentences import KINDS, gaps
 from ..text.token_table import TokenTable, token_tables
 from ..text.tokenizers import get_tokenizer
+from ..base.choices import Component
 
 # %% auto #0
-__all__ = ['check_window', 'check_fields', 'decided', 'chunks_of', 'windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
+__all__ = ['check_window', 'check_fields', 'chunks_of', 'windows', 'tokenizer_name', 'chunk_tables', 'TokenChunker']
 
 # %% ../../nbs/07_chunk/00_token.ipynb #6157780d
 def check_window(size: int, overlap: int, owner: str) -> None:
     "Raise `ConfigError` unless `size >= 1` and `0 <= overlap < size`."
     at_least("size", size, 1, owner)
     at_least("overlap", overlap, 0, owner)
-    if isinstance(size, list) or isinstance(overlap, list):
-        return  # choices: checked again when a grid pairs them
     if overlap >= size:
         raise ConfigError(
             f"overlap is {overlap} and size is {size}, so a window would never move on",
@@ -49,26 +47,11 @@ _KINDS = {
 
 
 def check_fields(component: Any, **kinds: str) -> None:
-    """Raise `ConfigError` for a field that is not of its kind: 'text', 'flag', 'chunker' or 'number'; of a
-    list of choices, each one."""
+    "Raise `ConfigError` for a field that is not of its kind: 'text', 'flag', 'chunker' or 'number'."
     for name, kind in kinds.items():
         value, (right, fix) = getattr(component, name), _KINDS[kind]
-        for v in value if isinstance(value, list) else [value]:
-            if not right(v):
-                raise ConfigError(f"{name} is {v!r:.80}", type(component).__name__, fix)
-
-
-def decided(component: Any) -> Any:
-    """`component` itself; raises `ConfigError` where a field holds a list of choices, which a `grid` expands
-    and nothing else can use."""
-    for f in dataclasses.fields(component):
-        if isinstance(value := getattr(component, f.name), list):
-            raise ConfigError(
-                f"{f.name} is a list of choices: {value!r:.80}",
-                type(component).__name__,
-                "Give one of them, or expand a System that holds this with grid(…)",
-            )
-    return component
+        if not right(value):
+            raise ConfigError(f"{name} is {value!r:.80}", type(component).__name__, fix)
 
 # %% ../../nbs/07_chunk/00_token.ipynb #3319d46f
 def chunks_of(chunker: Any, documents: Corpus | Document, owner: str) -> Chunks:
@@ -154,8 +137,6 @@ def _snapped_windows(
 # %% ../../nbs/07_chunk/00_token.ipynb #748f5f33
 def tokenizer_name(tokenizer: Any, owner: str) -> Any:
     "The name of a tokenizer: as given, or that of an embedder's model."
-    if isinstance(tokenizer, list):
-        return [tokenizer_name(t, owner) for t in tokenizer]
     if isinstance(tokenizer, str) and tokenizer:
         return tokenizer
     name = getattr(tokenizer, "tokenizer", None) or getattr(tokenizer, "model", None)
@@ -184,7 +165,7 @@ def chunk_tables(
 
 # %% ../../nbs/07_chunk/00_token.ipynb #ddab2ea3
 @dataclass(frozen=True)
-class TokenChunker:
+class TokenChunker(Component):
     """Windows of `size` tokens, `overlap` of them shared; with `snap`, edges move to a sentence, paragraph
     or word by at most `snap_within` tokens, and both are upper bounds. Raises `ConfigError` for a size below
     1 or an overlap that is not smaller.
@@ -205,11 +186,10 @@ class TokenChunker:
     def __post_init__(self):
         check_window(self.size, self.overlap, "TokenChunker")
         object.__setattr__(self, "tokenizer", tokenizer_name(self.tokenizer, "TokenChunker"))
-        for snap in self.snap if isinstance(self.snap, list) else [self.snap]:
-            if snap is not None and not (isinstance(snap, str) and snap in KINDS):
-                raise ConfigError(
-                    f"snap is {snap!r:.80}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}"
-                )
+        if self.snap is not None and not (isinstance(self.snap, str) and self.snap in KINDS):
+            raise ConfigError(
+                f"snap is {self.snap!r:.80}", "TokenChunker", f"Choose None or one of {', '.join(KINDS)}"
+            )
         check_fields(self, language="text")
         if self.snap_within is not None:
             at_least("snap_within", self.snap_within, 0, "TokenChunker")
@@ -229,4 +209,4 @@ class TokenChunker:
         )
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
-        return chunk_tables(documents, decided(self).tokenizer, self._cut, repr(self))
+        return chunk_tables(documents, self.tokenizer, self._cut, repr(self))

@@ -81,6 +81,8 @@ class GeminiEmbedder(RemoteEmbedder):
     Chapter: https://ragbench.github.io/ragbench/08_embed/gemini_embedder.html
     """
 
+    sequences = ("prompts", "task_types")
+
     model: str = "gemini-embedding-001"
     dim: int | None = None
     task_types: tuple[str, str] = ("RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT")  # of a query, of a passage
@@ -92,7 +94,7 @@ class GeminiEmbedder(RemoteEmbedder):
         object.__setattr__(self, "task_types", tuple(self.task_types))
         if self.dim is not None:
             at_least("dim", self.dim, 1, "GeminiEmbedder")
-        if not isinstance(self.batch_size, list) and self.batch_size > 100:
+        if self.batch_size > 100:
             raise ConfigError(
                 f"batch_size is {self.batch_size}", "GeminiEmbedder", "The API takes at most 100 texts a call"
             )

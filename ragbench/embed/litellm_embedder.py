@@ -66,6 +66,8 @@ class LiteLLMEmbedder(RemoteEmbedder):
     Chapter: https://ragbench.github.io/ragbench/08_embed/litellm_embedder.html
     """
 
+    sequences = ("prompts", "roles")
+
     model: str = "cohere/embed-v4.0"
     dim: int | None = None  # asked for, where the model can shorten its vectors
     base_url: str | None = None  # None: the provider's own

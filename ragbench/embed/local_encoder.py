@@ -12,6 +12,7 @@ from ..core.chunks import Chunks
 from ..base.errors import ConfigError, at_least
 from ..text.tokenizers import ModelTokenizer
 from ..core.vectors import Space, Vectors, resized, resized_space
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['parts_by_length', 'chars_read', 'LocalEmbedder']
@@ -84,7 +85,7 @@ def _gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space)
     return Vectors(out, space)
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #88874c3f
-class LocalEmbedder:
+class LocalEmbedder(Component):
     """Roles, prompts, width and parts, for a dataclass with the fields `model`, `prompts`, `dim`, `pad_to`
     and `normalize`."""
 
@@ -112,6 +113,7 @@ class LocalEmbedder:
         return self.model
 
     label_covers = ("model",)
+    sequences = ("prompts",)
 
     @property
     def label_name(self) -> str:

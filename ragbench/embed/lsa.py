@@ -21,6 +21,7 @@ from ..store.fingerprint import fingerprint, text_hash
 from ..store.artifacts import versions
 from ..core.labels import label
 from ..core.vectors import Space, Vectors
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['paragraphs', 'listed_texts', 'LSAEmbedder', 'FittedLSA']
@@ -50,7 +51,7 @@ def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
 # %% ../../nbs/08_embed/00_lsa.ipynb #60a75fe3
 @typed
 @dataclass(frozen=True)
-class LSAEmbedder:
+class LSAEmbedder(Component):
     """TF-IDF and a truncated SVD of `dim` dimensions; call `fit(corpus)` before embedding. Raises
     `ConfigError` for a dimension below 1; `fit` raises `DataError` for a corpus with too little to learn.
 
@@ -65,9 +66,8 @@ class LSAEmbedder:
 
     def __post_init__(self):
         at_least("dim", self.dim, 1, "LSAEmbedder")
-        for seed in self.seed if isinstance(self.seed, list) else [self.seed]:
-            if at_least("seed", seed, 0, "LSAEmbedder") >= 2**32:
-                raise ConfigError(f"seed is {seed}", "LSAEmbedder", f"Give a number below {2**32}")
+        if at_least("seed", self.seed, 0, "LSAEmbedder") >= 2**32:
+            raise ConfigError(f"seed is {self.seed}", "LSAEmbedder", f"Give a number below {2**32}")
 
     def fit(self, corpus: Corpus) -> FittedLSA:
         """Fit on the paragraphs of `corpus`; raises `ConfigError` where they are too few for `dim`

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from ..core.chunks import Chunks
 from ..base.errors import ConfigError, DataError, at_least
@@ -62,6 +62,8 @@ def _no_keys(options: Mapping[str, Any], owner: str) -> None:
 class _Settings(Remote):
     "The fields that all embedders for remote models share."
 
+    sequences: ClassVar[tuple[str, ...]] = ("prompts",)
+
     prompts: tuple[str, str] = ("", "")  # put before a query, before a passage
     normalize: bool = True  # L2
     window: int | None = None  # tokens; None: what is known of the model
@@ -97,17 +99,16 @@ class _Settings(Remote):
                 "Give two texts: one before a query, one before a passage",
             )
         object.__setattr__(self, "prompts", tuple(self.prompts))
-        if not isinstance(self.options, (Mapping, list)):
+        if not isinstance(self.options, Mapping):
             raise ConfigError(
                 f"options is a {type(self.options).__name__}", owner, "Give a mapping, such as {'user': 'me'}"
             )
         for name, low in (("batch_size", 1), ("batch_tokens", 1), ("window", 1), ("native_dim", 1)):
             if getattr(self, name) is not None:
                 at_least(name, getattr(self, name), low, owner)
-        if self.overlong not in ("refuse", "truncate") and not isinstance(self.overlong, list):
+        if self.overlong not in ("refuse", "truncate"):
             raise ConfigError(f"overlong is {self.overlong!r}", owner, "Choose 'refuse' or 'truncate'")
-        if not isinstance(self.options, list):
-            _no_keys(self.options, owner)
+        _no_keys(self.options, owner)
         super().__post_init__()
         self._live.made["tally"] = Counter()
 

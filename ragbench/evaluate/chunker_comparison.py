@@ -27,6 +27,7 @@ from ..stats.intervals import bootstrap_interval
 from .judged_units import classes_of
 from .waterfall import chunk_ceiling
 from ..core.labels import distinct, label
+from ..base.choices import expanded
 
 # %% auto #0
 __all__ = ['named_spans', 'reading_cost', 'best_partition', 'oracle', 'ChunkerComparison', 'compare_chunkers', 'chunkers_chart']
@@ -250,6 +251,7 @@ def _chunkers_by_name(chunkers: Sequence[Any] | Mapping[str, Any]) -> dict[str, 
     if isinstance(chunkers, Mapping):
         by_name = dict(chunkers)
     else:
+        chunkers = expanded(chunkers)
         names = [(c.made_by or "chunks") if isinstance(c, Chunks) else label(c) for c in chunkers]
         by_name = dict(zip(distinct(names, chunkers), chunkers, strict=True))
     if not by_name:

@@ -57,7 +57,7 @@ METHODS: dict[str, tuple[str, dict]] = {  # name: (what is varied, {value: fusio
 
 @typed
 def candidates(
-    method: Any,  # a name, a fusion with lists of choices, or a list of fusions
+    method: Any,  # a name, a fusion with lists among its arguments, or a list of fusions
 ) -> tuple[str, list[Any], list[Any]]:
     "What is varied, its values, and the fusions."
     if isinstance(method, str):

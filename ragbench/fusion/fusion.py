@@ -13,6 +13,7 @@ import numpy as np
 from ..base.errors import ConfigError, DataError, at_least
 from ..base.component_output import what_came, who
 from ..core.runs import tie_keys
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['Ranked', 'CELLS', 'Aligned', 'align', 'blocks', 'ArrayFusion', 'settled', 'rank_batch', 'RRF', 'check_weights',
@@ -74,7 +75,7 @@ def blocks(q: int, width: int) -> list[slice]:
     return [slice(i, i + step) for i in range(0, max(q, 1), step)]
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #8e94f1f3
-class ArrayFusion(ABC):
+class ArrayFusion(Component, ABC):
     """What fusions share: a subclass says how a table of candidates becomes numbers.
 
     >>> issubclass(RRF, ArrayFusion)
@@ -208,7 +209,7 @@ class RRF(ArrayFusion):
 
     def __post_init__(self):
         at_least("k", self.k, 0, "RRF")
-        if self.weights is not None and not isinstance(self.weights, list):
+        if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights, "RRF"))
 
     def highest(self, runs: int, depth: int) -> float:
@@ -271,9 +272,7 @@ class MinMax(ArrayFusion):
     dense: float = 0.5
 
     def __post_init__(self):
-        if not isinstance(self.dense, list):
-            # a list: checked when a grid expands it
-            object.__setattr__(self, "dense", _check_share(self.dense, "MinMax"))
+        object.__setattr__(self, "dense", _check_share(self.dense, "MinMax"))
 
     def highest(self, runs: int, depth: int) -> float:
         return 1.0
@@ -332,8 +331,7 @@ class ZScore(ArrayFusion):
     dense: float = 0.5
 
     def __post_init__(self):
-        if not isinstance(self.dense, list):
-            object.__setattr__(self, "dense", _check_share(self.dense, "ZScore"))
+        object.__setattr__(self, "dense", _check_share(self.dense, "ZScore"))
 
     def highest(self, runs: int, depth: int) -> float:
         return math.sqrt(max(depth - 1, 0))  # one high score among `depth` - 1 equal ones

@@ -27,9 +27,8 @@ def normalized(table: Aligned, norm: str | None) -> np.ndarray:
     return NORMS[norm](table)
 
 
-def _check_norm(norm: str | None | list, owner: str) -> None:
-    """Raise `ConfigError` for a normalisation that is not known; a list is a choice, whose members are looked
-    at."""
+def _check_norm(norm: str | None, owner: str) -> None:
+    "Raise `ConfigError` for a normalisation that is not known."
     choice_of("norm", norm, NORMS, owner)
 
 
@@ -218,8 +217,6 @@ class RanxFusion(ArrayFusion):
     sigma: float = 0.01  # logn_isr
 
     def __post_init__(self):
-        if isinstance(self.method, list):
-            return  # choices, checked when a grid expands them
         if isinstance(self.method, str) and self.method in _TRAINED:
             raise ConfigError(
                 f"{self.method} has to be trained on judged queries",
@@ -235,14 +232,12 @@ class RanxFusion(ArrayFusion):
         _check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")
         for name, least, most in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
-            for v in value if isinstance(value := getattr(self, name), list) else [value]:
-                if v is not None and (
-                    isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most
-                ):
-                    raise ConfigError(
-                        f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}"
-                    )
-        if self.weights is not None and not isinstance(self.weights, list):
+            v = getattr(self, name)
+            if v is not None and (
+                isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most
+            ):
+                raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}")
+        if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
 
     def highest(self, runs: int, depth: int) -> float | None:
@@ -314,7 +309,7 @@ class Borda(ArrayFusion):
     method = "bordafuse"
 
     def __post_init__(self):
-        if self.weights is not None and not isinstance(self.weights, list):
+        if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights, "Borda"))
 
     def highest(self, runs: int, depth: int) -> float:

@@ -22,6 +22,7 @@ from ..core.vectors import Space, Vectors, as_vectors
 from .conditions import Clause, check_metadata, matching, read_where
 from .faiss_base import one_of_few, prepared, row_numbers
 from .metrics import METRICS, nothing
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['Backend', 'DatabaseSearcher', 'in_order', 'DatabaseIndex', 'about', 'known', 'Pointer', 'steady', 'same_space',
@@ -179,7 +180,7 @@ def in_order(
     return scores, rows
 
 # %% ../../nbs/09_index/08_database_index.ipynb #383f762b
-class DatabaseIndex:
+class DatabaseIndex(Component):
     "What the configurations of databases have in common: checks of fields that all of them have."
 
     metric: str
@@ -189,27 +190,25 @@ class DatabaseIndex:
 
     def check_fields(self, limits: Mapping[str, tuple[int, int]]) -> None:
         """Raise `ConfigError` for a metric that is not known, a `min_score` that is no number, or a number
-        outside its limits; lists of choices are left to `grid`."""
+        outside its limits."""
         name = type(self).__name__
         one_of_few("metric", self.metric, METRICS, name)
-        for t in self.min_score if isinstance(self.min_score, list) else [self.min_score]:
-            if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t):
-                raise ConfigError(f"min_score is {t!r:.60}", name, "Give a score, such as 0.7")
-            top = {"cosine": 1, "l2": 0}.get(self.metric) if isinstance(self.metric, str) else None
-            if t is not None and top is not None and t > top:
-                raise ConfigError(
-                    f"min_score is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}",
-                    name,
-                    "Give a lower one",
-                )
+        t, top = self.min_score, {"cosine": 1, "l2": 0}.get(self.metric)
+        if t is not None and (isinstance(t, bool) or not isinstance(t, (int, float)) or t != t):
+            raise ConfigError(f"min_score is {t!r:.60}", name, "Give a score, such as 0.7")
+        if t is not None and top is not None and t > top:
+            raise ConfigError(
+                f"min_score is {number(t, 'g')}, and no score of metric={self.metric!r} can exceed {top}",
+                name,
+                "Give a lower one",
+            )
         configuration: Any = self  # a dataclass, in all subclasses
         defaults = {f.name: f.default for f in fields(configuration)}
         for f, (low, high) in limits.items():
             if getattr(self, f) is None and defaults[f] is None:
                 continue
-            values = at_least(f, getattr(self, f), low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high:
-                raise ConfigError(f"{f} is {most}", name, f"Give at most {thousands(high)}")
+            if (value := at_least(f, getattr(self, f), low, name)) > high:
+                raise ConfigError(f"{f} is {value}", name, f"Give at most {thousands(high)}")
 
     def check_names(self, *names: str, paths: Sequence[str] = ()) -> None:
         "Raise `ConfigError` where one of these fields is neither None nor a text (of `paths`: a path)."
@@ -228,11 +227,6 @@ class DatabaseIndex:
     ) -> tuple[Vectors, np.ndarray, list[dict[str, Any]]]:
         """What `build` was given, checked: vectors, the array to store, metadata. Raises `DataError` for no
         vectors."""
-        configuration: Any = self  # a dataclass, in all subclasses
-        if choices := [f.name for f in fields(configuration) if isinstance(getattr(self, f.name), list)]:
-            raise ConfigError(
-                f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value"
-            )
         v = as_vectors(vectors)
         if not len(v):
             raise DataError("there are no vectors to index", type(self).__name__)
@@ -374,20 +368,14 @@ class WithMetadata(DatabaseIndex):
     libraries = ("faiss-cpu",)
 
     def __post_init__(self):
-        for i in self.index if isinstance(self.index, list) else [self.index]:
-            if not callable(getattr(i, "build", None)) or isinstance(i, type) or not hasattr(i, "metric"):
-                raise ConfigError(
-                    f"index is {i!r:.60}",
-                    "WithMetadata",
-                    "Give a configuration of FAISS, such as FaissFlat()",
-                )
+        i = self.index
+        if not callable(getattr(i, "build", None)) or isinstance(i, type) or not hasattr(i, "metric"):
+            raise ConfigError(
+                f"index is {i!r:.60}", "WithMetadata", "Give a configuration of FAISS, such as FaissFlat()"
+            )
 
     @property
     def metric(self) -> str:
-        if isinstance(self.index, list):
-            raise ConfigError(
-                "index is a list of choices", repr(self), "Expand it with grid, or give one value"
-            )
         return self.index.metric
 
     @property

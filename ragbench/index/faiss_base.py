@@ -31,15 +31,13 @@ __all__ = ['BLOCK', 'BATCH', 'one_of_few', 'prepared', 'Built', 'FaissSearcher',
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #f3b0f5a4
 def one_of_few(name: str, value: Any, allowed: Sequence[Any], owner: str) -> None:
-    """Raise `ConfigError` for a value that is not among the few allowed; of a list of choices, for any of
-    them."""
-    for v in value if isinstance(value, list) else [value]:
-        if not any(v is a or (isinstance(v, str) and v == a) for a in allowed):
-            raise ConfigError(
-                f"{name} is {v!r:.60}",
-                owner,
-                f"Choose from {', '.join(a if isinstance(a, str) else repr(a) for a in allowed)}",
-            )
+    "Raise `ConfigError` for a value that is not among the few allowed."
+    if not any(value is a or (isinstance(value, str) and value == a) for a in allowed):
+        raise ConfigError(
+            f"{name} is {value!r:.60}",
+            owner,
+            f"Choose from {', '.join(a if isinstance(a, str) else repr(a) for a in allowed)}",
+        )
 
 
 def prepared(v: Vectors, metric: str) -> np.ndarray:

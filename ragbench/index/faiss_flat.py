@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import ConfigError, DataError
+from ..base.errors import DataError
 from ..core.vectors import Vectors, as_vectors
 from .faiss_base import Built, FlatSearcher, one_of_few, prepared
 from .metrics import METRICS
 from .faiss_settings import pinned
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['TOLERANCE', 'FaissFlat', 'border', 'found_share']
 
 # %% ../../nbs/09_index/03_faiss_flat.ipynb #79b983e7
 @dataclass(frozen=True)
-class FaissFlat:
+class FaissFlat(Component):
     """Exact search by `metric`: `'cosine'`, `'ip'` (inner product) or `'l2'`. Raises `ConfigError` for a
     metric that is none.
 
@@ -47,10 +48,6 @@ class FaissFlat:
         import faiss
 
         v = as_vectors(vectors)
-        if isinstance(self.metric, list):
-            raise ConfigError(
-                "metric is a list of choices", repr(self), "Expand it with grid, or give one value"
-            )
         if not len(v):
             raise DataError("there are no vectors to index", "FaissFlat")
         return (faiss.IndexFlatL2 if self.metric == "l2" else faiss.IndexFlatIP)(v.array.shape[1]), ()

@@ -17,6 +17,7 @@ from .faiss_base import Built, FaissSearcher, one_of_few, prepared, searcher_of
 from .metrics import METRICS
 from .faiss_files import layers
 from .faiss_settings import pinned
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['MOST', 'transforms', 'seeded', 'train', 'feed', 'VariantConfig', 'FaissVariant', 'FaissIVF', 'FaissPQ', 'FaissIVFPQ',
@@ -163,7 +164,7 @@ MOST = 2**31 - 1  # what FAISS can hold in such a number
 
 # %% ../../nbs/09_index/04_faiss_variants.ipynb #890cb5de
 @dataclass(frozen=True, kw_only=True)
-class VariantConfig(ABC):
+class VariantConfig(Component, ABC):
     """What a variant is configured by: `metric`, rows to train on (`None`: all) and the seed of the sample
     and of k-means."""
 
@@ -182,9 +183,8 @@ class VariantConfig(ABC):
             )
             if low is None or ((value := getattr(self, f.name)) is None and f.default is None):
                 continue
-            values = at_least(f.name, value, low, name)
-            if (most := max(values if isinstance(values, list) else [values], default=low)) > high:
-                raise ConfigError(f"{f.name} is {most}", name, f"Give at most {thousands(high)}")
+            if (number := at_least(f.name, value, low, name)) > high:
+                raise ConfigError(f"{f.name} is {number}", name, f"Give at most {thousands(high)}")
 
     @property
     def limits(self) -> dict[str, tuple[int, int]]:
@@ -239,10 +239,6 @@ class FaissVariant(VariantConfig):
 
     def trained(self, vectors: Vectors | np.ndarray) -> tuple[Any, tuple[str, ...]]:
         "The FAISS index, trained and empty, and notes on the training."
-        if choices := [f.name for f in fields(self) if isinstance(getattr(self, f.name), list)]:
-            raise ConfigError(
-                f"{choices[0]} is a list of choices", repr(self), "Expand it with grid, or give one value"
-            )
         v = as_vectors(vectors)
         if not len(v):
             raise DataError("there are no vectors to index", type(self).__name__)
@@ -450,13 +446,12 @@ class FaissFactory(FaissVariant):
 
     def __post_init__(self):
         super().__post_init__()
-        for f in self.factory if isinstance(self.factory, list) else [self.factory]:
-            if not isinstance(f, str) or not f:
-                raise ConfigError(
-                    f"factory is {f!r:.60}",
-                    "FaissFactory",
-                    "Give one of FAISS's factory strings, such as 'IVF256,Flat'",
-                )
+        if not isinstance(self.factory, str) or not self.factory:
+            raise ConfigError(
+                f"factory is {self.factory!r:.60}",
+                "FaissFactory",
+                "Give one of FAISS's factory strings, such as 'IVF256,Flat'",
+            )
 
     @property
     def limits(self) -> dict[str, tuple[int, int]]:

@@ -71,8 +71,7 @@ class PgVectorIndex(DatabaseIndex):
         )
         one_of_few("index", self.index, ("hnsw", "ivfflat", None), "PgVectorIndex")
         one_of_few("type", self.type, tuple(MOST), "PgVectorIndex")
-        plain = not isinstance(self.m, list) and not isinstance(self.ef_construction, list)
-        if self.index == "hnsw" and plain and self.ef_construction < 2 * self.m:
+        if self.index == "hnsw" and self.ef_construction < 2 * self.m:
             raise ConfigError(
                 f"ef_construction is {self.ef_construction} with m={self.m}",
                 "PgVectorIndex",

@@ -19,6 +19,7 @@ from ..store.fingerprint import digest
 from ..base.number_text import thousands
 from ..core.runs import pad
 from .fts5_query import identifier
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'scores_of', 'search_postings', 'read_postings',
@@ -29,7 +30,7 @@ METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #320156b5
 @dataclass(frozen=True)
-class BM25:
+class BM25(Component):
     """A formula: `method`, saturation `k1`, length normalisation `b`, and `delta` for `bm25l` (0.5) and
     `bm25+` (1). Raises `ConfigError` for constants that are none.
 
@@ -51,13 +52,10 @@ class BM25:
             ("b", self.b, 1),
             ("delta", 0 if self.delta is None else self.delta, math.inf),
         ):
-            for v in (
-                value if isinstance(value, list) else [value]
-            ):  # a list is a choice, which a grid expands
-                if isinstance(v, bool) or not isinstance(v, (int, float)) or not 0 <= v <= most:
-                    raise ConfigError(
-                        f"{name} is {v!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1"
-                    )
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
+                raise ConfigError(
+                    f"{name} is {value!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1"
+                )
 
     def idf(self, df: np.ndarray, n: int) -> np.ndarray:
         "How rare words are that occur in `df` of `n` passages."

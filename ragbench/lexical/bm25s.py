@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import one_choice
 from ..core.chunks import Chunks
 from ..base.errors import ConfigError, DataError, MissingExtra, choice_of, text_of, whole_number
 from ..core.row_filter import row_filter
 from ..core.runs import pad
 from .passages import texts_of
 from .bm25 import BM25, best
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['VARIANTS', 'need', 'Cutter', 'BM25SSearcher', 'BM25S']
@@ -119,7 +119,7 @@ class BM25SSearcher:
 
 # %% ../../nbs/10_lexical/05_bm25s.ipynb #a644ad01
 @dataclass(frozen=True)
-class BM25S:
+class BM25S(Component):
     """BM25 by bm25s: `method` is lucene, robertson, atire, bm25l or bm25+; `stemmer` a Snowball language;
     `stopwords` a language code or words. Raises `ConfigError` for a method or a constant that is none.
 
@@ -142,15 +142,15 @@ class BM25S:
         BM25(k1=self.k1, b=self.b, delta=self.delta)  # the same limits
         choice_of("method", self.method, VARIANTS, "BM25S")
         text_of("stemmer", self.stemmer, "BM25S", none=True)
-        for words in self.stopwords if isinstance(self.stopwords, list) else [self.stopwords]:
-            if not isinstance(words, (str, type(None))) and not (
-                isinstance(words, tuple) and all(isinstance(w, str) for w in words)
-            ):
-                raise ConfigError(
-                    f"stopwords is {words!r:.80}",
-                    "BM25S",
-                    "Give a language code such as 'en', a tuple of words, or None",
-                )
+        words = self.stopwords
+        if not isinstance(words, (str, type(None))) and not (
+            isinstance(words, tuple) and all(isinstance(w, str) for w in words)
+        ):
+            raise ConfigError(
+                f"stopwords is {words!r:.80}",
+                "BM25S",
+                "Give a language code such as 'en', a tuple of words, or None",
+            )
 
     def words(self, text: str) -> list[str]:
         "The words that this engine sees in a text, in order."
@@ -158,7 +158,6 @@ class BM25S:
 
     def build(self, chunks: Chunks | Sequence[str]) -> BM25SSearcher:
         "Index the texts of `chunks`."
-        one_choice(self)
         texts = texts_of(chunks, "BM25S")
         cut = Cutter(self.stemmer, self.stopwords)
         words, index = cut(texts), None

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import one_choice
 from ..core.chunks import Chunks, chunk_sections
 from ..base.errors import ConfigError, DataError, at_least, choice_of, whole_number
 from ..core.row_filter import row_filter
@@ -23,6 +22,7 @@ from .bm25 import BM25, Postings, kept_postings, read_postings, search_postings
 from .passages import texts_of
 from .query_work import SHORT, WORTH, check_work, steps
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['BATCH', 'LONG', 'native_search', 'FTS5', 'FTS5Searcher', 'terms_of', 'expressions', 'stamp']
@@ -63,7 +63,7 @@ def _fill_table(con: sqlite3.Connection, columns: dict[str, Sequence[str]], toke
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #185904d3
 @dataclass(frozen=True)
-class FTS5:
+class FTS5(Component):
     """BM25 by SQLite FTS5 with the named tokenizer, such as `'porter unicode61'` (stemmed English),
     `'unicode61'` or `'trigram'`. `tokenize` is SQLite's; `attach` takes the connection `con` of a database
     that has the table. Raises `ConfigError` for a tokenizer that SQLite refuses.
@@ -85,27 +85,26 @@ class FTS5:
 
     def __post_init__(self):
         choice_of("match", self.match, MATCHES, "FTS5")
-        if not isinstance(self.tokenize, (str, list)):
+        if not isinstance(self.tokenize, str):
             raise ConfigError(
                 f"tokenize is {self.tokenize!r}", "FTS5", "Name a tokenizer, such as 'porter unicode61'"
             )
-        if not isinstance(self.weights, list):  # a list is a choice, which a grid expands
-            good = (
-                isinstance(self.weights, tuple)
-                and len(self.weights) == 2
-                and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)
+        good = (
+            isinstance(self.weights, tuple)
+            and len(self.weights) == 2
+            and all(isinstance(w, (int, float)) and 0 <= w < np.inf for w in self.weights)
+        )
+        if not good or not any(self.weights):
+            raise ConfigError(
+                f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0"
             )
-            if not good or not any(self.weights):
-                raise ConfigError(
-                    f"weights is {self.weights!r}", "FTS5", "Give (text, section), at least 0 and not both 0"
-                )
-            object.__setattr__(self, "weights", tuple(map(float, self.weights)))
+        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         at_least("near", self.near, 0, "FTS5")
-        if not isinstance(self.bm25, (BM25, list, type(None))):
+        if not isinstance(self.bm25, (BM25, type(None))):
             raise ConfigError(
                 f"bm25 is {self.bm25!r}", "FTS5", "Give a formula, such as BM25('lucene', k1=0.9, b=0.4)"
             )
-        if self.bm25 is not None and self.match != "or" and not isinstance(self.match, list):
+        if self.bm25 is not None and self.match != "or":
             raise ConfigError(
                 "FTS5 itself, which answers this kind of match, has one formula",
                 "FTS5",
@@ -123,7 +122,6 @@ class FTS5:
     def build(self, chunks: Chunks | Sequence[str], store: Any = None) -> FTS5Searcher:
         """Index the texts and section paths of `chunks`; with a `Store`, postings are kept. Raises
         `ConfigError` for a tokenizer that SQLite does not know."""
-        one_choice(self)
         texts = texts_of(chunks, "FTS5")
         con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         searcher = FTS5Searcher(con, self, store=store, weights=self.used)

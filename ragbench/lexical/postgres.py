@@ -18,13 +18,14 @@ from ..core.row_filter import row_filter
 from ..core.runs import pad
 from ..index.pgserver import connect, hide_password, need, private_database
 from .passages import texts_of
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['LONGEST', 'PgFullText', 'PgFullTextSearcher', 'storable']
 
 # %% ../../nbs/10_lexical/06_postgres.ipynb #2e676eee
 @dataclass(frozen=True)
-class PgFullText:
+class PgFullText(Component):
     """PostgreSQL full text: `ts_rank_cd` over `websearch_to_tsquery`; `url` of a server, or none for a
     private one; `config` a text search configuration. Raises `ConfigError` for a text search configuration
     that is none.

@@ -24,6 +24,7 @@ from ..base.errors import ConfigError, RagbenchError, at_least
 from ..store.fingerprint import text_hash
 from ..base.number_text import number
 from .concurrency import check_stop, wait
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['log', 'RemoteError', 'Usage', 'retry_after', 'backoff', 'read_key', 'environment_secrets', 'hidden', 'Failure',
@@ -254,15 +255,14 @@ class _Live:
 
 # %% ../../nbs/05_remote/01_calls.ipynb #118dd23b
 def _check_seconds(name: str, value: Any, least: float, owner: str) -> None:
-    "Refuse what is no number of seconds; of a list of choices, each one."
-    for v in value if isinstance(value, list) else [value]:
-        if isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v < math.inf:
-            raise ConfigError(
-                f"{name} is {v!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}"
-            )
+    "Refuse what is no number of seconds."
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+        raise ConfigError(
+            f"{name} is {value!r}", owner, f"Give seconds, {'more than 0' if least else '0 or more'}"
+        )
 
 # %% ../../nbs/05_remote/01_calls.ipynb #9af761e9
-class Remote:
+class Remote(Component):
     """A base for frozen dataclasses with the fields `retries`, `in_flight`, `base_wait` and `longest_wait`
     (seconds)."""
 
@@ -278,7 +278,7 @@ class Remote:
         at_least("in_flight", self.in_flight, 1, owner)
         for name, least in (("base_wait", 0), ("longest_wait", 0), ("timeout", 1e-3)):
             _check_seconds(name, getattr(self, name, 1.0), least, owner)
-        if not isinstance(model := getattr(self, "model", "a model"), (str, list)) or not model:
+        if not isinstance(model := getattr(self, "model", "a model"), str) or not model:
             raise ConfigError(f"model is {model!r}", owner, "Give the name of a model as text")
         if not isinstance(key := getattr(self, "key_env", None), (str, type(None))):
             raise ConfigError(
@@ -333,8 +333,6 @@ class Remote:
 # %% ../../nbs/05_remote/01_calls.ipynb #727b81de
 def check_url(url: str, owner: str, name: str = "base_url") -> None:
     "Refuse an address that cannot work, or that carries a secret; the message does not repeat it."
-    if isinstance(url, list):
-        return  # a choice, looked at when a grid expands it
     if not isinstance(url, str):
         raise ConfigError(
             f"{name} is a {type(url).__name__}", owner, "Give an address that begins with http:// or https://"

@@ -28,6 +28,7 @@ from ragbench.index.conditions import (
     meets,
 )
 from ..fusion.fusion import min_max
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['attributes', 'Boost', 'Boosts']
@@ -43,7 +44,7 @@ def attributes(chunks: Chunks, row: int) -> dict[str, list[Any]]:
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #de3ed58e
 @dataclass(frozen=True)
-class Boost:
+class Boost(Component):
     """Raise a score `by` where every condition holds: `Boost(when={'asset': 'in query'}, by=0.2)`. Raises
     `ConfigError` for a condition that is none.
 
@@ -61,11 +62,12 @@ class Boost:
             raise ConfigError(
                 f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}"
             )
-        for by in (
-            self.by if isinstance(self.by, list) else [self.by]
-        ):  # a list is a choice, which a grid expands
-            if isinstance(by, bool) or not isinstance(by, (int, float)) or not -np.inf < by < np.inf:
-                raise ConfigError(f"by is {by!r}", "Boost", "Give a finite number")
+        if (
+            isinstance(self.by, bool)
+            or not isinstance(self.by, (int, float))
+            or not -np.inf < self.by < np.inf
+        ):
+            raise ConfigError(f"by is {self.by!r}", "Boost", "Give a finite number")
         assert (
             self.clauses is not None
         )  # read here: a wrong one is refused now, and not at the first question
@@ -91,7 +93,7 @@ class Boost:
 
 # %% ../../nbs/12_steps/01_boosts.ipynb #d02cd705
 @dataclass(frozen=True)
-class Boosts:
+class Boosts(Component):
     """Rules on metadata, applied to scores rescaled to [0, 1]; `how` is `'add'` or `'multiply'`. `rules` are
     `Boost`s. Raises `ConfigError` for a `how` that is neither.
 
@@ -103,6 +105,7 @@ class Boosts:
 
     rules: tuple[Boost, ...]
     how: str = "add"
+    sequences = ("rules",)
 
     def __post_init__(self):
         object.__setattr__(

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..base.errors import ConfigError, at_least, text_of
 from ..text.model_files import model_revision, resolve_model
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['CrossEncoderReranker']
@@ -34,7 +35,7 @@ def _load(folder: str, max_tokens: int | None) -> Any:
 
 # %% ../../nbs/12_steps/02_cross_encoder.ipynb #dac1030f
 @dataclass(frozen=True)
-class CrossEncoderReranker:
+class CrossEncoderReranker(Component):
     """Scores (question, passage) pairs with the cross-encoder `model`, a folder or a name; the best `depth`
     candidates are read. Raises `ConfigError` for a `depth` below 1.
 
@@ -52,9 +53,8 @@ class CrossEncoderReranker:
     def __post_init__(self):
         for name in ("depth", "batch_size"):
             at_least(name, getattr(self, name), 1, "CrossEncoderReranker")
-        for n in self.max_tokens if isinstance(self.max_tokens, list) else [self.max_tokens]:
-            if n is not None:
-                at_least("max_tokens", n, 1, "CrossEncoderReranker")
+        if self.max_tokens is not None:
+            at_least("max_tokens", self.max_tokens, 1, "CrossEncoderReranker")
         text_of("model", self.model, "CrossEncoderReranker")
 
     label_covers = ("model",)

@@ -18,6 +18,7 @@ from ..base.errors import ConfigError, DataError, at_least, text_of
 from ..base.component_output import what_came, who
 from ..text.sentences import sentence_ends
 from ..core.spans import union
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand', 'grown', 'SeeAlso']
@@ -56,7 +57,7 @@ def merged(
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #9d89fd5d
 @dataclass(frozen=True)
-class Neighbours:
+class Neighbours(Component):
     """Grow by whole chunks of the same document. `before` and `after` count chunks. Raises `ConfigError` for
     numbers below 0.
 
@@ -81,7 +82,7 @@ class Neighbours:
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #c8a9642c
 @dataclass(frozen=True)
-class SentenceWindow:
+class SentenceWindow(Component):
     """Grow to whole sentences, and by `sentences` of them on each side. Raises `ConfigError` for numbers
     below 0.
 
@@ -110,7 +111,7 @@ class SentenceWindow:
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #c0e5ce6c
 @dataclass(frozen=True)
-class ParentSection:
+class ParentSection(Component):
     """Grow to the section that the chunk begins in, or to one further out. `levels` further out, 0 for its
     own. Raises `ConfigError` for numbers below 0.
 
@@ -240,7 +241,7 @@ def _grows(grow: Any) -> bool:
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #bbc81ec8
 @dataclass(frozen=True)
-class SeeAlso:
+class SeeAlso(Component):
     """Hand over, behind a passage, the beginning of what its document or section is related to:
     `SeeAlso([('sop-12', 'sop-30')])`. Raises `ConfigError` for relations that are none.
 
@@ -255,6 +256,7 @@ class SeeAlso:
     hits: int = 5  # only the first so many passages are followed
     most: int = 2  # targets of one passage
     chunks_each: int = 1  # of each target
+    sequences = ("relations",)
 
     def __post_init__(self):
         def plain(v):
@@ -278,9 +280,10 @@ class SeeAlso:
                 "Give (from, to), each a document id or (document id, heading)",
             )
         object.__setattr__(self, "relations", pairs)
-        for g in self.grow if isinstance(self.grow, list) else [self.grow]:
-            if g is not None and (isinstance(g, type) or not _grows(g)):
-                raise ConfigError(f"grow is {g!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None")
+        if self.grow is not None and (isinstance(self.grow, type) or not _grows(self.grow)):
+            raise ConfigError(
+                f"grow is {self.grow!r:.80}", "SeeAlso", "Give Neighbours() or the like, or None"
+            )
         for name, low in (("hits", 0), ("most", 1), ("chunks_each", 1)):
             at_least(name, getattr(self, name), low, "SeeAlso")
 

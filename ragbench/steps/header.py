@@ -9,7 +9,6 @@ from typing import Any
 
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Document
-from ..base.choices import choices_of
 from ..base.errors import ConfigError, DataError
 
 # %% auto #0
@@ -30,18 +29,11 @@ def _title_of(doc: Document) -> str:
 
 # %% ../../nbs/12_steps/05_header.ipynb #66dd7b96
 def check_header(header: Any, owner: str) -> None:
-    "Raise `ConfigError` for what is no header; of a list of choices, for each."
-    for h in choices_of(header):
-        if (
-            h is None
-            or isinstance(h, str)
-            and h in _HEADERS
-            or not isinstance(h, type)
-            and callable(getattr(h, "headers", None))
-        ):
-            continue
+    "Raise `ConfigError` for what is no header."
+    own = not isinstance(header, type) and callable(getattr(header, "headers", None))
+    if not (header is None or isinstance(header, str) and header in _HEADERS or own):
         raise ConfigError(
-            f"header is {h!r:.80}",
+            f"header is {header!r:.80}",
             owner,
             f"Choose from {', '.join(_HEADERS)}, or give something with headers(chunks)",
         )

@@ -12,13 +12,14 @@ import numpy as np
 
 from ..base.errors import ConfigError, DataError, whole_number
 from ..core.vectors import unit64
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['MMR', 'above', 'among', 'best_per_document']
 
 # %% ../../nbs/12_steps/03_mmr.ipynb #5c2239c0
 @dataclass(frozen=True)
-class MMR:
+class MMR(Component):
     """Maximal marginal relevance; `lambda_` from 0 (variety) to 1 (relevance). Raises `ConfigError` for a
     `lambda_` outside 0 to 1.
 
@@ -31,8 +32,6 @@ class MMR:
     lambda_: float = 0.5
 
     def __post_init__(self):
-        if isinstance(self.lambda_, list):
-            return  # choices, checked when a grid expands them
         if (
             isinstance(self.lambda_, bool)
             or not isinstance(self.lambda_, (int, float))

@@ -20,6 +20,7 @@ from ..store.fingerprint import code_hash, hash64
 from ..base.component_output import what_came, who
 from ..store.artifacts import Store
 from ..fusion.fusion import RRF, rank_batch
+from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['PASSAGE', 'Wording', 'Rewritten', 'MultiQuery', 'HyDE', 'rewritten', 'fuse_queries']
@@ -78,19 +79,18 @@ _WORDINGS = (
 
 def _check_rewriter(rewriter: Any, owner: str) -> None:
     "Raise `ConfigError` for a model that cannot be called, and for settings of the wrong type."
-    for chat in rewriter.chat if isinstance(rewriter.chat, list) else [rewriter.chat]:
-        if isinstance(chat, type) or not callable(chat):
-            raise ConfigError(
-                f"chat is {chat!r:.80}",
-                owner,
-                "Give a model, such as Chat('gpt-5-mini'), or a function of messages",
-            )
+    if isinstance(rewriter.chat, type) or not callable(rewriter.chat):
+        raise ConfigError(
+            f"chat is {rewriter.chat!r:.80}",
+            owner,
+            "Give a model, such as Chat('gpt-5-mini'), or a function of messages",
+        )
     choice_of("keep", rewriter.keep, (True, False), owner)
     text_of("prompt", rewriter.prompt, owner)
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #41d05be7
 @dataclass(frozen=True)
-class MultiQuery:
+class MultiQuery(Component):
     """Search for `n` other wordings of the question as well; the rankings are fused by RRF with constant
     `rrf_k`. Raises `ConfigError` for `tries` below 1.
 
@@ -160,7 +160,7 @@ PASSAGE = (
 
 
 @dataclass(frozen=True)
-class HyDE:
+class HyDE(Component):
     """Search for a made-up answer in place of the question; with `keep`, for both, fused by RRF with
     constant `rrf_k`. Raises `ConfigError` for `tries` below 1.
 

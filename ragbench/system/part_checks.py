@@ -11,7 +11,6 @@ from typing import Any
 
 from ..base.errors import ConfigError
 from ..core.protocols import OPTIONS
-from ..base.choices import choices_of
 from ..lexical.bm25s import BM25S
 from ..lexical.fts5 import FTS5
 from ..lexical.postgres import PgFullText
@@ -126,16 +125,15 @@ def check_part(
     fix: str,
     none: bool = False,  # nothing may stand there too
 ) -> None:
-    "Raise `ConfigError` unless `value`, or each of a list of choices, fits its place."
-    for v in choices_of(value):
-        if v is None and none:
-            continue
-        if isinstance(v, type):
-            raise ConfigError(
-                f"{place} is the class {v.__name__}", owner, f"Give an instance of it: {v.__name__}(…)"
-            )
-        if not fits(v):
-            raise ConfigError(f"{place} is {v!r:.80}", owner, said_of(v, place) + fix)
+    "Raise `ConfigError` unless `value` fits its place."
+    if value is None and none:
+        return
+    if isinstance(value, type):
+        raise ConfigError(
+            f"{place} is the class {value.__name__}", owner, f"Give an instance of it: {value.__name__}(…)"
+        )
+    if not fits(value):
+        raise ConfigError(f"{place} is {value!r:.80}", owner, said_of(value, place) + fix)
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #0fe3723a
 def check_takes(value: Any, owner: str, method: str) -> None:

@@ -23,7 +23,7 @@ from ..embed.vector_cache import embedded
 from ..index.faiss_flat import FaissFlat
 from ..lexical.fts5 import FTS5
 from ..fusion.fusion import RRF, ArrayFusion, rank_batch
-from ..base.choices import choices_of, each_choice, has_choices
+from ..base.choices import Component
 from ragbench.system.part_checks import (
     check_part,
     check_takes,
@@ -131,7 +131,7 @@ def _search_step(
     return Step("search", config, inputs, kind, takes, VERSIONS, RUNS, phase="retrieve")
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #b1a5e0c7
-class _Retriever:
+class _Retriever(Component):
     "A retriever of ours, which says its steps."
 
     searches = True  # by itself; the parts of a hybrid do
@@ -255,11 +255,10 @@ class Ranker:
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #3665e449
 def check_min_score(given: Any, owner: str) -> None:
-    "Raise `ConfigError` unless it is a finite number, nothing, or choices of these."
-    for score in choices_of(given):
-        number = isinstance(score, int | float) and not isinstance(score, bool)
-        if score is not None and not (number and -np.inf < score < np.inf):
-            raise ConfigError(f"min_score is {score!r}", owner, "Give a number")
+    "Raise `ConfigError` unless it is a finite number, or nothing."
+    number = isinstance(given, int | float) and not isinstance(given, bool)
+    if given is not None and not (number and -np.inf < given < np.inf):
+        raise ConfigError(f"min_score is {given!r}", owner, "Give a number")
 
 
 def _header_label(header: Any) -> str:
@@ -289,8 +288,8 @@ class Dense(_Retriever):
     kind = "dense"
 
     def __post_init__(self):
-        named = each_choice(self.embedder, lambda e: named_embedder(e) if isinstance(e, str) else e)
-        object.__setattr__(self, "embedder", named)
+        if isinstance(self.embedder, str):
+            object.__setattr__(self, "embedder", named_embedder(self.embedder))
         check_part(
             self.embedder,
             "Dense",
@@ -477,23 +476,22 @@ class Hybrid(_Retriever):
                 "Give at least two, such as Hybrid(Dense(e), Lexical()); one list of several would be a"
                 " choice",
             )
-        check_part(
-            list(retrievers),
-            "Hybrid",
-            "a retriever",
-            lambda r: is_retriever(r) and isinstance(getattr(r, "kind", None), str),
-            "Give retrievers, such as Dense(e) and Lexical(FTS5()); one's own has a `kind`, such as"
-            " 'lexical'",
-        )
+        for retriever in retrievers:
+            check_part(
+                retriever,
+                "Hybrid",
+                "a retriever",
+                lambda r: is_retriever(r) and isinstance(getattr(r, "kind", None), str),
+                "Give retrievers, such as Dense(e) and Lexical(FTS5()); one's own has a `kind`, such as"
+                " 'lexical'",
+            )
         object.__setattr__(self, "retrievers", tuple(retrievers))
         object.__setattr__(self, "fuse", RRF() if fuse is None else fuse)
         object.__setattr__(self, "depth", at_least("depth", depth, 1, "Hybrid"))
         check_part(
             self.fuse, "Hybrid", "fuse", is_fusion, "Give a fusion, such as RRF(60) or MinMax(dense=0.5)"
         )
-        if isinstance(self.fuse, ArrayFusion) and not has_choices(
-            (self.fuse, *retrievers)
-        ):  # weights for so many runs, kinds that it can weigh
+        if isinstance(self.fuse, ArrayFusion):  # weights for so many runs, kinds that it can weigh
             self.fuse.fuse(
                 [(np.ones(1), np.zeros(1, np.int64))] * len(retrievers), [r.kind for r in retrievers]
             )

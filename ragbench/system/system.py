@@ -20,7 +20,7 @@ from ..core.gold_records import Query, params_problem
 from ..core.ranking import Ranking
 from ..core.runs import Run
 from ..base.errors import ConfigError, DataError, at_least, whole_number
-from ..base.choices import all_choices, choices_of, has_choices
+from ..base.choices import Choices, Component, all_choices, has_choices
 from .part_checks import can, check_part, is_chunker, is_retriever
 from .build_context import Context, stored
 from ..steps.header import check_header
@@ -54,7 +54,7 @@ _RETRIEVAL = ("header", "where", "overfetch")  # those that are part of the sear
 
 
 @dataclass(frozen=True, repr=False)
-class System:
+class System(Component):
     """A retrieval system: how documents are cut, how chunks are found, and the steps around that. `name` is
     a label, not part of what it is. `retrieve` is a `Dense`, `Lexical` or `Hybrid`. Raises `ConfigError` for
     steps that cannot stand together.
@@ -93,6 +93,7 @@ class System:
         default=None, kw_only=True
     )  # Neighbours, SentenceWindow, ParentSection, SeeAlso
     candidates: int = dataclasses.field(default=200, kw_only=True)  # passages that the steps see
+    sequences = ("name",)
 
     def __post_init__(self):
         _check_steps(self)
@@ -135,7 +136,7 @@ class System:
                 "System.build",
                 "Look at corpus.errors for what was refused",
             )
-        if has_choices(self):
+        if has_choices(self):  # in a dataclass that is no component of ours
             raise ConfigError(
                 "a field holds a list of choices",
                 repr(self),
@@ -180,9 +181,9 @@ def _check_steps(system: System) -> None:
         check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
     check_header(system.header, "System")
     for name in ("per_document", "candidates", "overfetch"):
-        for value in choices_of(getattr(system, name)):
-            if value is not None or name == "candidates":
-                at_least(name, value, 1, "System")
+        value = getattr(system, name)
+        if value is not None or name == "candidates":
+            at_least(name, value, 1, "System")
     check_min_score(system.min_score, "System")
     _check_where(system)
     if not isinstance(system.name, (str, type(None))):
@@ -191,8 +192,6 @@ def _check_steps(system: System) -> None:
             "System",
             "Give a text; steps after the retriever are given by name, such as rerank=…",
         )
-    if has_choices(system):
-        return  # what works together is asked of each system of the grid
     with_header(system.retrieve, system.header)
     if system.mmr is not None and not dense_parts(system.retrieve):
         raise ConfigError(
@@ -205,15 +204,14 @@ def _check_steps(system: System) -> None:
 # %% ../../nbs/13_system/07_system.ipynb #0cc8870f
 def _check_where(system: System) -> None:
     "Raise `ConfigError` for a filter that is no condition, and for fetching more where nothing is dropped."
-    for where in choices_of(system.where):
-        if not isinstance(where, Mapping | None):
-            raise ConfigError(
-                f"where is {where!r:.80}",
-                "System",
-                "Give a condition, such as {'status': 'active'}; rows are given to search",
-            )
-        if where is not None:
-            clauses(where, stored=False, params=True)
+    if not isinstance(system.where, Mapping | None):
+        raise ConfigError(
+            f"where is {system.where!r:.80}",
+            "System",
+            "Give a condition, such as {'status': 'active'}; rows are given to search",
+        )
+    if system.where is not None:
+        clauses(system.where, stored=False, params=True)
     if system.overfetch is not None and system.where is None:
         raise ConfigError(f"overfetch is {system.overfetch}, and there is no filter", "System", "Give where=")
 
@@ -389,15 +387,12 @@ def grid(*systems: System) -> list[System]:
         raise ConfigError("there is nothing to expand", "grid", "Give a System with lists in its fields")
     out: list[System] = []
     for system in systems:
-        if not isinstance(system, System):
-            raise ConfigError(f"expected a System, got {type(system).__name__}", "grid")
+        kind = system.component if isinstance(system, Choices) else type(system)
+        if not issubclass(kind, System):
+            raise ConfigError(f"expected a System, got {kind.__name__}", "grid")
         for s in all_choices(system):
             if s not in out:
                 out.append(s)
-    if not out:
-        raise ConfigError(
-            "a list of choices is empty, so there is no system", "grid", "Give every list at least one choice"
-        )
     return out
 
 # %% ../../nbs/13_system/07_system.ipynb #cfd7ec08

@@ -18,14 +18,8 @@ __all__ = ['system_html', 'built_html']
 
 # %% ../../nbs/13_system/08_system_view.ipynb #c4d44df7
 def _lines(step: str, value: Any) -> list[tuple[str, str, str]]:
-    "(step, label, code) of a field; several for choices and for a hybrid."
-    if isinstance(value, list):
-        return [
-            (f"{step}, {'or' if i else 'either'}" if len(value) > 1 else step, said, code)
-            for i, v in enumerate(value)
-            for _, said, code in _lines(step, v)
-        ]
-    if isinstance(value, Hybrid) and not any(isinstance(v, list) for v in (*value.retrievers, value.fuse)):
+    "(step, label, code) of a field; several for a hybrid."
+    if isinstance(value, Hybrid):
         return [
             *(line for i, r in enumerate(value.retrievers, 1) for line in _lines(f"{step} {i}", r)),
             ("fuse", label(value.fuse), repr(value.fuse)),
