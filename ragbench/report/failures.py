@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
@@ -41,8 +42,8 @@ def rank_of(
     if unit == "document":
         hit = np.flatnonzero(np.isin(chunks.doc_row[rows], [row for row, _, _ in piece.places]))
         return int(places[hit[0]]) if len(hit) else 0
-    at = int(class_positions(chunks, rows, [piece])[0])
-    return int(places[at - 1]) if at else 0
+    position = int(class_positions(chunks, rows, [piece])[0])
+    return int(places[position - 1]) if position else 0
 
 
 def holder(chunks: Chunks, piece: EvidenceClass) -> tuple[int, float]:
@@ -63,15 +64,14 @@ def _passages_counted(results: Results, s: SystemResult, metric: str, i: int) ->
     "How many of its first passages for the query in row `i` the metric looks at."
     if m := re.search(r"@(\d+)tok", metric):
         rows = s.run.of(i)
-        tokens = np.cumsum(
-            token_counts(results.corpus, results.tokenizer).count(_line(results, s.chunks, rows))
-        )
+        counts = token_counts(results.corpus, results.tokenizer)
+        tokens = np.cumsum(counts.count(_spans_on_line(results, s.chunks, rows)))
         return max(1, int(np.searchsorted(tokens, int(m[1]), side="right")))
     m = re.search(r"@(\d+)", metric)
     return int(m[1]) if m else s.run.rows.shape[1]
 
 
-def _line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
+def _spans_on_line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
     "The passages as spans on the corpus's line."
     return token_counts(results.corpus, results.tokenizer).line(chunks.doc_row[rows], chunks.spans[rows])
 
@@ -79,13 +79,20 @@ def _line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
 def _steps(s: SystemResult) -> list[Stage]:
     "The rankings on the way through a system, the last of which is what it hands over."
     steps = list(s.stages) or [Stage("search", s.ranking)]
-    last = steps[-1].ranking
-    return (
-        steps
-        if last.chunks is s.chunks
-        and np.array_equal(last.rows[:, : s.run.rows.shape[1]], s.run.rows[:, : last.rows.shape[1]])
-        else [*steps, Stage("handed over", s.ranking)]
-    )
+    last_ranking = steps[-1].ranking
+    width = min(last_ranking.rows.shape[1], s.run.rows.shape[1])
+    same_rows = np.array_equal(last_ranking.rows[:, :width], s.run.rows[:, :width])
+    if last_ranking.chunks is s.chunks and same_rows:
+        return steps
+    return [*steps, Stage("handed over", s.ranking)]
+
+# %% ../../nbs/17_report/05_failures.ipynb #ffbb1e5d
+def _place_in(chunks: Chunks, row: int, piece: EvidenceClass) -> tuple[int, int, int]:
+    "The first copy of a piece of evidence that chunk `row` touches, else the first; document −1 for none."
+    for doc_row, start, end in piece.places if row >= 0 else ():
+        if doc_row == chunks.doc_row[row] and start < chunks.end[row] and chunks.start[row] < end:
+            return doc_row, start, end
+    return piece.places[0] if piece.places else (-1, 0, 0)
 
 # %% ../../nbs/17_report/05_failures.ipynb #75f1a30a
 class _Trace(NamedTuple):
@@ -103,35 +110,25 @@ def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: in
     """A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages
     counting."""
     unit, steps = results.gold.unit, _steps(s)
-    first = steps[0].ranking.chunks
-    chunk, share = holder(first, piece)
-    held = next(
-        (
-            p
-            for p in piece.places
-            if chunk >= 0
-            and p[0] == first.doc_row[chunk]
-            and p[1] < first.end[chunk]
-            and first.start[chunk] < p[2]
-        ),
-        piece.places[0] if piece.places else (-1, 0, 0),
-    )
+    first_chunks = steps[0].ranking.chunks
+    chunk, share = holder(first_chunks, piece)
+    place = _place_in(first_chunks, chunk, piece)
     ranks = [(g.name, rank_of(g.ranking, i, piece, unit)) for g in steps]
     single = [(g.name, rank_of(g.ranking, i, piece, unit)) for g in s.parts]
     within = [0 < r <= k for _, r in ranks]
     if within[-1]:
-        lost = ""
+        lost_by = ""
     elif not piece.places:
-        lost = "the corpus"
+        lost_by = "the corpus"
     elif unit != "document" and share < 0.5 and not any(r for _, r in ranks):
-        lost = "chunking"
+        lost_by = "chunking"
     elif any(within):
-        lost = ranks[max(j for j, w in enumerate(within) if w) + 1][0]
+        lost_by = ranks[max(j for j, w in enumerate(within) if w) + 1][0]
     elif any(0 < r <= k for _, r in single):
-        lost = next((n for n, _ in ranks if n == "fusion"), ranks[0][0])
+        lost_by = next((n for n, _ in ranks if n == "fusion"), ranks[0][0])
     else:
-        lost = ranks[0][0]
-    return _Trace(held, chunk, share, tuple(ranks), tuple(single), lost)
+        lost_by = ranks[0][0]
+    return _Trace(place, chunk, share, tuple(ranks), tuple(single), lost_by)
 
 # %% ../../nbs/17_report/05_failures.ipynb #3968d7c5
 @dataclass(frozen=True, eq=False)
@@ -148,13 +145,11 @@ class Failures:
 
     @property
     def verdict(self) -> str:
-        by = self.frame["lost_by"].value_counts() if len(self) else {}
-        steps = several([f"{step} {n}" for step, n in by.items() if step], 6)
-        return (
-            f"{self.system}: {len(self)} of {count(self.questions, 'question')} below 1 by {self.metric}"
-            + (f"; lost by {steps}" if steps else "")
-            + "."
-        )
+        counts = self.frame["lost_by"].value_counts() if len(self) else {}
+        steps = several([f"{step} {n}" for step, n in counts.items() if step], 6)
+        lost = f"; lost by {steps}" if steps else ""
+        share = f"{len(self)} of {count(self.questions, 'question')}"
+        return f"{self.system}: {share} below 1 by {self.metric}{lost}."
 
     def __repr__(self) -> str:
         lines = [
@@ -162,42 +157,45 @@ class Failures:
             f" {r.question[:60]}"
             for r in self.frame.head(20).itertuples()
         ]
-        return "\n".join(
-            [
-                self.verdict,
-                *lines,
-                *([f"… and {thousands(len(self) - 20)} more in .frame"] if len(self) > 20 else []),
-            ]
-        )
+        if len(self) > 20:
+            lines.append(f"… and {thousands(len(self) - 20)} more in .frame")
+        return "\n".join([self.verdict, *lines])
 
     def _repr_html_(self) -> str:
         def cell(v, tag="td", side="left"):
             return f"<{tag} style='text-align:{side};vertical-align:top'>{escape(str(v))}</{tag}>"
 
-        head = "".join(
-            cell(h, "th", a)
-            for h, a in (
-                ("id", "left"),
-                ("question", "left"),
-                ("score", "right"),
-                ("rank", "right"),
-                ("lost by", "left"),
-                ("best of the others", "left"),
-            )
-        )
-        rows = "".join(
-            "<tr>"
-            + cell(r.query_id)
-            + cell(r.question)
-            + cell(number(r.score), side="right")
-            + cell(r.rank or "–", side="right")
-            + cell(r.lost_by)
-            + cell(r.other)
-            + "</tr>"
-            for r in self.frame.head(50).itertuples()
-        )
-        more = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
-        return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
+        headers = ("id", "question", "score", "rank", "lost by", "best of the others")
+        sides = ("left", "left", "right", "right", "left", "left")
+        head = "".join(cell(header, "th", side) for header, side in zip(headers, sides))
+        rows = ""
+        for r in self.frame.head(50).itertuples():
+            values = (r.query_id, r.question, number(r.score), r.rank or "–", r.lost_by, r.other)
+            rows += f"<tr>{''.join(cell(v, side=side) for v, side in zip(values, sides))}</tr>"
+        footer = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
+        return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{footer}"
+
+# %% ../../nbs/17_report/05_failures.ipynb #3ddd3761
+def _best_or_named(results: Results, metric: str, system: str | None, owner: str) -> str:
+    "The name of a system: the best by the metric unless one is named."
+    if system is not None:
+        return one_of("system", system, results.names, owner)
+    return results.names[int(np.argmax(np.round(results.scores(metric).mean(axis=0), 9)))]
+
+
+def _traces(
+    results: Results, s: SystemResult, metric: str, i: int, pieces: Sequence[EvidenceClass]
+) -> tuple[_Trace, ...]:
+    "What happened to each piece of evidence of the query in row `i`."
+    k = _passages_counted(results, s, metric, i)
+    return tuple(trace(results, s, i, piece, k) for piece in pieces)
+
+
+def _better_system(names: Sequence[str], scores: np.ndarray, column: int) -> str:
+    "Name and score of the system that does best on a question, if it does better than that in `column`."
+    other_columns = np.delete(np.arange(len(names)), column)
+    best = other_columns[np.argmax(scores[other_columns])] if len(other_columns) else column
+    return f"{names[best]} {number(scores[best])}" if scores[best] > scores[column] else ""
 
 # %% ../../nbs/17_report/05_failures.ipynb #9318da0a
 def failures(
@@ -210,44 +208,22 @@ def failures(
     import pandas as pd
 
     metric = results.metric(metric)
-    x = results.scores(metric)
-    name = (
-        results.names[int(np.argmax(np.round(x.mean(axis=0), 9)))]
-        if system is None
-        else one_of("system", system, results.names, "failures")
-    )
-    s, at = results[name], {q.query_id: i for i, q in enumerate(results.gold.query_list)}
-    own, column = x[:, results.names.index(name)], results.names.index(name)
-    classes, rows = evidence_classes(_with_texts(results, "failures"), results.gold), []
-    for n in np.argsort(own, kind="stable"):
-        if own[n] >= 1 - 1e-9:
+    name = _best_or_named(results, metric, system, "failures")
+    classes = evidence_classes(_with_texts(results, "failures"), results.gold)
+    row_of = {q.query_id: i for i, q in enumerate(results.gold.query_list)}
+    scores, column = results.scores(metric), results.names.index(name)
+    rows = []
+    for n in np.argsort(scores[:, column], kind="stable"):
+        if scores[n, column] >= 1 - 1e-9:
             break
         q = results.gold.answerable[n]
-        i = at[q.query_id]
-        traces = [
-            trace(results, s, i, c, _passages_counted(results, s, metric, i))
-            for c in classes.get(q.query_id, ())
-        ]
-        rest = np.delete(np.arange(len(results)), column)
-        better = rest[np.argmax(x[n, rest])] if len(rest) else column
-        other = f"{results.names[better]} {number(x[n, better])}" if x[n, better] > own[n] else ""
-        rows.append(
-            (
-                q.query_id,
-                q.text,
-                float(own[n]),
-                min((t.ranks[-1][1] for t in traces if t.ranks[-1][1]), default=0),
-                next((t.lost_by for t in traces if t.lost_by), ""),
-                other,
-                q.tags,
-            )
-        )
-    return Failures(
-        pd.DataFrame(rows, columns=["query_id", "question", "score", "rank", "lost_by", "other", "tags"]),
-        name,
-        metric,
-        results.n,
-    )
+        traces = _traces(results, results[name], metric, row_of[q.query_id], classes.get(q.query_id, ()))
+        rank = min((t.ranks[-1][1] for t in traces if t.ranks[-1][1]), default=0)
+        lost_by = next((t.lost_by for t in traces if t.lost_by), "")
+        other = _better_system(results.names, scores[n], column)
+        rows.append((q.query_id, q.text, float(scores[n, column]), rank, lost_by, other, q.tags))
+    columns = ["query_id", "question", "score", "rank", "lost_by", "other", "tags"]
+    return Failures(pd.DataFrame(rows, columns=columns), name, metric, results.n)
 
 # %% ../../nbs/17_report/05_failures.ipynb #06396797
 def _with_texts(results: Results, owner: str):
@@ -290,21 +266,16 @@ class Why:
 
     @property
     def verdict(self) -> str:
-        return _said(self)
+        return _verdict(self)
 
     def near_misses(self, **options):
         "Passages that may answer in other words: see `Results.near_misses`."
         return self.results.near_misses(self.query_id, **options)
 
     def __repr__(self) -> str:
-        return "\n".join(
-            [
-                f"{self.query_id}: {self.question}",
-                self.verdict,
-                *(f"  {a}: {b}" for a, b in _facts(self)),
-                *(f"  {n}: {_rank(r)}" for n, r in self.others),
-            ]
-        )
+        facts = [*_facts(self), *((name, _rank(rank)) for name, rank in self.others)]
+        lines = [f"{self.query_id}: {self.question}", self.verdict, *(f"  {a}: {b}" for a, b in facts)]
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         def row(a, b):
@@ -314,13 +285,15 @@ class Why:
             )
 
         body = "".join(row(a, b) for a, b in _facts(self))
-        rest = "".join(row(n, _rank(r)) for n, r in self.others)
-        others = (
-            f"<details><summary>Rank in every system</summary><table>{rest}</table></details>" if rest else ""
+        other_rows = "".join(row(n, _rank(r)) for n, r in self.others)
+        others_table = (
+            f"<details><summary>Rank in every system</summary><table>{other_rows}</table></details>"
+            if other_rows
+            else ""
         )
         return (
             f"<p><b>{escape(self.query_id)}: {escape(self.question)}</b></p><p"
-            f" style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others}"
+            f" style='max-width:900px'>{escape(self.verdict)}</p><table>{body}</table>{others_table}"
         )
 
 # %% ../../nbs/17_report/05_failures.ipynb #625f6c54
@@ -328,60 +301,48 @@ def _rank(rank: int) -> str:
     return f"rank {thousands(rank)}" if rank else "not found"
 
 
-def _said(w: Why) -> str:
+def _verdict(w: Why) -> str:
     "The answer in a sentence."
     if w.score is None:
         return "Nothing in the corpus answers it, so there is nothing to find."
-    lost = [t.lost_by for t in w.traces if t.lost_by]
-    said = (
+    losing_steps = [t.lost_by for t in w.traces if t.lost_by]
+    opening = (
         f"{w.system} scores {number(w.score)} by {w.metric}, which looks at {count(w.counted, 'passage')}: "
     )
-    if not lost:
-        return said + (
+    if not losing_steps:
+        return opening + (
             "the evidence is among them."
             if len(w.traces) == 1
             else f"all {len(w.traces)} pieces of evidence are among them."
         )
-    whole = (
+    subject = (
         "the evidence was"
         if len(w.traces) == 1
-        else f"{len(lost)} of {len(w.traces)} pieces of evidence were"
+        else f"{len(losing_steps)} of {len(w.traces)} pieces of evidence were"
     )
-    return f"{said}{whole} lost by {several(list(dict.fromkeys(lost)))}."
+    return f"{opening}{subject} lost by {several(list(dict.fromkeys(losing_steps)))}."
 
 # %% ../../nbs/17_report/05_failures.ipynb #ff6fdfe3
 def _facts(w: Why) -> list[tuple[str, str]]:
     "(name, value) lines about every piece of evidence."
-    out, clip = [], lambda t: t if len(t) <= 400 else f"{t[:250]} … {t[-130:]}"
+    facts, clip = [], lambda t: t if len(t) <= 400 else f"{t[:250]} … {t[-130:]}"
     for n, t in enumerate(w.traces, 1):
-        which = f"evidence {n}" if len(w.traces) > 1 else "evidence"
+        heading = f"evidence {n}" if len(w.traces) > 1 else "evidence"
         if t.place[0] < 0:
-            out.append((which, "in a document that the corpus lacks"))
+            facts.append((heading, "in a document that the corpus lacks"))
             continue
-        out.append(
-            (
-                which,
-                (
-                    f"{w.results.corpus[t.place[0]].id} [{thousands(t.place[1])}, {thousands(t.place[2])}):"
-                    f" {clip(w.evidence(t))}"
-                ),
-            )
-        )
-        out.append(
-            (
-                "held by",
-                (
-                    f"chunk {thousands(t.chunk)} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it:"
-                    f" {clip(w.passage(t))}"
-                    if t.chunk >= 0
-                    else "no chunk"
-                ),
-            )
-        )
-        out += [(f"after {step}", _rank(r)) for step, r in t.ranks]
-        out += [(f"by {name} alone", _rank(r)) for name, r in t.retrievers]
-        out.append(("lost by", t.lost_by or "nothing: it counts"))
-    return out
+        doc_row, start, end = t.place
+        span = f"{w.results.corpus[doc_row].id} [{thousands(start)}, {thousands(end)})"
+        facts.append((heading, f"{span}: {clip(w.evidence(t))}"))
+        chunk = "no chunk"
+        if t.chunk >= 0:
+            chunk = f"chunk {thousands(t.chunk)} ({w.chunks.id(t.chunk)}), {percent(t.share, 0)} of it"
+            chunk += f": {clip(w.passage(t))}"
+        facts.append(("held by", chunk))
+        facts += [(f"after {step}", _rank(r)) for step, r in t.ranks]
+        facts += [(f"by {name} alone", _rank(r)) for name, r in t.retrievers]
+        facts.append(("lost by", t.lost_by or "nothing: it counts"))
+    return facts
 
 # %% ../../nbs/17_report/05_failures.ipynb #6c42a8af
 def why(results: Results, query_id: str, system: str | None = None, metric: str | None = None) -> Why:
@@ -389,16 +350,12 @@ def why(results: Results, query_id: str, system: str | None = None, metric: str 
     a question that is not there."""
     one_of("question", query_id, [q.query_id for q in results.gold.query_list], "why")
     corpus, metric = _with_texts(results, "why"), results.metric(metric)
-    name = (
-        results.names[int(np.argmax(np.round(results.scores(metric).mean(axis=0), 9)))]
-        if system is None
-        else one_of("system", system, results.names, "why")
-    )
+    name = _best_or_named(results, metric, system, "why")
     s, i = results[name], next(n for n, q in enumerate(results.gold.query_list) if q.query_id == query_id)
-    at = {q.query_id: n for n, q in enumerate(results.gold.answerable)}.get(query_id)
+    score_row = {q.query_id: n for n, q in enumerate(results.gold.answerable)}.get(query_id)
     pieces, unit = evidence_classes(corpus, results.gold).get(query_id, ()), results.gold.unit
     k = _passages_counted(results, s, metric, i)
-    traces = tuple(trace(results, s, i, c, k) for c in pieces)
+    traces = _traces(results, s, metric, i, pieces)
 
     def best(r):
         return min((x for c in pieces if (x := rank_of(r.ranking, i, c, unit))), default=0)
@@ -410,7 +367,7 @@ def why(results: Results, query_id: str, system: str | None = None, metric: str 
         results.gold.query_list[i].text,
         name,
         metric,
-        None if at is None else float(s.scores[metric][at]),
+        None if score_row is None else float(s.scores[metric][score_row]),
         k,
         traces,
         others,

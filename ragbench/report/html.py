@@ -85,30 +85,27 @@ def explain(metrics: Sequence[str]) -> str:
     "What metrics measure, in words, those of a kind together; a bare name where it is not one of ours."
     kinds: dict[str, list[re.Match]] = {}
     for metric in metrics:
-        words, found = next(
+        words, match = next(
             ((w, m) for pattern, w in _MEANING if (m := re.fullmatch(pattern, metric))),
             ("a measure for which higher is better", re.match(".*", metric)),
         )
-        kinds.setdefault(words, []).append(found)
-
-    def depth(found):
-        return [
-            " or ".join(dict.fromkeys(thousands(int(d)) for d in ds if d))
-            for ds in zip(*(f.groups() for f in found))
-        ]
-
-    return "; ".join(
-        f"{', '.join(f.string for f in found)} {'is' if len(found) == 1 else 'are'}"
-        f" {words.format(*depth(found))}"
-        for words, found in kinds.items()
-    )
+        kinds.setdefault(words, []).append(match)
+    sentences = []
+    for words, matches in kinds.items():
+        numbers = zip(*(m.groups() for m in matches))  # of each group of the pattern, one a metric
+        depths = [" or ".join(dict.fromkeys(thousands(int(n)) for n in ns if n)) for ns in numbers]
+        verb = "is" if len(matches) == 1 else "are"
+        sentences.append(f"{', '.join(m.string for m in matches)} {verb} {words.format(*depths)}")
+    return "; ".join(sentences)
 
 # %% ../../nbs/17_report/08_html.ipynb #7d31f7c9
 def _place(doc: Document, row: int, start: int, end: int) -> list:
     "A span as the page wants it: document, offsets, pages and section in words."
     pages = pages_of(doc, start, end)
-    shown = "" if not pages else f"page {pages[0]}" if len(pages) == 1 else f"pages {pages[0]}–{pages[-1]}"
-    return [row, start, end, shown, " › ".join(section_path(doc, start, end)) if doc.headings else ""]
+    pages_text = (
+        "" if not pages else f"page {pages[0]}" if len(pages) == 1 else f"pages {pages[0]}–{pages[-1]}"
+    )
+    return [row, start, end, pages_text, " › ".join(section_path(doc, start, end)) if doc.headings else ""]
 
 
 def _question(
@@ -116,19 +113,14 @@ def _question(
 ) -> dict[str, Any]:
     "A question for the page: text, evidence, scores by metric and the first passages of each system."
     q, corpus = results.gold.query_list[i], results.corpus
-    at = {a.query_id: n for n, a in enumerate(results.gold.answerable)}.get(q.query_id)
+    score_row = {a.query_id: n for n, a in enumerate(results.gold.answerable)}.get(q.query_id)
     places = sorted({p for c in gold.get(q.query_id, ()) for p in c.places})
     evidence = [
         _place(corpus[e.doc_id], corpus.row(e.doc_id), e.start, e.end)
         for e in results.gold.by_query[q.query_id]
     ]
-    scores = (
-        {}
-        if at is None
-        else {
-            m: [round(float(results.systems[s].scores[m][at]), 4) for s in systems] for m in results.metrics
-        }
-    )
+    metrics = results.metrics if score_row is not None else ()
+    scores = {m: [float(results.systems[s].scores[m][score_row]) for s in systems] for m in metrics}
     return {
         "id": q.query_id,
         "text": q.text,
@@ -136,7 +128,7 @@ def _question(
         "answer": q.answer,
         "gold": places,
         "evidence": evidence,
-        "scores": scores,
+        "scores": {m: [round(v, 4) for v in values] for m, values in scores.items()},
         "hits": [[chunk_of[s, int(c)] for c in results.systems[s].run.of(i)[:top]] for s in systems],
     }
 
@@ -147,20 +139,21 @@ def page_data(
     top: int = 5,  # passages of each system and question
 ) -> dict[str, Any]:
     "What the page's script needs: questions, the passages they point to, and the text of those, each once."
-    corpus, table, chunk_of, chunks, used = results.corpus, {}, {}, [], [[] for _ in results.corpus]
+    corpus, row_of_span, chunk_of, chunks = results.corpus, {}, {}, []
+    used_spans: list[list] = [[] for _ in corpus]
     for s in systems:
         c = results.systems[s].chunks
         for i in np.unique(results.systems[s].run.rows[:, :top]).tolist():
             if i < 0:
                 continue
             span = (int(c.doc_row[i]), int(c.start[i]), int(c.end[i]))
-            if span not in table:
-                table[span] = len(chunks)
+            if span not in row_of_span:
+                row_of_span[span] = len(chunks)
                 chunks.append(_place(corpus[span[0]], *span))
-                used[span[0]].append(span[1:])
-            chunk_of[s, i] = table[span]
+                used_spans[span[0]].append(span[1:])
+            chunk_of[s, i] = row_of_span[span]
     for e in results.gold.evidence_list:
-        used[corpus.row(e.doc_id)].append((e.start, e.end))
+        used_spans[corpus.row(e.doc_id)].append((e.start, e.end))
     gold = evidence_classes(corpus, results.gold) if results.texts else {}
     return {
         "systems": [results.names[s] for s in systems],
@@ -169,7 +162,7 @@ def page_data(
         "chunks": chunks,
         "segments": [
             [[a, (d.text[a:b] if results.texts else ""), b - a] for a, b in union(u).tolist()]
-            for d, u in zip(corpus, used)
+            for d, u in zip(corpus, used_spans)
         ],
         "questions": [_question(results, i, systems, chunk_of, gold, top) for i in range(len(results.gold))],
     }
@@ -177,8 +170,8 @@ def page_data(
 # %% ../../nbs/17_report/08_html.ipynb #4d83c6c0
 def _cell(text: str) -> tuple[str, str]:
     "A mean and its interval apart, so that the interval can be small."
-    main, bracket, rest = text.partition(" [")
-    return main, bracket.strip() + rest
+    main, bracket, end = text.partition(" [")
+    return main, bracket.strip() + end
 
 
 def _means(x: np.ndarray) -> list[tuple[str, str]]:
@@ -191,36 +184,33 @@ def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[
     questions, x = results.gold.answerable, results.scores(metric)[:, systems]
     tags = list(dict.fromkeys(t for q in questions for t in q.tags))
     cells = [_means(x[[t in q.tags for q in questions]]) for t in tags]
-    found = [(t, sum(t in q.tags for q in questions)) for t in tags]
-    return found, [(k + 1, s, [c[k] for c in cells]) for k, s in enumerate(systems)]
+    tag_counts = [(t, sum(t in q.tags for q in questions)) for t in tags]
+    return tag_counts, [(k + 1, s, [c[k] for c in cells]) for k, s in enumerate(systems)]
 
 
 def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     "Percentiles with intervals, and calls, of each system."
     frame = results.latency()
 
-    def three(r, c):
-        return (
-            ms_text(r[c]),
-            f"[{ms_text(r[c + '_low'])}, {ms_text(r[c + '_high'])}]" if r[c] == r[c] else "",
-        )
+    def percentile(row, name):
+        if row[name] != row[name]:
+            return ms_text(row[name]), ""
+        return ms_text(row[name]), f"[{ms_text(row[name + '_low'])}, {ms_text(row[name + '_high'])}]"
 
-    return [
-        (s, [three(r, f"latency_p{q}") for q in (50, 95, 99)], thousands(int(r["calls"])))
-        for s in systems
-        for r in [frame.iloc[s]]
-    ]
+    rows = []
+    for s in systems:
+        row = frame.iloc[s]
+        cells = [percentile(row, f"latency_p{q}") for q in (50, 95, 99)]
+        rows.append((s, cells, thousands(int(row["calls"]))))
+    return rows
 
 # %% ../../nbs/17_report/08_html.ipynb #1d47e840
 def _manifest_of(results: Results) -> dict[str, Any]:
     """The manifest of a run, completed by the systems as code, what was counted about them, and the quality
     table."""
-    base = {
+    return {
         "corpus": {"fingerprint": results.corpus.fingerprint},
         "gold": {"fingerprint": results.gold.fingerprint},
-    }
-    return {
-        **base,
         **{k: v for k, v in results.manifest.items() if k != "own_code"},
         "metrics": list(results.metrics),
         "curve_budgets": list(results.curve_budgets),
@@ -256,43 +246,37 @@ def snippet(
 ) -> str:
     """Code that runs these systems again on the same corpus and gold, and compares; runs that others made are
     named in a comment."""
-    own = own_code(results)
-    ours = [s for s in results.systems if called(s.config)]
+    own_code_of = own_code(results)
+    runnable = [s for s in results.systems if called(s.config)]
     settings = results.manifest.get("settings") or {
         "metrics": list(results.metrics),
         "budgets": list(results.curve_budgets),
     }
-    asked = [_setting(k, v, own) for k, v in settings.items()]
-    names = dict.fromkeys(
-        n
-        for code in (*(s.config for s in ours), *asked)
-        for n in called(code.split("=", 1)[1] if code in asked else code)
-    )
-    given = [
-        f"# Made elsewhere, and not run here: {s.name} ({s.config})" for s in results.systems if s not in ours
+    setting_code = [_setting(k, v, own_code_of) for k, v in settings.items()]
+    values = [code.split("=", 1)[1] for code in setting_code]
+    names = dict.fromkeys(name for code in (*(s.config for s in runnable), *values) for name in called(code))
+    foreign_runs = [
+        f"# Made elsewhere, and not run here: {s.name} ({s.config})"
+        for s in results.systems
+        if s not in runnable
     ]
     lines = [
-        *preamble(["Results", *(["bench"] if ours else []), *names], own),
+        *preamble(["Results", *(["bench"] if runnable else []), *names], own_code_of),
         "",
         f"saved = Results.load({path!r})   # written by results.save({path!r})",
         "corpus, gold = saved.corpus, saved.gold",
         f"assert corpus.fingerprint == {results.corpus.fingerprint!r}",
         f"assert gold.fingerprint == {results.gold.fingerprint!r}",
-        *given,
+        *foreign_runs,
     ]
-    if not ours:
+    if not runnable:
         return "\n".join([*lines, "", "print(saved.quality_csv())"])
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "systems = [",
-            *(f"    {s.config}," for s in ours),
-            "]",
-            f"results = bench(corpus, gold, systems, {', '.join(asked)})",
-            "print(results.quality_csv())",
-        ]
-    )
+    lines += ["", "systems = [", *(f"    {s.config}," for s in runnable), "]"]
+    lines += [
+        f"results = bench(corpus, gold, systems, {', '.join(setting_code)})",
+        "print(results.quality_csv())",
+    ]
+    return "\n".join(lines)
 
 # %% ../../nbs/17_report/08_html.ipynb #c70b3f9f
 @functools.cache
@@ -323,99 +307,122 @@ def _template():
 
 ROOM = 150  # characters of the leaderboard beside which a window of 1,300 pixels has none
 
+# %% ../../nbs/17_report/08_html.ipynb #f4a80ecd
+def _board_rows(results: Results, board: Leaderboard, names: Mapping[int, str]) -> dict[str, Any]:
+    "The leaderboard: headers, the columns without room, and a row a system."
+    columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
+    rows = [
+        {
+            "rank": i + 1,
+            "mark": mark,
+            "winner": mark == "★",
+            "name": names[s],
+            "full": results.names[s],
+            "cells": [_cell(cells[i]) for _, cells in columns.values()],
+        }
+        for i, (s, mark) in enumerate(zip(names, board.marks))
+    ]
+    return {"head": [header for header, _ in columns.values()], "dropped": dropped, "rows": rows}
+
+
+def _all_means(results: Results, s: int) -> list[tuple[str, str]]:
+    "Mean and interval of a system by every metric."
+    scores = results.systems[s].scores
+    return [cell for metric in results.metrics for cell in _means(scores[metric][:, None])]
+
+
+def _curve_rows(results: Results, names: Mapping[int, str]) -> list[tuple[str, list]]:
+    "Mean recall with its interval at each budget, a row a system."
+    if not results.curve_budgets:
+        return []
+    return [(name, _means(results.systems[s].curve)) for s, name in names.items()]
+
+# %% ../../nbs/17_report/08_html.ipynb #aab78ea8
+def _corpus_facts(results: Results) -> dict[str, Any]:
+    "How much was searched and asked, and the files that were refused or are in doubt."
+    gold, corpus = results.gold, results.corpus
+    doubted, refused = doubts(corpus.errors), refusals(corpus.errors)
+    facts = [
+        ("documents", thousands(len(corpus))),
+        ("words", thousands(corpus.words)),
+        ("questions", thousands(len(gold))),
+        ("unanswerable", len(gold.unanswerable)),
+    ]
+    if n_lost := sum(map(len, gold.lost_by_query.values())):
+        facts.append(("pieces of evidence not in the corpus", n_lost))
+    facts += [("systems", len(results)), ("refused files", len(refused))]
+    if doubted:
+        facts.append(("files in doubt", len(doubted)))
+    return {"facts": facts, "refused": refused, "doubted": doubted}
+
+
+def _question_rows(
+    results: Results,
+    scores: np.ndarray,  # (n, s), the columns in the order of the page
+) -> dict[str, Any]:
+    "The questions of the page: those with scores, those without an answer, those whose evidence is lost."
+    gold = results.gold
+    row_of = {q.query_id: i for i, q in enumerate(gold.query_list)}
+
+    def entry(q, **more):
+        return {"index": row_of[q.query_id], "id": q.query_id, "text": q.text, "tags": q.tags, **more}
+
+    return {
+        "grid": [entry(q, scores=scores[i].tolist()) for i, q in enumerate(gold.answerable)],
+        "means": scores.mean(axis=0).tolist(),
+        "unanswerable": [entry(q) for q in gold.unanswerable],
+        "lost": [entry(q) for q in gold.unreachable],
+    }
+
+
+def _timings(results: Results, names: Mapping[int, str]) -> dict[str, Any]:
+    "Latencies and steps, a row a system that was timed."
+    steps = results.steps()
+    latency = _latencies(results, list(names)) if results.latency_ms else []
+    step_rows = [
+        (names[results.names.index(system)], [ms_text(v) for v in row])
+        for system, row in zip(steps.index, steps.to_numpy())
+    ]
+    return {
+        "latency": [(names[s], cells, calls) for s, cells, calls in latency],
+        "step_names": list(steps.columns),
+        "step_rows": step_rows,
+        "needed": calls_needed(0.99) if results.latency_ms else 0,
+    }
+
 # %% ../../nbs/17_report/08_html.ipynb #0268c8bc
 def _context(
     results: Results, board: Leaderboard, systems: Sequence[int], title: str | None, top: int
 ) -> dict[str, Any]:
     "The tables and texts of a page."
-    x, gold, corpus = results.scores(board.metric)[:, systems], results.gold, results.corpus
-    at = {q.query_id: i for i, q in enumerate(gold.query_list)}
-
-    def entry(q, **more):
-        return {
-            "index": at[q.query_id],
-            "id": q.query_id,
-            "text": q.text,
-            "tags": q.tags,
-            **more,
-        }
-
-    marks, names = board.marks, dict(zip(systems, short_names([results.names[s] for s in systems], 44)))
-    columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
-    tags, slices = _tag_slices(results, board.metric, systems)
-    steps, unsure = results.steps(), doubts(corpus.errors)
-    curve = [(names[s], _means(results.systems[s].curve)) for s in systems] if results.curve_budgets else []
-    question = (
-        f"{count(len(results), 'system')}, {count(results.n, 'answerable question')},"
-        f" {count(len(corpus), 'document')}: which of them finds the evidence?"
-    )
+    gold, metric = results.gold, board.metric
+    full_names = [results.names[s] for s in systems]
+    names = dict(zip(systems, short_names(full_names, 44)))
+    tags, slices = _tag_slices(results, metric, systems)
     return {
         "title": title or "Which system finds the evidence?",
-        "question": question,
+        "question": (
+            f"{count(len(results), 'system')}, {count(results.n, 'answerable question')},"
+            f" {count(len(results.corpus), 'document')}: which of them finds the evidence?"
+        ),
         "board": board,
-        "head": [h for h, _ in columns.values()],
-        "legend": legend([results.names[s] for s in systems], list(names.values())),
+        "legend": legend(full_names, list(names.values())),
         "texts": results.texts,
-        "dropped": dropped,
-        "every": [
-            (
-                names[s],
-                [m for metric in results.metrics for m in _means(results.systems[s].scores[metric][:, None])],
-            )
-            for s in systems
-        ],
-        "rows": [
-            {
-                "rank": k + 1,
-                "mark": marks[k],
-                "winner": marks[k] == "★",
-                "name": names[s],
-                "full": results.names[s],
-                "cells": [_cell(c[k]) for _, c in columns.values()],
-            }
-            for k, s in enumerate(systems)
-        ],
-        "facts": [
-            ("documents", thousands(len(corpus))),
-            ("words", thousands(corpus.words)),
-            ("questions", thousands(len(gold))),
-            ("unanswerable", len(gold.unanswerable)),
-            *(
-                [("pieces of evidence not in the corpus", sum(map(len, gold.lost_by_query.values())))]
-                if any(gold.lost_by_query.values())
-                else []
-            ),
-            ("systems", len(results)),
-            ("refused files", len(refusals(corpus.errors))),
-            *([("files in doubt", len(unsure))] if unsure else []),
-        ],
+        **_board_rows(results, board, names),
+        **_corpus_facts(results),
+        **_question_rows(results, results.scores(metric)[:, systems]),
+        **_timings(results, names),
+        "every": [(name, _all_means(results, s)) for s, name in names.items()],
         "meaning": _meaning(results),
-        "refused": refusals(corpus.errors),
-        "doubted": unsure,
         "metrics": results.metrics,
         "tags": tags,
         "slices": [(rank, names[s], cells) for rank, s, cells in slices],
         "budgets": results.curve_budgets,
-        "curve_rows": curve,
-        "grid": [entry(q, scores=x[i].tolist()) for i, q in enumerate(gold.answerable)],
-        "means": x.mean(axis=0).tolist(),
-        "unanswerable": [entry(q) for q in gold.unanswerable],
-        "lost": [entry(q) for q in gold.unreachable],
+        "curve_rows": _curve_rows(results, names),
         "lost_note": lost_note(gold),
-        "latency": (
-            [(names[s], cells, calls) for s, cells, calls in _latencies(results, systems)]
-            if results.latency_ms
-            else []
-        ),
-        "step_names": list(steps.columns),
-        "step_rows": [
-            (names[results.names.index(n)], [ms_text(v) for v in r])
-            for n, r in zip(steps.index, steps.to_numpy())
-        ],
-        "needed": calls_needed(0.99) if results.latency_ms else 0,
         "snippet": snippet(results),
         "quality_csv": results.quality_csv(),
-        "sentence": results.compare(board.metric) if len(results) > 1 else "",
+        "sentence": results.compare(metric) if len(results) > 1 else "",
     }
 
 # %% ../../nbs/17_report/08_html.ipynb #357354b2
@@ -458,34 +465,45 @@ def report(
         raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
     cost = next((c for c in costs(results) if c.startswith("latency") or c == "index_bytes"), None)
     cheap = results.pareto(board.metric, cost) if cost else None
-    made, js = _manifest_of(results), _file("report.js.j2")
-    shown = {k: v for k, v in made.items() if k not in ("systems", "facts", "quality_csv", "own_code")}
-    return write_atomic(
-        path,
-        _template().render(
-            **_context(results, board, systems, title, top),
-            css=Markup(_file("report.css")),
-            js=Markup(js),
-            script_hash=Markup("sha256-" + base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()),
-            curve=_drawn(results.budget_curve() if results.curve_budgets else None),
-            pareto=_drawn(cheap),
-            cost_title=cheap.title.removesuffix(", milliseconds a query") if cheap else "",
-            pareto_note=(
-                "A system is on the dashed frontier if none is at least as good for less."
-                f" {cheap.alt.split('. ', 1)[1]}"
-                if cheap
-                else ""
-            ),
-            manifest=Markup(_json_in_html(made)),
-            manifest_rows=list(_flat(shown)),
-            data=Markup(_json_in_html(page_data(results, systems, top))),
-            version=metadata.version("ragbench"),
-        ),
+    run_manifest, js = _manifest_of(results), _file("report.js.j2")
+    script_hash = base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
+    page = _template().render(
+        **_context(results, board, systems, title, top),
+        css=Markup(_file("report.css")),
+        js=Markup(js),
+        script_hash=Markup(f"sha256-{script_hash}"),
+        curve=_svg_of(results.budget_curve() if results.curve_budgets else None),
+        **_pareto_texts(cheap),
+        manifest=Markup(_json_in_html(run_manifest)),
+        manifest_rows=_manifest_rows(run_manifest),
+        data=Markup(_json_in_html(page_data(results, systems, top))),
+        version=metadata.version("ragbench"),
     )
+    return write_atomic(path, page)
 
 # %% ../../nbs/17_report/08_html.ipynb #4f4cb9d8
-def _drawn(chart):
+def _svg_of(chart):
     "A chart whose SVG a template prints as it is."
     from markupsafe import Markup
 
     return chart and {"svg": lambda: Markup(chart.svg())}
+
+
+def _pareto_texts(chart: Any) -> dict[str, Any]:
+    "The Pareto chart, its cost and the note below it; empty where no cost was measured."
+    if not chart:
+        return {"pareto": None, "cost_title": "", "pareto_note": ""}
+    return {
+        "pareto": _svg_of(chart),
+        "cost_title": chart.title.removesuffix(", milliseconds a query"),
+        "pareto_note": (
+            "A system is on the dashed frontier if none is at least as good for less."
+            f" {chart.alt.split('. ', 1)[1]}"
+        ),
+    }
+
+
+def _manifest_rows(run_manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    "What the page lists of a manifest; the rest has places of its own."
+    elsewhere = ("systems", "facts", "quality_csv", "own_code")
+    return list(_flat({k: v for k, v in run_manifest.items() if k not in elsewhere}))

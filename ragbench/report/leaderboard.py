@@ -52,7 +52,7 @@ def best_first(means: np.ndarray) -> np.ndarray:
     return np.argsort(-np.round(means, 9), kind="stable")
 
 
-def _tested(
+def _tests_against(
     x: np.ndarray, reference: int, p: np.ndarray | None, correction: str | None, clusters: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """Against a reference, a value a system: difference, its interval and standardised size, wins, losses,
@@ -79,8 +79,8 @@ def _tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
     if m is None or len(results) < 2 or f"tokens@{m[1]}" in results.metrics:
         return {}
     tokens = results.handed(int(m[1]))
-    known = tokens[~np.isnan(tokens)]
-    return {f"tokens@{m[1]}": tokens} if len(known) and known.max() > 1.1 * known.min() else {}
+    counted = tokens[~np.isnan(tokens)]
+    return {f"tokens@{m[1]}": tokens} if len(counted) and counted.max() > 1.1 * counted.min() else {}
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #8f3a6b21
 def _equal_tokens(columns: Sequence[str]) -> str:
@@ -105,8 +105,8 @@ def all_pairs(
     results: Results, metric: str, baseline: str | None = None, correction: str | None = None
 ) -> np.ndarray:
     "p of every pair `(s, s)`, in the order of the plan; by the named correction where no baseline uses it."
-    named = {} if baseline is not None or correction is None else {"correction": correction}
-    return all_pairs_p(results.scores(metric), clusters=grouping(results.gold).labels, **named)
+    options = {} if baseline is not None or correction is None else {"correction": correction}
+    return all_pairs_p(results.scores(metric), clusters=grouping(results.gold).labels, **options)
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #8df00900
 def compared_means(
@@ -121,13 +121,13 @@ def compared_means(
     import pandas as pd
 
     scores, clusters = results.scores(metric), grouping(results.gold).labels
-    first = int(best_first(scores.mean(axis=0))[0])
-    reference = first
+    best_row = int(best_first(scores.mean(axis=0))[0])
+    reference = best_row
     if baseline is not None:
         reference = results.names.index(one_of("system", baseline, results.names, "leaderboard"))
     p = pairs[reference] if baseline is None or correction == "tukey" else None
-    tests = _tested(scores, reference, p, correction, clusters)
-    ends, itself = bootstrap_interval(scores, clusters=clusters), np.arange(len(results)) == reference
+    tests = _tests_against(scores, reference, p, correction, clusters)
+    ends, is_reference = bootstrap_interval(scores, clusters=clusters), np.arange(len(results)) == reference
     return pd.DataFrame(
         {
             "system": results.names,
@@ -135,8 +135,8 @@ def compared_means(
             "low": ends[:, 0],
             "high": ends[:, 1],
             "n": results.n,
-            **{name: np.where(itself, np.nan, values) for name, values in tests.items()},
-            "tied": pairs[first] >= ALPHA,
+            **{name: np.where(is_reference, np.nan, values) for name, values in tests.items()},
+            "tied": pairs[best_row] >= ALPHA,
         }
     )
 
@@ -151,12 +151,14 @@ def _leaderboard_frame(
     "Everything a leaderboard shows, a row a system from best to worst, as a DataFrame."
     import pandas as pd
 
-    tested = compared_means(results, metric, pairs, baseline, correction).rename(columns={"mean": metric})
+    comparisons = compared_means(results, metric, pairs, baseline, correction).rename(
+        columns={"mean": metric}
+    )
 
     def facts(key):
         return np.array([s.facts.get(key, math.nan) for s in results.systems], np.float64)
 
-    others = {
+    means_and_facts = {
         **{m: results.scores(m).mean(axis=0) for m in results.metrics if m != metric},
         **_tokens_read(results, metric),
         "chunks": facts("chunks"),
@@ -164,28 +166,18 @@ def _leaderboard_frame(
         "gold_past_window": facts("gold_past_window"),
         "ann_recall": facts("ann_recall"),
     }
-    shown = [
-        "system",
-        metric,
-        "low",
-        "high",
-        "n",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "p",
-        "tied",
-    ]
+    test_columns = ["system", metric, "low", "high", "n"]
+    test_columns += ["difference", "difference_low", "difference_high", "p", "tied"]
     frame = pd.concat(
         [
-            tested[shown],
-            pd.DataFrame(others),
-            tested[["effect", "effect_low", "effect_high", "wins", "losses"]],
+            comparisons[test_columns],
+            pd.DataFrame(means_and_facts),
+            comparisons[["effect", "effect_low", "effect_high", "wins", "losses"]],
             results.latency().reset_index(drop=True)[["latency_p50", "latency_p95"]],
         ],
         axis=1,
     )
-    order = best_first(tested[metric].to_numpy())
+    order = best_first(comparisons[metric].to_numpy())
     return frame.iloc[order].set_axis(range(1, len(order) + 1)).rename_axis("rank")
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #8196f2d8
@@ -197,50 +189,48 @@ def with_interval(
     return [f"{number(value, form)} {interval(low, high, form)}".strip() for value, low, high in ends]
 
 
-def _keyed(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
+def _columns_by_key(board: Leaderboard) -> dict[str, tuple[str, list[str]]]:
     "Header and cells of each column after rank and system, by key, the most important first."
-    f, one = board.frame, board.metric
+    f, metric = board.frame, board.metric
 
     def percent(v):
         return number(100 * v, ".1f") or "–"
 
     inner = list(f.columns[list(f.columns).index("tied") + 1 : list(f.columns).index("chunks")])
-    read = [c for c in inner if c.startswith("tokens@")]
-    cols = {one: (f"{one} [95 %]", with_interval(f[one], f["low"], f["high"]))}
+    token_columns = [c for c in inner if c.startswith("tokens@")]
+    columns = {metric: (f"{metric} [95 %]", with_interval(f[metric], f["low"], f["high"]))}
     if len(f) > 1:
-        cols |= {
+        columns |= {
             "difference": (
                 f"to {board.baseline or 'the first'} [95 %]",
                 with_interval(f["difference"], f["difference_low"], f["difference_high"], "+.3f"),
             ),
             "p": ("p", list(map(p_text, f["p"]))),
         }
-    cols |= {c: (c, [number(v, ",.0f") for v in f[c]]) for c in read}
+    columns |= {c: (c, [number(v, ",.0f") for v in f[c]]) for c in token_columns}
     if f[["truncated", "gold_past_window"]].fillna(0).to_numpy().any():
-        cols["cut"] = (
+        columns["cut"] = (
             "% cut off: chunks / gold",
             [f"{percent(a)} / {percent(b)}" for a, b in zip(f["truncated"], f["gold_past_window"])],
         )
     if f["ann_recall"].notna().any():
-        cols["ann_recall"] = ("ANN recall", list(map(number, f["ann_recall"])))
+        columns["ann_recall"] = ("ANN recall", list(map(number, f["ann_recall"])))
     if f["latency_p95"].notna().any():
-        cols["latency_p95"] = ("p95 ms", list(map(ms_text, f["latency_p95"])))
-    cols |= {m: (m, list(map(number, f[m]))) for m in inner if m not in read}
+        columns["latency_p95"] = ("p95 ms", list(map(ms_text, f["latency_p95"])))
+    columns |= {m: (m, list(map(number, f[m]))) for m in inner if m not in token_columns}
     if f["chunks"].notna().any():
-        cols["chunks"] = ("chunks", [number(v, ",.0f") for v in f["chunks"]])
-    return cols | (
-        {"latency_p50": ("p50 ms", list(map(ms_text, f["latency_p50"])))}
-        if f["latency_p50"].notna().any()
-        else {}
-    )
+        columns["chunks"] = ("chunks", [number(v, ",.0f") for v in f["chunks"]])
+    if f["latency_p50"].notna().any():
+        columns["latency_p50"] = ("p50 ms", list(map(ms_text, f["latency_p50"])))
+    return columns
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #4fc6cb29
 def means_note(n: int, documents: int, systems: int, intervals: str, drawn: str) -> str:
     "Over what means are taken, and how their intervals and tests came about."
-    over = f"Means over {count(n, 'question')} on {count(documents, 'document')}"
-    how = " and ".join([*([intervals] if intervals else []), *(["tests"] if systems > 1 else [])])
-    alone = ", each interval by itself" if intervals else ""
-    return f"{over}{f', {how} {drawn}' if how else ''}{alone}."
+    subject = f"Means over {count(n, 'question')} on {count(documents, 'document')}"
+    methods = " and ".join([*([intervals] if intervals else []), *(["tests"] if systems > 1 else [])])
+    qualifier = ", each interval by itself" if intervals else ""
+    return f"{subject}{f', {methods} {drawn}' if methods else ''}{qualifier}."
 
 
 def pairs_note(correction: str | None, pairs: int) -> str:
@@ -262,76 +252,82 @@ def _notes(board: Leaderboard) -> list[str]:
     n, pairs = int(f["n"].iloc[0]), s * (s - 1) // 2
     correction = None if board.baseline else board.correction
     test = f"paired sign-flip test, {pairs_note(correction, pairs)}" if pairs > 1 else "paired sign-flip test"
-    out = [means_note(n, board.documents, s, board.intervals, board.drawn)]
+    sentences = [means_note(n, board.documents, s, board.intervals, board.drawn)]
     if f["low"].isna().any():
-        out.append(f"A mean without brackets has {without_interval(n)}.")
+        sentences.append(f"A mean without brackets has {without_interval(n)}.")
     if board.winner:
-        out.append(f"★ {board.winner} beats every other system ({test}).")
+        sentences.append(f"★ {board.winner} beats every other system ({test}).")
     elif s > 1:
-        out.append(
+        sentences.append(
             f"≈ {tied - 1} of the others cannot be told from the first at p < {ALPHA} ({test}), so there is"
             " no winner."
         )
     if board.baseline:
-        out.append(f"Differences and p are against {board.baseline}, {baseline_note(board.correction, s)}.")
-    out += board.remarks
+        sentences.append(
+            f"Differences and p are against {board.baseline}, {baseline_note(board.correction, s)}."
+        )
+    sentences += board.remarks
     if any(c.startswith("tokens@") for c in f.columns):
-        out.append(
+        sentences.append(
             "Chunks differ in size: tokens@k is what the first k passages hand over, on the mean. A system"
             f" that hands over more has more chances{_equal_tokens(f.columns)}."
         )
     if (o := board.optimism) is not None:
         size = number(o.optimism) if round(o.optimism, 3) else "nothing that shows"
-        out.append(
+        sentences.append(
             f"Choosing the best of {s} on the questions that score it flatters it by {size}:"
             f" {number(o.in_sample)} in sample, {number(o.held_out)} held out (cross-validated);"
             f" {percent(o.stability, 0)} of the folds chose the same one."
         )
     if board.metric.startswith("qrels:"):
-        out.append(
+        sentences.append(
             "qrels: scores judge chunks one by one. Under another chunker other chunks are relevant: rows of"
             " different chunkers cannot be compared by this metric."
         )
     if f["ann_recall"].notna().any():
-        out.append(
+        sentences.append(
             "ANN recall: the share of the exact neighbours that an approximate index found; below 0.95 it is"
             " part of the system's score."
         )
     if f["truncated"].fillna(0).gt(0).any():
-        out.append(
+        sentences.append(
             "Cut off: the share of chunks longer than their encoder's window, and of the evidence that lies"
             " past it."
         )
     elif f["truncated"].notna().any():
-        out.append("No chunk was longer than its encoder's window.")
+        sentences.append("No chunk was longer than its encoder's window.")
     if f["latency_p50"].notna().any() and f["latency_p95"].isna().all():
-        out.append(f"No p95: it takes {calls_needed(0.95)} timed calls.")
-    return out
+        sentences.append(f"No p95: it takes {calls_needed(0.95)} timed calls.")
+    return sentences
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #59f7b66e
 def remarks(results: Results) -> list[str]:
     "What else must be said about these results, a sentence or two each."
-    out, of = [], int(results.manifest.get("selected_from", 0))
-    if of > len(results):
-        out.append(
-            f"These {len(results)} systems were selected from {of}: tests are corrected for these alone, and"
-            " a choice made after the scores were known flatters them."
+    sentences, n_before = [], int(results.manifest.get("selected_from", 0))
+    if n_before > len(results):
+        sentences.append(
+            f"These {len(results)} systems were selected from {n_before}: tests are corrected for these"
+            " alone, and a choice made after the scores were known flatters them."
         )
-    for n in sorted({int(s.facts.get("missing_queries", 0)) for s in results.systems} - {0}):
-        who = [s.name for s in results.systems if s.facts.get("missing_queries", 0) == n]
-        out.append(
-            f"{several(who)} {'has' if len(who) == 1 else 'have'} no results for {thousands(n)} of"
+    for n, names in _systems_by_fact(results, "missing_queries").items():
+        sentences.append(
+            f"{several(names)} {'has' if len(names) == 1 else 'have'} no results for {thousands(n)} of"
             f" {count(results.n, 'question')}; each counts as 0."
         )
-    for n in sorted({int(s.facts.get("unknown_documents", 0)) for s in results.systems} - {0}):
-        who = [s.name for s in results.systems if s.facts.get("unknown_documents", 0) == n]
-        out.append(
-            f"{several(who)} found {count(n, 'passage')} that the corpus lacks; they keep their places and"
+    for n, names in _systems_by_fact(results, "unknown_documents").items():
+        sentences.append(
+            f"{several(names)} found {count(n, 'passage')} that the corpus lacks; they keep their places and"
             " count as not relevant."
         )
     if note := lost_note(results.gold):
-        out.append(f"{note}.")
-    return out
+        sentences.append(f"{note}.")
+    return sentences
+
+
+def _systems_by_fact(results: Results, fact: str) -> dict[int, list[str]]:
+    "The names of systems by how many of something was counted, fewest first; those with none are left out."
+    counts = {s.name: int(s.facts.get(fact, 0)) for s in results.systems}
+    return {n: [name for name in counts if counts[name] == n] for n in sorted({*counts.values()} - {0})}
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #92e91e55
 @dataclass(frozen=True, eq=False)
@@ -390,7 +386,7 @@ class Leaderboard:
 
     @functools.cached_property
     def keyed(self) -> Mapping[str, tuple[str, list[str]]]:
-        return _keyed(self)
+        return _columns_by_key(self)
 
     @property
     def every(self) -> Mapping[str, tuple[str, list[str]]]:
@@ -431,20 +427,19 @@ def _answer(board: Leaderboard) -> str:
     if s < 2:
         return ""
     # the first is marked too
-    first = f["system"].iloc[0]
+    first_name = f["system"].iloc[0]
     mean = number(f[board.metric].iloc[0])
     tied = int(f["tied"].sum()) - 1
     if board.winner:
         return (
-            f"{first} wins: {board.metric} {mean}, better than"
+            f"{first_name} wins: {board.metric} {mean}, better than"
             f" {'the other' if s == 2 else f'each of the {s - 1} others'} by more than chance explains."
         )
     if s == 2:
-        return (
-            f"No winner: the two systems cannot be told apart ({board.metric} {mean} for the first, {first})."
-        )
+        means = f"{board.metric} {mean} for the first, {first_name}"
+        return f"No winner: the two systems cannot be told apart ({means})."
     return (
-        f"No winner: {tied} of the {s - 1} other systems cannot be told apart from the first, {first}"
+        f"No winner: {tied} of the {s - 1} other systems cannot be told apart from the first, {first_name}"
         f" ({board.metric} {mean})."
     )
 
@@ -452,12 +447,10 @@ def _answer(board: Leaderboard) -> str:
 def leaderboard(
     results: Results,
     metric: str | None = None,  # the first one of the results unless named
-    baseline: (
-        str | None
-    ) = None,  # a system to compare with, named before looking; the first of the table otherwise
-    correction: (
-        str | None
-    ) = None,  # holm, bh, none or tukey (max-T over all pairs); Holm against a baseline, else tukey
+    # a system to compare with, named before looking; the first of the table otherwise
+    baseline: str | None = None,
+    # holm, bh, none or tukey (max-T over all pairs); Holm against a baseline, else tukey
+    correction: str | None = None,
 ) -> Leaderboard:
     """Systems from best to worst by the mean of `metric`, with intervals, corrected tests and the optimism of
     the choice."""
@@ -466,14 +459,13 @@ def leaderboard(
         one_of("correction", correction, [*CORRECTIONS, "tukey"], "leaderboard")
     if baseline is not None:
         one_of("system", baseline, results.names, "leaderboard")
-    drawn = grouping(results.gold)
-    optimism = (
-        selection_optimism(results.scores(metric), folds=min(5, drawn.groups), clusters=drawn.labels)
-        if len(results) > 1 and drawn.groups >= FEWEST_SCORES
-        else None
-    )
+    groups = grouping(results.gold)
+    scores, optimism = results.scores(metric), None
+    if len(results) > 1 and groups.groups >= FEWEST_SCORES:
+        optimism = selection_optimism(scores, folds=min(5, groups.groups), clusters=groups.labels)
     pairs = all_pairs(results, metric, baseline, correction)
-    order = best_first(results.scores(metric).mean(axis=0))
+    order = best_first(scores.mean(axis=0))
+    reference = order[0] if baseline is None else results.names.index(baseline)
     frame = _leaderboard_frame(results, metric, pairs, baseline, correction)
     return Leaderboard(
         frame,
@@ -481,34 +473,31 @@ def leaderboard(
         len(results.corpus),
         baseline,
         optimism,
-        drawn.note,
+        groups.note,
         correction,
         pairs[np.ix_(order, order)],
         remarks(results),
-        interval_note(
-            results.scores(metric),
-            order[0] if baseline is None else results.names.index(baseline),
-            drawn.labels,
-        ),
+        interval_note(scores, reference, groups.labels),
     )
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #33eb1a3f
-def _picked(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
+def _two_systems(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
     "Rows of the two systems, and whether the data chose any of them."
-    at = [
-        None if name is None else results.names.index(one_of("system", name, results.names, "compare"))
-        for name in (a, b)
-    ]
-    rest = [int(i) for i in best_first(results.scores(metric).mean(axis=0)) if i not in at]
-    first = rest.pop(0) if at[0] is None and rest else at[0]
-    second = rest.pop(0) if at[1] is None and rest else at[1]
-    if first is None or second is None or first == second:
+
+    def row(name):
+        return None if name is None else results.names.index(one_of("system", name, results.names, "compare"))
+
+    named_rows = [row(a), row(b)]
+    remaining = [int(i) for i in best_first(results.scores(metric).mean(axis=0)) if i not in named_rows]
+    first_row = remaining.pop(0) if named_rows[0] is None and remaining else named_rows[0]
+    second_row = remaining.pop(0) if named_rows[1] is None and remaining else named_rows[1]
+    if first_row is None or second_row is None or first_row == second_row:
         raise ConfigError(
             f"a comparison needs two systems, and these are {a!r} and {b!r}",
             "compare",
             f"There is: {', '.join(results.names)}",
         )
-    return first, second, None in at
+    return first_row, second_row, None in named_rows
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #e7ca46f7
 def compare(
@@ -520,12 +509,12 @@ def compare(
     """What a careful researcher would say about two systems, and, where none is named, about the first and
     all others."""
     metric = results.metric(metric)
-    i, j, looked = _picked(results, metric, a, b)
-    x, s, drawn = results.scores(metric), len(results), grouping(results.gold)
-    c = compare_pair(x[:, i], x[:, j], clusters=drawn.labels)
-    pairs = s * (s - 1) // 2 if looked else 1
-    every = all_pairs_p(x, clusters=drawn.labels) if pairs > 1 else None
-    p = c.p if every is None else float(every[i, j])
+    i, j, data_chose = _two_systems(results, metric, a, b)
+    x, s, groups = results.scores(metric), len(results), grouping(results.gold)
+    c = compare_pair(x[:, i], x[:, j], clusters=groups.labels)
+    pairs = s * (s - 1) // 2 if data_chose else 1
+    pair_p = all_pairs_p(x, clusters=groups.labels) if pairs > 1 else None
+    p = c.p if pair_p is None else float(pair_p[i, j])
     A, B = results.names[i], results.names[j]
     size = (
         ""
@@ -541,112 +530,96 @@ def compare(
         f" ({interval_words(c.low, c.high, c.groups or c.n, '+.3f')}){size}; {A} is better on {c.wins} of"
         f" them, equal on {c.ties}, worse on {c.losses}."
     )
-    rest = [_others(results.names, x, i, every[i], drawn)] if a is b is None and s > 2 else []
-    holds = (
-        "This holds for questions like these on"
-        f" {'this document' if len(results.corpus) == 1 else f'these {thousands(len(results.corpus))} documents'}."  # noqa: E501
-        if drawn.labels is None
-        else (
-            f"Intervals and tests are {drawn.note}: this holds for questions and documents like these"
-            f" {len(results.corpus)}."
+    others_sentence = (
+        [_differences_that_stand(results.names, x, i, pair_p[i], groups)] if a is b is None and s > 2 else []
+    )
+    n_documents = len(results.corpus)
+    if groups.labels is None:
+        documents = "this document" if n_documents == 1 else f"these {thousands(n_documents)} documents"
+        scope = f"This holds for questions like these on {documents}."
+    else:
+        scope = (
+            f"Intervals and tests are {groups.note}: this holds for questions and documents like these"
+            f" {n_documents}."
         )
-    )
-    return " ".join(
-        [
-            _verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, drawn),
-            means,
-            *rest,
-            holds,
-        ]
-    )
+    verdict = _verdict(x[:, i] - x[:, j], (A, B) if c.mean_difference > 0 else (B, A), p, pairs, groups)
+    return " ".join([verdict, means, *others_sentence, scope])
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #94718ef2
 def _verdict(d: np.ndarray, names: tuple[str, str], p: float, pairs: int, drawn: Grouping) -> str:
     "The sentence that says whether a difference is more than chance, and if not, what could have been seen."
     better, other = names
-    how = f"paired sign-flip test, p {'' if p < 0.001 else '= '}{p_text(p)}" + (
-        f", corrected for {pairs} pairs because the scores chose these two" if pairs > 1 else ""
-    )
+    test = f"paired sign-flip test, p {'' if p < 0.001 else '= '}{p_text(p)}"
+    if pairs > 1:
+        test += f", corrected for {pairs} pairs because the scores chose these two"
     if p < ALPHA:
-        return f"{better} is better than {other} by more than chance explains ({how})."
+        return f"{better} is better than {other} by more than chance explains ({test})."
     if not d.any():
-        return (
-            f"Nothing tells {better} and {other} apart:"
-            f" {all_ties(len(d), 0 if drawn.labels is None else drawn.groups)}."
-        )
+        ties = all_ties(len(d), 0 if drawn.labels is None else drawn.groups)
+        return f"Nothing tells {better} and {other} apart: {ties}."
     if drawn.groups < 2:
         return f"Nothing tells {better} and {other} apart."
-    least = detectable_words(d, ALPHA / pairs, drawn.labels)
+    detectable = detectable_words(d, ALPHA / pairs, drawn.labels)
     needed = queries_needed(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-    more = (
+    further = (
         ""
         if needed is None or needed <= len(d) or needed > 100 * len(d)
         else f"; one as large as this one would take about {count(needed - len(d), 'more question')}"
     )
     return (
-        f"Neither {better} nor {other} may be called better: chance alone could make the difference ({how})."
-        f" {least[:1].upper()}{least[1:]}{more}."
+        f"Neither {better} nor {other} may be called better: chance alone could make the difference ({test})."
+        f" {detectable[:1].upper()}{detectable[1:]}{further}."
     )
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #6bccc80b
-def _others(names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping) -> str:
+def _differences_that_stand(
+    names: list[str], x: np.ndarray, first: int, p: np.ndarray, drawn: Grouping
+) -> str:
     "Which of the first's differences stand, which do not, and how large these would have had to be."
-    rest = [j for j in best_first(x.mean(axis=0)).tolist() if j != first]
-    stand, fall = [j for j in rest if p[j] < ALPHA], [j for j in rest if p[j] >= ALPHA]
+    ranked_others = [j for j in best_first(x.mean(axis=0)).tolist() if j != first]
+    stand, fall = [j for j in ranked_others if p[j] < ALPHA], [j for j in ranked_others if p[j] >= ALPHA]
 
-    def some(js):
-        return ", ".join(
-            f"{names[j]} ({number(x[:, first].mean() - x[:, j].mean(), '+.3f')})" for j in js[:4]
-        ) + (f" and {len(js) - 4} more" if len(js) > 4 else "")
+    def listed(js):
+        words = [f"{names[j]} ({number(x[:, first].mean() - x[:, j].mean(), '+.3f')})" for j in js[:4]]
+        return ", ".join(words) + (f" and {len(js) - 4} more" if len(js) > 4 else "")
 
-    out = f"Of its differences to all {len(rest)} others, {len(stand)} stand" + (
-        f": to {some(stand)}" if stand else ""
-    )
+    sentence = f"Of its differences to all {len(ranked_others)} others, {len(stand)} stand"
+    if stand:
+        sentence += f": to {listed(stand)}"
     if not fall:
-        return out + "."
+        return sentence + "."
     pairs = len(names) * (len(names) - 1) // 2
-    least = (
-        [
-            minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels)
-            for j in fall
-            if ((d := x[:, first] - x[:, j]) != 0).sum() >= FEWEST_DIFFERENT
-        ]
-        if drawn.groups > 1
-        else []
-    )
-    size = (
-        f", which would have had to be about {number(min(least))}"
-        + (f" to {number(max(least))}" if len(least) > 1 else "")
-        if least
-        else ""
-    )
-    return f"{out}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {some(fall)}{size}."
+    differences = [x[:, first] - x[:, j] for j in fall] if drawn.groups > 1 else []
+    detectable = [
+        minimal_detectable_difference(d, alpha=ALPHA / pairs, clusters=drawn.labels)
+        for d in differences
+        if (d != 0).sum() >= FEWEST_DIFFERENT
+    ]
+    size = f", which would have had to be about {number(min(detectable))}" if detectable else ""
+    if len(detectable) > 1:
+        size += f" to {number(max(detectable))}"
+    return f"{sentence}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {listed(fall)}{size}."
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #16ff47af
 def best(results: Results, metric: str | None = None) -> Any:
     """The system with the best mean of `metric`; says how much the choice flatters it, by nested
     cross-validation."""
     metric = results.metric(metric)
-    first = results.systems[int(best_first(results.scores(metric).mean(axis=0))[0])]
-    if first.system is None:
+    best_result = results.systems[int(best_first(results.scores(metric).mean(axis=0))[0])]
+    if best_result.system is None:
         raise ConfigError(
-            f"the system {first.name!r} was not made here",
+            f"the system {best_result.name!r} was not made here",
             "best",
-            f"Make it again from its code: {first.config}",
+            f"Make it again from its code: {best_result.config}",
         )
-    o = leaderboard(results, metric).optimism
-    note(
-        f"best by {metric}: {first.name}"
-        + (
-            ""
-            if o is None
-            else (
-                f"; {number(o.in_sample)} on the questions that chose it, {number(o.held_out)} on others"
-                f" (optimism {number(o.optimism, '+.3f')})"
-            )
+    o, promise = leaderboard(results, metric).optimism, ""
+    if o is not None:
+        promise = (
+            f"; {number(o.in_sample)} on the questions that chose it, {number(o.held_out)} on others"
+            f" (optimism {number(o.optimism, '+.3f')})"
         )
-    )
-    return first.system
+    note(f"best by {metric}: {best_result.name}{promise}")
+    return best_result.system
 
 
 def slices(
@@ -657,7 +630,7 @@ def slices(
 ) -> Slices:
     "Two systems by tag of the questions."
     metric = results.metric(metric)
-    i, j, _ = _picked(results, metric, a, b)
+    i, j, _ = _two_systems(results, metric, a, b)
     x, tags = results.scores(metric), [q.tags for q in results.gold.answerable]
     return slice_by_tag(
         x[:, i], x[:, j], tags, (results.names[i], results.names[j]), clusters=grouping(results.gold).labels

@@ -17,9 +17,9 @@ def groups_of(
     "The largest groups of systems of which no two are separated, the one with the best first."
     groups = {frozenset(range(len(apart)))}
     for a, b in zip(*np.nonzero(np.triu(apart, 1))):
-        split = {g for g in groups if a in g and b in g}
-        groups = (groups - split) | {g - {x} for g in split for x in (int(a), int(b))}
-        groups = {g for g in groups if g and not any(g < other for other in groups)}
+        mixed = {g for g in groups if a in g and b in g}
+        groups = (groups - mixed) | {g - {x} for g in mixed for x in (int(a), int(b))}
+        groups = {g for g in groups if g and not any(g < larger for larger in groups)}
     return sorted(groups, key=sorted)
 
 

@@ -84,10 +84,10 @@ def means_chart(
         raise ConfigError(
             f"published is {published!r:.80}", "means_chart", "Give numbers by name, such as {'BM25': 0.42}"
         )
-    named = {part.metric(metric) for part in panels.values()}
-    if len(named) > 1:
-        raise ConfigError(f"the results begin with {named}", "means_chart", "Name the metric")
-    name = named.pop()
+    metric_names = {part.metric(metric) for part in panels.values()}
+    if len(metric_names) > 1:
+        raise ConfigError(f"the results begin with {metric_names}", "means_chart", "Name the metric")
+    name = metric_names.pop()
     data, lines = _means_frame(panels, name), dict(published or {})
 
     def draw(figure):

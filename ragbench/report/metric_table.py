@@ -100,9 +100,9 @@ class MetricTable:
     @functools.cached_property
     def best(self) -> dict[str, int | None]:
         "The row that the tests separate from every other, by metric; `None` where there is no such row."
-        first = {metric: int(best_first(f["mean"].to_numpy())[0]) for metric, f in self.frames.items()}
-        alone = {metric: len(self) > 1 and f["tied"].sum() == 1 for metric, f in self.frames.items()}
-        return {metric: first[metric] if alone[metric] else None for metric in self.frames}
+        first_rows = {metric: int(best_first(f["mean"].to_numpy())[0]) for metric, f in self.frames.items()}
+        is_separate = {metric: len(self) > 1 and f["tied"].sum() == 1 for metric, f in self.frames.items()}
+        return {metric: first_rows[metric] if is_separate[metric] else None for metric in self.frames}
 
     @functools.cached_property
     def letters(self) -> dict[str, list[str]]:
@@ -139,27 +139,30 @@ def _notes(table: MetricTable) -> list[str]:
     "What a reader must know, a sentence or two each."
     frame, s = next(iter(table.frames.values())), len(table)
     n, pairs = int(frame["n"].iloc[0]), s * (s - 1) // 2
-    out = [means_note(n, table.documents, s, _kinds_of(table.intervals.values()), table.drawn)]
+    sentences = [means_note(n, table.documents, s, _kinds_of(table.intervals.values()), table.drawn)]
     if any(f["low"].isna().any() for f in table.frames.values()):
-        out.append(f"A mean without brackets has {without_interval(n)}.")
+        sentences.append(f"A mean without brackets has {without_interval(n)}.")
     if s > 1 and table.baseline:
-        how = baseline_note(table.correction, s)
-        out.append(
-            f"p: paired sign-flip test against {table.baseline}, {how} in each metric; * below {ALPHA}."
+        correction_note = baseline_note(table.correction, s)
+        sentences.append(
+            f"p: paired sign-flip test against {table.baseline}, {correction_note} in each metric;"
+            f" * below {ALPHA}."
         )
     elif s > 1:
-        how = pairs_note(table.correction, pairs)
-        out.append(f"{LETTERS} Paired sign-flip test, {how} of a metric, at p < {ALPHA}.")
+        correction_note = pairs_note(table.correction, pairs)
+        sentences.append(f"{LETTERS} Paired sign-flip test, {correction_note} of a metric, at p < {ALPHA}.")
     for metric, row in table.best.items():
         if row is not None:
-            out.append(f"★ {metric}: {table.systems[row]} is better than every other system.")
+            sentences.append(f"★ {metric}: {table.systems[row]} is better than every other system.")
     if pairs > 1:
         upper = np.triu_indices(s, 1)
-        apart = [f"{(p[upper] < ALPHA).sum()} by {metric}" for metric, p in table.pairs.items()]
-        out.append(f"Pairs of {pairs} that differ: {several(apart, len(apart))}.")
-    if judged := [metric for metric in table.frames if metric.startswith("qrels:")]:
-        out.append(f"{several(judged)}: rows of different chunkers cannot be compared by qrels: scores.")
-    return [*out, *table.remarks]
+        differing = [f"{(p[upper] < ALPHA).sum()} by {metric}" for metric, p in table.pairs.items()]
+        sentences.append(f"Pairs of {pairs} that differ: {several(differing, len(differing))}.")
+    if chunk_metrics := [metric for metric in table.frames if metric.startswith("qrels:")]:
+        sentences.append(
+            f"{several(chunk_metrics)}: rows of different chunkers cannot be compared by qrels: scores."
+        )
+    return [*sentences, *table.remarks]
 
 
 def _wide_frame(table: MetricTable) -> DataFrame:
@@ -274,17 +277,17 @@ def metric_table(
     correction: str | None = None,  # holm, bh, none or tukey (all pairs); Holm against a baseline, else tukey
 ) -> MetricTable:
     "Several metrics of all systems, with intervals and corrected tests."
-    chosen = [metrics] if isinstance(metrics, str) else results.metrics
+    chosen_metrics = [metrics] if isinstance(metrics, str) else results.metrics
     if not isinstance(metrics, str | None):
-        chosen = items_of(metrics, "metrics", "table", f"Choose from {', '.join(results.metrics)}")
-    names = list(dict.fromkeys(results.metric(metric) for metric in chosen))
+        chosen_metrics = items_of(metrics, "metrics", "table", f"Choose from {', '.join(results.metrics)}")
+    names = list(dict.fromkeys(results.metric(metric) for metric in chosen_metrics))
     if not names:
         raise ConfigError("metrics is empty", "table", f"Choose from {', '.join(results.metrics)}")
     if baseline is not None:
         one_of("system", baseline, results.names, "table")
     if correction is not None:
         one_of("correction", correction, [*CORRECTIONS, "tukey"], "table")
-    drawn = grouping(results.gold)
+    groups = grouping(results.gold)
     pairs = {metric: all_pairs(results, metric, baseline, correction) for metric in names}
     frames, kinds = {}, {}
     for metric in names:
@@ -292,7 +295,9 @@ def metric_table(
         reference = int(best_first(frame["mean"].to_numpy())[0])
         if baseline is not None:
             reference = results.names.index(baseline)
-        kinds[metric] = interval_note(results.scores(metric), reference, drawn.labels)
+        kinds[metric] = interval_note(results.scores(metric), reference, groups.labels)
         frames[metric] = frame
-    said = remarks(results)
-    return MetricTable(frames, pairs, len(results.corpus), baseline, correction, drawn.note, kinds, said)
+    remark_list = remarks(results)
+    return MetricTable(
+        frames, pairs, len(results.corpus), baseline, correction, groups.note, kinds, remark_list
+    )

@@ -63,63 +63,54 @@ def _windows(text: str, sentences: int) -> np.ndarray:
 def _retrieved(results: Results, i: int, depth: int) -> dict[tuple[int, int, int], tuple[int, str]]:
     """(document row, start, end) of the passages that systems found for query `i`, with the best rank and who
     had it."""
-    out: dict[tuple[int, int, int], tuple[int, str]] = {}
+    best_of_span: dict[tuple[int, int, int], tuple[int, str]] = {}
     for s in results.systems:
         for rank, r in zip(s.run.places(i).tolist(), s.run.of(i).tolist()):
             if rank > depth:
                 break
             span = (int(s.chunks.doc_row[r]), int(s.chunks.start[r]), int(s.chunks.end[r]))
-            if span not in out or rank < out[span][0]:
-                out[span] = (rank, s.name)
-    return out
+            if span not in best_of_span or rank < best_of_span[span][0]:
+                best_of_span[span] = (rank, s.name)
+    return best_of_span
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #33156bae
 def _best_windows(
     results: Results, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None
 ) -> list[tuple]:
     "(likeness, has the answer, document row, start, end, passage) of the best window of each passage."
-    corpus, out = results.corpus, []
+    corpus, best = results.corpus, []
     spans = list(spans)
     weights = _word_weights([corpus[r].text[s:e] for r, s, e in spans])
-    wanted = [corpus[p.places[0][0]].text[p.places[0][1] : p.places[0][2]] for p in pieces if p.places]
-    known = [p for c in pieces for p in c.places]
-    holds = (
+    evidence_texts = [
+        corpus[p.places[0][0]].text[p.places[0][1] : p.places[0][2]] for p in pieces if p.places
+    ]
+    gold_places = [p for c in pieces for p in c.places]
+    answer_pattern = (
         re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)", re.IGNORECASE) if answer and answer.strip() else None
     )
     for r, s, e in spans:
-        text, found = corpus[r].text[s:e], []
-        for evidence in wanted:
+        text, windows = corpus[r].text[s:e], []
+        for evidence in evidence_texts:
             n = max(1, len(sentences_and_words(evidence)[0]))
             for a, b in _windows(text, n).tolist():
-                if any(row == r and a + s < end and start < b + s for row, start, end in known):
+                if any(row == r and a + s < end and start < b + s for row, start, end in gold_places):
                     continue
-                found.append(
-                    (
-                        likeness(evidence, text[a:b], weights),
-                        bool(holds and holds.search(text[a:b])),
-                        r,
-                        s + a,
-                        s + b,
-                        (r, s, e),
-                    )
-                )
-        if found:
-            out.append(max(found, key=lambda f: (f[1], f[0], -f[3])))
-    return out
+                has_answer = bool(answer_pattern and answer_pattern.search(text[a:b]))
+                like = likeness(evidence, text[a:b], weights)
+                windows.append((like, has_answer, r, s + a, s + b, (r, s, e)))
+        if windows:
+            best.append(max(windows, key=lambda f: (f[1], f[0], -f[3])))
+    return best
 
-# %% ../../nbs/17_report/06_near_misses.ipynb #3352662d
-def near_misses(
-    results: Results,
-    query_id: str | Sequence[str] | None = None,  # a question or several; all that have evidence unless named
-    depth: int = 20,  # passages of each system
-    least: float = 60.0,  # likeness, 0 to 100, below which a passage is left out unless it holds the answer
-    most: int = 10,  # of each question
-) -> DataFrame:
-    """Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end,
-    likeness, has_answer, rank, system, text. A DataFrame."""
-    import pandas as pd
+# %% ../../nbs/17_report/06_near_misses.ipynb #cce5a9f9
+_COLUMNS = (
+    *("query_id", "question", "doc_id", "start", "end"),
+    *("likeness", "has_answer", "rank", "system", "text"),
+)
 
-    depth, most = whole_number("depth", depth, 1, "near_misses"), whole_number("most", most, 1, "near_misses")
+
+def _check_near_misses(results: Results, least: Any) -> None:
+    "Raise where there is no text to look at, no wording to compare it with, or `least` is no likeness."
     if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 100:
         raise ConfigError(f"least is {least!r}", "near_misses", "Give a number from 0 to 100")
     if not results.texts:
@@ -134,61 +125,53 @@ def near_misses(
             "near_misses",
             "Give gold with places: from_spans or from_quotes",
         )
-    ids = (
-        [q.query_id for q in results.gold.answerable]
-        if query_id is None
-        else [query_id]
-        if isinstance(query_id, str) or not isinstance(query_id, Sequence)
-        else list(query_id)
-    )
-    at = {q.query_id: i for i, q in enumerate(results.gold.query_list)}
+
+
+def _near_miss_rows(results: Results, i: int, pieces: Sequence, depth: int, least: float) -> list[tuple]:
+    "The near misses of the question in row `i`, best first, as rows of `_COLUMNS`."
+    q, passages, rows = results.gold.query_list[i], _retrieved(results, i, depth), []
+    windows = _best_windows(results, pieces, passages, q.answer)
+    alike = [w for w in windows if w[0] >= least or w[1]]
+    for like, has_answer, r, start, end, span in _apart(sorted(alike, key=lambda w: (-w[1], -w[0], w[2:5]))):
+        doc = results.corpus[r]
+        place = (doc.id, start, end, round(like, 1), has_answer)
+        rows.append((q.query_id, q.text, *place, *passages[span], doc.text[start:end]))
+    return rows
+
+# %% ../../nbs/17_report/06_near_misses.ipynb #3352662d
+def near_misses(
+    results: Results,
+    query_id: str | Sequence[str] | None = None,  # a question or several; all that have evidence unless named
+    depth: int = 20,  # passages of each system
+    least: float = 60.0,  # likeness, 0 to 100, below which a passage is left out unless it holds the answer
+    most: int = 10,  # of each question
+) -> DataFrame:
+    """Passages that may answer in other words, most alike first: query_id, question, doc_id, start, end,
+    likeness, has_answer, rank, system, text. A DataFrame."""
+    import pandas as pd
+
+    depth, most = whole_number("depth", depth, 1, "near_misses"), whole_number("most", most, 1, "near_misses")
+    _check_near_misses(results, least)
+    if query_id is None:
+        query_id = [q.query_id for q in results.gold.answerable]
+    elif isinstance(query_id, str) or not isinstance(query_id, Sequence):
+        query_id = [query_id]
+    row_of = {q.query_id: i for i, q in enumerate(results.gold.query_list)}
+    question_rows = [row_of[one_of("question", q, row_of, "near_misses")] for q in query_id]
     classes, rows = evidence_classes(results.corpus, results.gold), []
-    for i in (at[one_of("question", q, at, "near_misses")] for q in ids):
-        q = results.gold.query_list[i]
-        passages = _retrieved(results, i, depth)
-        found = [
-            f
-            for f in _best_windows(results, classes.get(q.query_id, ()), passages, q.answer)
-            if f[0] >= least or f[1]
-        ]
-        for like, has, r, s, e, span in _apart(sorted(found, key=lambda f: (-f[1], -f[0], f[2:5])))[:most]:
-            rows.append(
-                (
-                    q.query_id,
-                    q.text,
-                    results.corpus[r].id,
-                    s,
-                    e,
-                    round(like, 1),
-                    has,
-                    *passages[span],
-                    results.corpus[r].text[s:e],
-                )
-            )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "query_id",
-            "question",
-            "doc_id",
-            "start",
-            "end",
-            "likeness",
-            "has_answer",
-            "rank",
-            "system",
-            "text",
-        ],
-    )
+    for i in question_rows:
+        pieces = classes.get(results.gold.query_list[i].query_id, ())
+        rows += _near_miss_rows(results, i, pieces, depth, least)[:most]
+    return pd.DataFrame(rows, columns=_COLUMNS)
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #a409eb0f
-def _apart(found: Sequence[tuple]) -> list[tuple]:
+def _apart(windows: Sequence[tuple]) -> list[tuple]:
     "The best of those that overlap; order kept."
-    out: list[tuple] = []
-    for f in found:
-        if not any(o[2] == f[2] and o[3] < f[4] and f[3] < o[4] for o in out):
-            out.append(f)
-    return out
+    chosen: list[tuple] = []
+    for f in windows:
+        if not any(o[2] == f[2] and o[3] < f[4] and f[3] < o[4] for o in chosen):
+            chosen.append(f)
+    return chosen
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #e084422a
 def accepted(
@@ -204,8 +187,14 @@ def accepted(
             f"the rows are {rows!r:.60}", "accepted", "Give rows of near_misses: frame.iloc[[0, 2]]"
         )
     as_spans([(r["start"], r["end"]) for r in records])
-    new = [Evidence(str(r["query_id"]), str(r["doc_id"]), int(r["start"]), int(r["end"])) for r in records]
-    there = {e[:4] for e in gold.evidence_list}
+    additions = [
+        Evidence(str(r["query_id"]), str(r["doc_id"]), int(r["start"]), int(r["end"])) for r in records
+    ]
+    places_known = {e[:4] for e in gold.evidence_list}
     return dataclasses.replace(
-        gold, evidence_list=(*gold.evidence_list, *(e for e in dict.fromkeys(new) if e[:4] not in there))
+        gold,
+        evidence_list=(
+            *gold.evidence_list,
+            *(e for e in dict.fromkeys(additions) if e[:4] not in places_known),
+        ),
     )

@@ -75,14 +75,14 @@ class Pairs:
     def apart(self) -> DataFrame:
         "The pairs that a test separates, better system first, largest difference first: a DataFrame."
         rows = self.frame[self.frame["p"] < ALPHA]
-        turned = rows["difference"] < 0
+        reversed_rows = rows["difference"] < 0
         better, worse = (
-            rows["first"].where(~turned, rows["second"]),
-            rows["second"].where(~turned, rows["first"]),
+            rows["first"].where(~reversed_rows, rows["second"]),
+            rows["second"].where(~reversed_rows, rows["first"]),
         )
-        out = rows[["p"]].assign(better=better, worse=worse, difference=rows["difference"].abs())
-        out = out.sort_values("difference", ascending=False, kind="stable", ignore_index=True)
-        return out[["better", "worse", "difference", "p"]]
+        ordered = rows[["p"]].assign(better=better, worse=worse, difference=rows["difference"].abs())
+        ordered = ordered.sort_values("difference", ascending=False, kind="stable", ignore_index=True)
+        return ordered[["better", "worse", "difference", "p"]]
 
 # %% ../../nbs/17_report/10_pairs.ipynb #cb6378e6
 def _pair_cells(pairs: Pairs) -> list[list[str]]:
@@ -103,13 +103,13 @@ def pairs(
     "Every pair of systems by one metric, corrected for all pairs; a pair's order is that of the plan."
     import pandas as pd
 
-    metric, drawn = results.metric(metric), grouping(results.gold)
+    metric, groups = results.metric(metric), grouping(results.gold)
     if correction is not None:
         one_of("correction", correction, [*CORRECTIONS, "tukey"], "pairs")
     scores, p = results.scores(metric), all_pairs(results, metric, None, correction)
     first, second = np.triu_indices(len(results), 1)
     x, y = scores[:, first], scores[:, second]
-    tests = compare_columns(x - y, 0.95, 10_000, 0, drawn.labels, apart(x, y)) if len(first) else []
+    tests = compare_columns(x - y, 0.95, 10_000, 0, groups.labels, apart(x, y)) if len(first) else []
     frame = pd.DataFrame(
         {
             "first": [results.names[i] for i in first],
@@ -124,7 +124,7 @@ def pairs(
         }
     )
     notes = (
-        means_note(results.n, len(results.corpus), len(results), "", drawn.note),
+        means_note(results.n, len(results.corpus), len(results), "", groups.note),
         f"Below the diagonal the row's mean less the column's, above it p: paired sign-flip test,"
         f" {pairs_note(correction, len(first))}.",
     )

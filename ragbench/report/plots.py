@@ -83,42 +83,51 @@ class Look:
 def looks(results: Results) -> dict[str, Look]:
     """The look of each system: colour by kind, marker by chunker, filling by embedder (while there are
     markers and fillings enough), line by variant within its kind."""
-    found = [parts(s.config) for s in results.systems]
+    system_parts = [parts(s.config) for s in results.systems]
 
     def values(key):
-        return list(dict.fromkeys(p.get(key, "") for p in found))
+        return list(dict.fromkeys(p.get(key, "") for p in system_parts))
 
     kinds = [*KINDS, *sorted(set(values("retrieve")) - set(KINDS))]
     chunks, embedders = values("chunk"), [e for e in values("embedder") if e]
-    made = [s.system for s in results.systems]
-    known = {p["chunk"]: label_of(m.chunk) for p, m in zip(found, made) if m is not None and "chunk" in p}
-    known |= {
-        repr(d.embedder): label_of(d.embedder) for m in made if m is not None for d in dense_parts(m.retrieve)
+    built_systems = [s.system for s in results.systems]
+    known_labels = {
+        p["chunk"]: label_of(m.chunk)
+        for p, m in zip(system_parts, built_systems)
+        if m is not None and "chunk" in p
     }
-    short = _distinct([c for c in chunks if c], known) | _distinct(embedders, known)
+    known_labels |= {
+        repr(d.embedder): label_of(d.embedder)
+        for m in built_systems
+        if m is not None
+        for d in dense_parts(m.retrieve)
+    }
+    short = _distinct([c for c in chunks if c], known_labels) | _distinct(embedders, known_labels)
     variants: dict[str, list] = {}
-    out = {}
-    for s, p in zip(results.systems, found):
+    look_of = {}
+    for s, p in zip(results.systems, system_parts):
         kind, variant = p.get("retrieve", ""), (p.get("embedder", ""), p.get("fuse", ""))
-        mine = variants.setdefault(kind, [])
-        if variant not in mine:
-            mine.append(variant)
-        marker = (chunks.index(p.get("chunk", "")) if p else len(out)) if len(chunks) <= len(MARKERS) else 0
+        kind_variants = variants.setdefault(kind, [])
+        if variant not in kind_variants:
+            kind_variants.append(variant)
+        marker = (
+            (chunks.index(p.get("chunk", "")) if p else len(look_of)) if len(chunks) <= len(MARKERS) else 0
+        )
         fill = (
             _FILLS[embedders.index(p["embedder"])]
             if p.get("embedder") and len(embedders) <= len(_FILLS)
             else "full"
         )
-        out[s.name] = Look(
+        look_of[s.name] = Look(
             PALETTE[kinds.index(kind) % len(PALETTE)],
             MARKERS[marker % len(MARKERS)],
-            DASHES[mine.index(variant) % len(DASHES)],
+            DASHES[kind_variants.index(variant) % len(DASHES)],
             fill,
             kind,
             short.get(p.get("chunk", ""), ""),
             short.get(p.get("embedder", ""), ""),
         )
-    return out
+    return look_of
 
 # %% ../../nbs/17_report/07_plots.ipynb #d9d3c5c1
 def spread(
@@ -138,9 +147,9 @@ def spread(
             total, n = clumps.pop()
             clumps[-1] = [clumps[-1][0] + total, clumps[-1][1] + n]
     base = np.concatenate([np.full(n, total / n) for total, n in clumps]) if len(y) else y
-    at = np.empty(len(y))
-    at[order] = np.clip(base, low, max(low, high - gap * (len(y) - 1))) + gap * np.arange(len(y))
-    return at
+    positions = np.empty(len(y))
+    positions[order] = np.clip(base, low, max(low, high - gap * (len(y) - 1))) + gap * np.arange(len(y))
+    return positions
 
 # %% ../../nbs/17_report/07_plots.ipynb #e63edffd
 def _curve_frame(results: Results) -> DataFrame:
@@ -157,21 +166,21 @@ def _curve_frame(results: Results) -> DataFrame:
     return pd.DataFrame(rows, columns=["system", "tokens", "evidence_recall", "low", "high"])
 
 # %% ../../nbs/17_report/07_plots.ipynb #5ca17d5d
-def _some(budgets: Sequence[int], apart: float = 0.14) -> list[int]:
+def _spaced_budgets(budgets: Sequence[int], apart: float = 0.14) -> list[int]:
     """Budgets far enough from each other, on a logarithmic axis, for their labels not to touch; the first and
     the last are among them."""
-    least, kept = apart * math.log(budgets[-1] / budgets[0]), [budgets[0]]
+    smallest_gap, ticks = apart * math.log(budgets[-1] / budgets[0]), [budgets[0]]
     for b in budgets[1:-1]:
-        if math.log(b / kept[-1]) >= least and math.log(budgets[-1] / b) >= least:
-            kept.append(b)
-    return kept + list(budgets[-1:]) * (len(budgets) > 1)
+        if math.log(b / ticks[-1]) >= smallest_gap and math.log(budgets[-1] / b) >= smallest_gap:
+            ticks.append(b)
+    return ticks + list(budgets[-1:]) * (len(budgets) > 1)
 
 
-def _behind(ax, data, names: Sequence[str]) -> None:
+def _draw_grey(ax, data, names: Sequence[str]) -> None:
     "Systems that are there to compare with: thin grey lines."
     for name in names:
-        one = data[data["system"] == name]
-        ax.plot(one["tokens"], one["evidence_recall"], color="#888888", alpha=0.45, linewidth=0.9, zorder=1)
+        line = data[data["system"] == name]
+        ax.plot(line["tokens"], line["evidence_recall"], color="#888888", alpha=0.45, linewidth=0.9, zorder=1)
 
 # %% ../../nbs/17_report/07_plots.ipynb #f41d1e19
 def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share: float) -> None:
@@ -180,23 +189,23 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
     budgets = sorted(set(data["tokens"]))
     if len(budgets) > 1:
         ax.set_xscale("log")
-    ticks = _some(budgets)
+    ticks = _spaced_budgets(budgets)
     ax.set_xticks(ticks, [thousands(b) for b in ticks])
     ax.xaxis.minorticks_off()
     ax.set_ylim(0, 1.02)
     ax.set_yticks(np.arange(0, 1.01, 0.2), [percent(v, 0) for v in np.arange(0, 1.01, 0.2)])
-    last = [
+    end_values = [
         float(inside[(inside["system"] == n) & (inside["tokens"] == budgets[-1])]["evidence_recall"].iloc[0])
         for n in names
     ]
-    for name, end, at, label in zip(
-        names, last, spread(last, share, 0.5 * share, 1.02 - 0.5 * share), short_names(names, 44)
+    for name, end, label_height, label in zip(
+        names, end_values, spread(end_values, share, 0.5 * share, 1.02 - 0.5 * share), short_names(names, 44)
     ):
-        one, l = inside[inside["system"] == name], look[name]
-        ax.fill_between(one["tokens"], one["low"], one["high"], color=l.color, alpha=0.09, linewidth=0)
+        line, l = inside[inside["system"] == name], look[name]
+        ax.fill_between(line["tokens"], line["low"], line["high"], color=l.color, alpha=0.09, linewidth=0)
         ax.plot(
-            one["tokens"],
-            one["evidence_recall"],
+            line["tokens"],
+            line["evidence_recall"],
             color=l.color,
             linestyle=l.dashes,
             marker=l.marker,
@@ -208,7 +217,7 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
         ax.annotate(
             label,
             (budgets[-1], end),
-            xytext=(1.07, at),
+            xytext=(1.07, label_height),
             textcoords=ax.get_yaxis_transform(),
             va="center",
             fontsize=10,
@@ -223,19 +232,19 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
         )
 
 # %% ../../nbs/17_report/07_plots.ipynb #777a4a72
-def _drawn(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
+def _systems_to_draw(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
     "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
     top = whole_number("top", top, 1, "budget_curve")
     if systems is None:
         # a stand-in for the area: the mean over the budgets
-        last = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)
-        rows = sorted(np.argsort(-last, kind="stable")[:top].tolist())
+        area = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)
+        rows = sorted(np.argsort(-area, kind="stable")[:top].tolist())
     else:
         rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
-    chosen = [results.names[i] for i in rows]
-    return dataclasses.replace(
-        results, systems=tuple(results.systems[i] for i in rows), latency_ms={}, step_ms={}
-    ), [n for n in results.names if n not in chosen]
+    colored = [results.names[i] for i in rows]
+    systems = tuple(results.systems[i] for i in rows)
+    others = [name for name in results.names if name not in colored]
+    return dataclasses.replace(results, systems=systems, latency_ms={}, step_ms={}), others
 
 # %% ../../nbs/17_report/07_plots.ipynb #e982d338
 def budget_curve(
@@ -247,35 +256,34 @@ def budget_curve(
     "Evidence recall against the token budget, with 95 % intervals; `.data` has all systems."
     if not results.curve_budgets:
         raise ConfigError("no curve was measured", "budget_curve", "Give bench(…, budgets=[500, 1000, 2000])")
-    shown, others = _drawn(results, systems, top)
-    look, data = looks(shown), _curve_frame(results)
+    colored, grey_names = _systems_to_draw(results, systems, top)
+    look, data = looks(colored), _curve_frame(results)
     if len({l.color for l in look.values()}) == 1:
         # one kind: colours are free to say more
         look = {
             n: dataclasses.replace(l, color=PALETTE[i % len(PALETTE)])
             for i, (n, l) in enumerate(look.items())
         }
-    height = max(4.3, 1.4 + 0.3 * len(shown))
+    height = max(4.3, 1.4 + 0.3 * len(colored))
 
     def draw(figure) -> None:
         ax = figure.subplots()
-        _behind(ax, data, others)
-        _curve_panel(ax, data, shown.names, look, 0.3 / (height - 1))
+        _draw_grey(ax, data, grey_names)
+        _curve_panel(ax, data, colored.names, look, 0.3 / (height - 1))
         ax.set_xlabel("tokens of retrieved text")
         ax.set_ylabel("evidence found")
 
-    at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(shown.names)].sort_values(
-        "evidence_recall", ascending=False, kind="stable"
-    )
+    at_end = data[(data["tokens"] == data["tokens"].max()) & data["system"].isin(colored.names)]
+    at_end = at_end.sort_values("evidence_recall", ascending=False, kind="stable")
 
-    def said(r):
+    def described(r):
         return f"{r.system} with {number(r.evidence_recall)} ({interval_words(r.low, r.high, results.n)})"
 
-    grey = f", {len(others)} more in grey" if others else ""
+    grey = f", {len(grey_names)} more in grey" if grey_names else ""
     alt = (
-        f"Share of the evidence found against the token budget, {len(shown)} systems{grey}, budgets from"
+        f"Share of the evidence found against the token budget, {len(colored)} systems{grey}, budgets from"
         f" {thousands(min(results.curve_budgets))} to {thousands(max(results.curve_budgets))} tokens. At the"
-        f" largest the highest is {said(at_end.iloc[0])}, the lowest {said(at_end.iloc[-1])}."
+        f" largest the highest is {described(at_end.iloc[0])}, the lowest {described(at_end.iloc[-1])}."
     )
     return Chart("Evidence found within a token budget", alt, data, draw, (9.6, height))
 
@@ -292,16 +300,13 @@ def _pareto_frame(results: Results, quality: str, cost: str) -> DataFrame:
     import pandas as pd
 
     speed = results.latency()
-    x = (
-        speed[cost].to_numpy()
-        if cost in speed
-        else np.array([s.facts[cost] for s in results.systems], np.float64)
-    )
-    ends = (
-        speed[[f"{cost}_low", f"{cost}_high"]].to_numpy() if cost in speed else np.full((len(x), 2), np.nan)
-    )
+    if cost in speed:
+        x, ends = speed[cost].to_numpy(), speed[[f"{cost}_low", f"{cost}_high"]].to_numpy()
+    else:
+        x = np.array([s.facts[cost] for s in results.systems], np.float64)
+        ends = np.full((len(x), 2), np.nan)
     scores = results.scores(quality)
-    y, own = scores.mean(axis=0), bootstrap_interval(scores)
+    y, score_ends = scores.mean(axis=0), bootstrap_interval(scores)
     best, front = -math.inf, np.zeros(len(x), bool)
     for i in np.lexsort((-y, x)):  # cheapest first, the better first at equal cost
         if not math.isnan(x[i]) and y[i] > best:
@@ -313,8 +318,8 @@ def _pareto_frame(results: Results, quality: str, cost: str) -> DataFrame:
             f"{cost}_low": ends[:, 0],
             f"{cost}_high": ends[:, 1],
             quality: y,
-            "low": own[:, 0],
-            "high": own[:, 1],
+            "low": score_ends[:, 0],
+            "high": score_ends[:, 1],
             "frontier": front,
         }
     )
@@ -389,15 +394,17 @@ def _name_points(ax, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None
     from matplotlib import rcParams
 
     (left, right), (bottom, top) = np.log(ax.get_xlim()), ax.get_ylim()
-    gap, placed = 0.06 * (top - bottom), []
-    wide = 0.085 / ax.get_figure().get_figwidth() / 0.9  # of a character of 10 points, as a share of the axes
+    gap, boxes = 0.06 * (top - bottom), []
+    character_width = (
+        0.085 / ax.get_figure().get_figwidth() / 0.9
+    )  # of a character of 10 points, as a share of the axes
     for px, py, name in zip(x, y, names):
-        at, share = py, (math.log(px) - left) / (right - left)
-        side = -1 if share - wide * len(name) > 0 else 1
-        box = sorted((share, share + side * (wide * len(name) + 0.02)))
-        while hit := [h for lo, hi, h in placed if lo < box[1] and box[0] < hi and h - gap < at < h + gap]:
-            at = max(hit) + 1.001 * gap
-        placed.append((*box, at))
+        height, share = py, (math.log(px) - left) / (right - left)
+        side = -1 if share - character_width * len(name) > 0 else 1
+        box = sorted((share, share + side * (character_width * len(name) + 0.02)))
+        while hit := [h for lo, hi, h in boxes if lo < box[1] and box[0] < hi and h - gap < height < h + gap]:
+            height = max(hit) + 1.001 * gap
+        boxes.append((*box, height))
         line = (
             {
                 "arrowstyle": "-",
@@ -408,31 +415,28 @@ def _name_points(ax, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None
                 "shrinkB": 5,
                 "relpos": ((1 - side) / 2, 0),
             }
-            if at - py > gap / 2
+            if height - py > gap / 2
             else None
         )
         ax.annotate(
             name,
             (px, py),
-            xytext=(px * math.exp(side * 0.012 * (right - left)), at + gap * 0.25),
+            xytext=(px * math.exp(side * 0.012 * (right - left)), height + gap * 0.25),
             fontsize=10,
             va="bottom",
             ha="right" if side < 0 else "left",
             arrowprops=line,
             annotation_clip=False,
         )
-    ax.set_ylim(bottom, max([top, *(h + 1.4 * gap for *_, h in placed)]))
+    ax.set_ylim(bottom, max([top, *(h + 1.4 * gap for *_, h in boxes)]))
 
 # %% ../../nbs/17_report/07_plots.ipynb #ecbeaa0d
 def costs(results: Results) -> list[str]:
     "The costs that were measured for these systems, latencies first."
     speed = results.latency()
     measured = [c for c in ("latency_p95", "latency_p50", "latency_p99") if speed[c].notna().any()]
-    return measured + [
-        k
-        for k in dict.fromkeys(k for s in results.systems for k in s.facts)
-        if k in _COSTS and all(s.facts.get(k, 0) > 0 for s in results.systems)
-    ]
+    facts = dict.fromkeys(name for s in results.systems for name in s.facts if name in _COSTS)
+    return measured + [f for f in facts if all(s.facts.get(f, 0) > 0 for s in results.systems)]
 
 # %% ../../nbs/17_report/07_plots.ipynb #3aa2a227
 def pareto(
@@ -442,20 +446,22 @@ def pareto(
 ) -> Chart:
     "Quality against cost with 95 % intervals and the frontier; raises `ConfigError` where no cost is known."
     quality = results.metric(quality)
-    there = costs(results)
-    if not there:
+    known_costs = costs(results)
+    if not known_costs:
         raise ConfigError(
             "no cost is known of all these systems",
             "pareto",
             "Time them (bench does, unless rounds=0), or select systems of ours",
         )
-    cost = there[0] if cost is None else one_of("cost (measured for these systems)", cost, there, "pareto")
-    look, data = looks(results), _pareto_frame(results, quality, cost)
-    label = (
-        f"{cost.removeprefix('latency_')} latency, milliseconds a query"
-        if cost.startswith("latency_")
-        else _COSTS.get(cost, cost.replace("_", " "))
+    cost = (
+        known_costs[0]
+        if cost is None
+        else one_of("cost (measured for these systems)", cost, known_costs, "pareto")
     )
+    look, data = looks(results), _pareto_frame(results, quality, cost)
+    label = _COSTS.get(cost, cost.replace("_", " "))
+    if cost.startswith("latency_"):
+        label = f"{cost.removeprefix('latency_')} latency, milliseconds a query"
 
     def draw(figure) -> None:
         from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -472,9 +478,9 @@ def pareto(
         _key(figure, look)
 
     front, unit = data[data["frontier"]].sort_values(cost), " ms" if cost.startswith("latency_") else ""
-    shown = ms_text if unit else lambda x: number(x, ",.0f" if x >= 100 else ",.3g")
+    cost_text = ms_text if unit else lambda x: number(x, ",.0f" if x >= 100 else ",.3g")
     steps = "; ".join(
-        f"{r.system} {number(r.y)} at {shown(r.x)}{unit}"
+        f"{r.system} {number(r.y)} at {cost_text(r.x)}{unit}"
         for r in front.rename(columns={quality: "y", cost: "x"}).itertuples()
     )
     return Chart(

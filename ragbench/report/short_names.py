@@ -31,9 +31,9 @@ def _trimmed(names: Sequence[str]) -> list[str]:
     parts, joints = zip(*map(_parts, names))
     if len(set(names)) < 2:
         return list(names)
-    least = min(map(len, parts)) - 1
-    front = min(len(os.path.commonprefix(parts)), least)
-    back = min(len(os.path.commonprefix([p[::-1] for p in parts])), least - front)
+    fewest = min(map(len, parts)) - 1
+    front = min(len(os.path.commonprefix(parts)), fewest)
+    back = min(len(os.path.commonprefix([p[::-1] for p in parts])), fewest - front)
     return [joint.join(p[front : len(p) - back]) for p, joint in zip(parts, joints)]
 
 
@@ -46,14 +46,14 @@ def short_names(
         return []
     trimmed = _trimmed(names)
     short = [clip(n, most) for n in trimmed]
-    again = Counter(short)
-    seen: dict[str, itertools.count] = {}
+    counts = Counter(short)
+    counters: dict[str, itertools.count] = {}
 
-    def own(n: str) -> str:
-        number = f" #{next(seen.setdefault(n, itertools.count(1)))}"
+    def numbered(n: str) -> str:
+        number = f" #{next(counters.setdefault(n, itertools.count(1)))}"
         return clip(n, most - len(number)) + number
 
-    return [s if again[s] == 1 or len(set(names)) < len(names) else own(s) for s in short]
+    return [s if counts[s] == 1 or len(set(names)) < len(names) else numbered(s) for s in short]
 
 
 def legend(names: Sequence[str], short: Sequence[str]) -> list[tuple[str, str]]:

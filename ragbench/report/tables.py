@@ -35,7 +35,7 @@ def _header(text: str, width: int) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def _wide(header: str, cells: Sequence[str]) -> int:
+def _width(header: str, cells: Sequence[str]) -> int:
     "Characters that a column takes."
     return max(map(len, [*_header(header, max(map(len, cells), default=0)), *cells]))
 
@@ -46,16 +46,16 @@ def fitting(
     room: int = ROOM,
 ) -> tuple[Columns, list[str]]:
     "The columns that fit beside the names, and the headers of those that do not."
-    kept, dropped = dict(columns), []
-    used = max(map(len, names), default=0) + sum(_wide(*c) + 2 for c in kept.values())
-    while used > room and len(kept) > FIXED:
-        key, column = kept.popitem()
-        used -= _wide(*column) + 2
+    fitted, dropped = dict(columns), []
+    used = max(map(len, names), default=0) + sum(_width(*c) + 2 for c in fitted.values())
+    while used > room and len(fitted) > FIXED:
+        key, column = fitted.popitem()
+        used -= _width(*column) + 2
         dropped.insert(0, column[0])
-    return kept, dropped
+    return fitted, dropped
 
 
-def _also(dropped: Sequence[str]) -> list[str]:
+def _dropped_note(dropped: Sequence[str]) -> list[str]:
     return [f"Also in leaderboard().frame: {', '.join(dropped)}."] if dropped else []
 
 # %% ../../nbs/17_report/03_tables.ipynb #01875a94
@@ -77,13 +77,13 @@ def text_lines(
 def text_table(board: Any, width: int = ROOM) -> str:
     "A leaderboard as plain text of at most `width` columns."
     systems, digits = list(board.frame["system"]), len(str(len(board)))
-    fixed = sum(_wide(*column) + 2 for column in list(board.keyed.values())[:FIXED])
+    fixed = sum(_width(*column) + 2 for column in list(board.keyed.values())[:FIXED])
     names = short_names(systems, max(16, width - fixed - digits - 4))
     rows = [f"{m or ' '}{r:>{digits}} {s}" for m, r, s in zip(board.marks, board.frame.index, names)]
-    kept, dropped = fitting(board.keyed, rows, width)
+    fitted, dropped = fitting(board.keyed, rows, width)
     lines = [*textwrap.wrap(board.verdict, width), ""] if board.verdict else []
-    lines += [*text_lines([(" " * (digits + 2) + "system", rows), *kept.values()]), ""]
-    for note in [*board.notes, *_also(dropped)]:
+    lines += [*text_lines([(" " * (digits + 2) + "system", rows), *fitted.values()]), ""]
+    for note in [*board.notes, *_dropped_note(dropped)]:
         lines += textwrap.wrap(note, width)
     for short, full in legend(systems, names):
         lines += textwrap.wrap(f"{short} = {full}", width, subsequent_indent="  ")
@@ -135,18 +135,18 @@ def html_table(board: Any, room: int = ROOM) -> str:
     shortened."""
     systems = list(board.frame["system"])
     names = short_names(systems, 36)
-    kept, dropped = fitting(board.keyed, names, room)
+    fitted, dropped = fitting(board.keyed, names, room)
     rows = []
     for i, (mark, rank, system) in enumerate(zip(board.marks, board.frame.index, systems)):
         bold = "font-weight:bold" if board.winner and i == 0 else ""
         row = [html_cell(f"{mark} {rank}", style=bold), html_name(names[i], system, bold)]
-        for j, (_, cells) in enumerate(kept.values()):
+        for j, (_, cells) in enumerate(fitted.values()):
             row.append(html_cell(cells[i], style=bold if j == 0 else ""))
         rows.append(row)
     verdict = f"<p style='max-width:900px'><b>{escape(board.verdict)}</b></p>" if board.verdict else ""
     corner = "<th></th><th style='text-align:left'>system</th>"
-    grid = html_grid(corner, [head for head, _ in kept.values()], rows)
-    return verdict + grid + html_notes([*board.notes, *_also(dropped)]) + html_legend(systems, names)
+    grid = html_grid(corner, [head for head, _ in fitted.values()], rows)
+    return verdict + grid + html_notes([*board.notes, *_dropped_note(dropped)]) + html_legend(systems, names)
 
 # %% ../../nbs/17_report/03_tables.ipynb #e846b963
 def chosen(
@@ -162,22 +162,16 @@ def chosen(
         raise ConfigError(
             f"columns is {columns!r}", "Leaderboard", f"Give a list of: {', '.join(board.every)}"
         )
-    keys = (
-        list(columns)
-        if columns is not None
-        else [*list(board.keyed)[:1], "difference", "p"]
-        if len(board) > 1
-        else list(board.keyed)[:1]
-    )
+    keys = list(board.keyed)[:1] if columns is None else list(columns)
+    if columns is None and len(board) > 1:
+        keys += ["difference", "p"]
     keys = [one_of("column", k, board.every, "Leaderboard") for k in keys]
     if letters and "group" not in keys and len(board) > 1:
         keys.append("group")
-    out = [board.every[k] for k in keys]
-    return (
-        [(h, list(c)) for h, c in out]
-        if intervals
-        else [(h.replace(" [95 %]", ""), [v.partition(" [")[0] for v in c]) for h, c in out]
-    )
+    chosen_columns = [board.every[k] for k in keys]
+    if intervals:
+        return [(header, list(cells)) for header, cells in chosen_columns]
+    return [(h.replace(" [95 %]", ""), [v.partition(" [")[0] for v in c]) for h, c in chosen_columns]
 
 # %% ../../nbs/17_report/03_tables.ipynb #32da8760
 def markdown_text(text: str) -> str:
@@ -206,17 +200,17 @@ def markdown_table(
     board: Any, columns: Sequence[str] | None = None, intervals: bool = True, letters: bool = True
 ) -> str:
     "A leaderboard as a Markdown table, the notes below."
-    shown = chosen(board, columns, intervals, letters)
+    columns_shown = chosen(board, columns, intervals, letters)
     rows = []
     for i, (mark, rank, system) in enumerate(zip(board.marks, board.frame.index, board.frame["system"])):
-        cells = [markdown_text(text) for text in (system, *(column[i] for _, column in shown))]
+        cells = [markdown_text(text) for text in (system, *(column[i] for _, column in columns_shown))]
         if i == 0 and board.winner:
             cells[:2] = [f"**{cell}**" for cell in cells[:2]]
         rows.append([f"{mark} {rank}", *cells])
     notes = [*([board.verdict] if board.verdict else []), *board.notes]
     if letters and len(board) > 1:
         notes.append(LETTERS)
-    return markdown_grid(["", "system", *(markdown_text(head) for head, _ in shown)], rows, notes)
+    return markdown_grid(["", "system", *(markdown_text(head) for head, _ in columns_shown)], rows, notes)
 
 # %% ../../nbs/17_report/03_tables.ipynb #5ecfa46b
 _TEX = {
@@ -297,13 +291,13 @@ def latex_table(
     label: str = "",
 ) -> str:
     "A leaderboard as a LaTeX `table` with the rules of `booktabs`; `caption` and `label` are LaTeX already."
-    shown = chosen(board, columns, intervals, letters)
+    columns_shown = chosen(board, columns, intervals, letters)
     rows = []
     for i, (rank, system) in enumerate(zip(board.frame.index, board.frame["system"])):
-        cells = [latex_text(text) for text in (system, *(column[i] for _, column in shown))]
+        cells = [latex_text(text) for text in (system, *(column[i] for _, column in columns_shown))]
         if i == 0 and board.winner:
             cells[:2] = [rf"\textbf{{{cell}}}" for cell in cells[:2]]
         rows.append([str(rank), *cells])
     notes = [board.verdict, board.notes[0], LETTERS if letters and len(board) > 1 else ""]
-    header = ["", "system", *(head for head, _ in shown)]
+    header = ["", "system", *(head for head, _ in columns_shown)]
     return latex_grid(header, rows, " ".join(filter(None, notes)), caption, label)
