@@ -179,7 +179,9 @@ def _document_row(doc: Document, about: Mapping[str, Any], labelled: bool) -> di
         "title": None,
         "source_path": doc.source,
         "source_type": doc.format,
+        "family": "",
         "status": "active",
+        "stated": "{}",
         "content_hash": doc.text_hash,
         "labelled": int(labelled),
         "imported_at": now(),
@@ -344,6 +346,8 @@ class Writer(Reader):
         self.owned = owned  # whether each document must have an owner
         self.changed = False  # whether what a search sees is another after it
         self.orphans: set[int] = set()  # vectors that may belong to no chunk any more
+        self.touched: set[int] = set()  # documents that are new or changed
+        self.gone: list[tuple[str, str, str, str]] = []  # owner, collection, family, name of those deleted
         self.unnamed: set[str] = set()  # entities that may be mentioned nowhere any more
 
     def put_document(
@@ -480,6 +484,7 @@ def _put_document(
     w.changed = True
     try:
         doc_row = _insert(w.con, "documents", row)
+        w.touched.add(doc_row)
         chunk_rows = [] if chunks is None else _put_chunks(w, doc_row, chunks, facts, row_index)
     except UnicodeEncodeError as e:
         what = "a name or label in it holds half a character (a lone surrogate)"
@@ -541,6 +546,12 @@ def _delete_document(w: Writer, doc_row: int) -> int:
     of_it = "WHERE chunk_row IN (SELECT chunk_row FROM chunks WHERE doc_row = ?)"
     w.orphans.update(r for (r,) in w.rows(f"SELECT vector_row FROM chunk_embeddings {of_it}", doc_row))
     w.unnamed.update(r for (r,) in w.rows(f"SELECT DISTINCT entity_id FROM chunk_entities {of_it}", doc_row))
+    w.gone += w.rows(
+        "SELECT d.owner, d.collection, d.family, coalesce(n.name, '') FROM documents d"
+        " LEFT JOIN document_names n ON n.doc_row = d.doc_row WHERE d.doc_row = ?",
+        doc_row,
+    )
+    w.touched.discard(doc_row)
     w.con.execute("DELETE FROM documents WHERE doc_row = ?", (doc_row,))
     w.changed = True
     return 1
@@ -573,6 +584,7 @@ def _update_document(w: Writer, doc_row: int, columns: dict[str, Any]) -> None:
     done = w.con.execute(f"UPDATE documents SET {settings} WHERE doc_row = ?", (*columns.values(), doc_row))
     if not done.rowcount:
         raise DataError(f"there is no document with the number {doc_row}", str(w.path))
+    w.touched.add(doc_row)
     w.changed = True
 
 # %% ../../nbs/18_knowledge/01_catalogue.ipynb #4f17b3f4

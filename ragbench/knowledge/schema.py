@@ -17,9 +17,9 @@ from ..lexical.fts5_query import Words, identifier, literal
 
 # %% auto #0
 __all__ = ['DOCUMENTS', 'COLLECTIONS', 'CHUNKS', 'SPACES', 'VECTORS', 'CHUNK_EMBEDDINGS', 'INDEX_FILES', 'INDEX_ROWS',
-           'GONE_CHUNKS', 'GONE', 'ENTITIES', 'CHUNK_ENTITIES', 'RELATIONS', 'EVENTS', 'QUERIES', 'META', 'TABLES',
-           'VIEWS', 'SCHEMA_VERSION', 'MIGRATIONS', 'Column', 'Table', 'View', 'WordTable', 'ddl', 'make_schema',
-           'schema_version', 'check_version', 'migrate']
+           'GONE_CHUNKS', 'GONE', 'ENTITIES', 'CHUNK_ENTITIES', 'DOCUMENT_NAMES', 'RELATIONS', 'EVENTS', 'QUERIES',
+           'META', 'TABLES', 'VIEWS', 'SCHEMA_VERSION', 'MIGRATIONS', 'Column', 'Table', 'View', 'WordTable', 'ddl',
+           'make_schema', 'schema_version', 'check_version', 'migrate']
 
 # %% ../../nbs/18_knowledge/00_schema.ipynb #a8ebcfae
 _SQLITE = {
@@ -96,12 +96,14 @@ DOCUMENTS = Table(
         Column("source_path", "text", "the file or address that it was read from", optional=True),
         Column("source_type", "text", "what it was read from: pdf, csv, markdown …"),
         Column("bu", "text", "business unit", optional=True),
-        Column("asset_id", "text", "the asset that it is about", optional=True),
-        Column("equipment_id", "text", "the equipment that it is about", optional=True),
+        Column("asset_id", "text", "the asset that it is about, the first of several", optional=True),
+        Column("equipment_id", "text", "the equipment that it is about, the first of several", optional=True),
+        Column("family", "text", "what all revisions of it have in common: SOP-042; empty: nothing is known"),
         Column("rev_label", "text", "its revision as it is written: Rev C, 2.1", optional=True),
         Column("status", "text", "active, or superseded by a later revision"),
         Column("valid_from", "text", "first day on which it holds, ISO", optional=True),
         Column("valid_to", "text", "last day on which it holds, ISO", optional=True),
+        Column("stated", "json", "status and validity as the document itself states them"),
         Column("checksum", "text", "hash of the file, by which an unchanged one is known", optional=True),
         Column("content_hash", "text", "hash of the canonical text"),
         Column("supersedes", "text", "doc_id of the revision before", optional=True),
@@ -112,7 +114,7 @@ DOCUMENTS = Table(
         Column("text", "text", "the canonical text"),
     ),
     unique=(("owner", "collection", "doc_id"),),
-    indexes=(("doc_id",), ("source_path",), ("status",)),
+    indexes=(("doc_id",), ("source_path",), ("status",), ("family",)),
 )
 
 COLLECTIONS = Table(
@@ -263,6 +265,17 @@ CHUNK_ENTITIES = Table(
     indexes=(("entity_id",),),
 )
 
+DOCUMENT_NAMES = Table(
+    "document_names",
+    "one row a name by which other documents may call a document",
+    (
+        Column("doc_row", "integer", "the document", "documents.doc_row"),
+        Column("name", "text", "the name, in letters and digits only"),
+    ),
+    unique=(("doc_row", "name"),),
+    indexes=(("name",),),
+)
+
 RELATIONS = Table(
     "relations",
     "one row a relation, with its evidence",
@@ -272,13 +285,14 @@ RELATIONS = Table(
         Column("src_id", "text", "doc_id"),
         Column("rel_type", "text", "supersedes, seeAlso, appliesToAsset, appliesToEquipment"),
         Column("dst_type", "text", "document, asset or equipment"),
-        Column("dst_id", "text", "doc_id or entity_id"),
+        Column("dst_id", "text", "doc_id, or entity_id; of a document that is not here its name"),
+        Column("dst_name", "text", "what it is called there, in letters and digits only"),
         Column("confidence", "real", "1 where it is written so"),
         Column("evidence", "json", "phrase, page and span in the document, or the field that says so"),
         Column("doc_row", "integer", "the document that proves it", "documents.doc_row"),
     ),
-    unique=(("doc_row", "rel_type", "dst_type", "dst_id"),),
-    indexes=(("src_id", "rel_type", "dst_id"), ("dst_id",)),
+    unique=(("doc_row", "rel_type", "dst_type", "dst_name"),),
+    indexes=(("src_id", "rel_type", "dst_id"), ("dst_id",), ("dst_name",)),
 )
 
 # %% ../../nbs/18_knowledge/00_schema.ipynb #3b48a341
@@ -331,6 +345,7 @@ TABLES = (
     GONE_CHUNKS,
     ENTITIES,
     CHUNK_ENTITIES,
+    DOCUMENT_NAMES,
     RELATIONS,
     EVENTS,
     QUERIES,
