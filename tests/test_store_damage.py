@@ -328,9 +328,9 @@ def test_what_a_killed_writer_left_is_swept(tmp_path):
     code = f"""
 import os
 from ragbench.store import artifacts as s
-write = s._write
+write = s.write_files
 def killed(folder, payload): write(folder, payload); os.kill(os.getpid(), 9)
-s._write = killed
+s.write_files = killed
 s.Store({str(tmp_path)!r}).make("run", {{"k": 1}}, lambda: {{"x": 1}})
 """
     subprocess.run([sys.executable, "-c", code])

@@ -49,7 +49,7 @@ OF_MODULES = {
 }
 # (module, function): writers that are given a path inside a block of the one writer, or that write no file
 GIVEN = {
-    ("store/artifacts.py", "_write"),
+    ("store/artifacts.py", "write_files"),
     ("embed/onnx_encoder.py", "write_onnx"),
     ("embed/onnx_encoder.py", "_export"),  # given a path
     ("plot/chart.py", "svg"),

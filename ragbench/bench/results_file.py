@@ -19,7 +19,8 @@ import numpy as np
 from ..store.session_code import own_code
 from .results import Results, SystemResult
 from ..core.chunks import Chunks
-from ..core.documents import Corpus, Document, Doubt, Field, Heading, Page, Refusal, Turn
+from ..core.corpus_values import corpus_of, corpus_values, errors_of
+from ..core.documents import Corpus, Document, Page
 from ..base.errors import DataError, RagbenchError, yes_or_no
 from ..base.files import write_atomic
 from ..core.gold import Gold
@@ -104,40 +105,6 @@ def _chunk_parts(chunks: Chunks, parts: _Parts) -> dict[str, Any]:
         "length": parts.array(_narrow(chunks.end - chunks.start)),
         "made_by": chunks.made_by,
         "section": section,
-    }
-
-# %% ../../nbs/16_bench/06_results_file.ipynb #881f003d
-_STRUCTURE = {"pages": Page, "headings": Heading, "fields": Field, "turns": Turn}
-
-
-def _document_part(doc: Document, text: bool) -> dict[str, Any]:
-    "A document as JSON."
-    about = {
-        "id": doc.id,
-        "length": len(doc),
-        "text_hash": doc.text_hash,
-        "format": doc.format,
-        "pages": [list(p) for p in doc.pages],
-    }
-    if not text:
-        return about
-    return about | {
-        "text": doc.text,
-        "metadata": json.loads(json.dumps(dict(doc.metadata), default=str)),
-        "source": doc.source,
-        **{k: [list(v) for v in getattr(doc, k)] for k in ("headings", "fields", "turns")},
-    }
-
-
-def _corpus_part(corpus: Corpus, text: bool) -> dict[str, Any]:
-    "A corpus as JSON; its fingerprint is kept beside, so that other texts are noticed."
-    return {
-        "fingerprint": corpus.fingerprint,
-        "texts": text,
-        "words": corpus.words,
-        "documents": [_document_part(d, text) for d in corpus],
-        "errors": [list(e) for e in corpus.errors],
-        "doubts": [i for i, e in enumerate(corpus.errors) if isinstance(e, Doubt)],
     }
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #0e620432
@@ -236,7 +203,7 @@ def save(
             "Put only text, finite numbers, lists and mappings into it",
         ) from e
     parts.json("gold.json", _gold_part(results.gold, with_texts))
-    parts.json("corpus.json", _corpus_part(results.corpus, with_texts))
+    parts.json("corpus.json", corpus_values(results.corpus, with_texts))
     return write_atomic(path, _about(parts).zipped())
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #01737d32
@@ -292,11 +259,6 @@ class _AbsentDocument(Document):
     def __repr__(self) -> str:
         return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
 
-
-def _errors_of(part: Mapping[str, Any]) -> list[Refusal]:
-    "What was refused, and what is in doubt."
-    return [(Doubt if i in part.get("doubts", ()) else Refusal)(*e) for i, e in enumerate(part["errors"])]
-
 # %% ../../nbs/16_bench/06_results_file.ipynb #f1b0f46f
 class _AbsentCorpus(Corpus):
     "A corpus without its texts."
@@ -304,7 +266,7 @@ class _AbsentCorpus(Corpus):
     absent = True
 
     def __init__(self, part: Mapping[str, Any]):
-        super().__init__([_AbsentDocument(d) for d in part["documents"]], _errors_of(part))
+        super().__init__([_AbsentDocument(d) for d in part["documents"]], errors_of(part))
         self.__dict__.update(fingerprint=part["fingerprint"], words=part["words"], duplicates=())
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #6ec0b399
@@ -326,28 +288,7 @@ def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
         return given
     if not part["texts"]:
         return _AbsentCorpus(part)
-
-    def kinds(d):
-        return {k: tuple(kind(*v) for v in d[k]) for k, kind in _STRUCTURE.items()}
-
-    corpus = Corpus(
-        [
-            Document(
-                d["id"], d["text"], metadata=d["metadata"], format=d["format"], source=d["source"], **kinds(d)
-            )
-            for d in part["documents"]
-        ],
-        _errors_of(part),
-    )
-    for d, about in zip(corpus, part["documents"]):
-        if d.text_hash != about["text_hash"]:
-            raise DataError(
-                "the text does not match its hash", f"{where}, {d.id}", "The file was changed: get it again"
-            )
-    corpus.__dict__["fingerprint"] = part[
-        "fingerprint"
-    ]  # metadata that JSON does not hold as they were (dates, tuples) keep their name
-    return corpus
+    return corpus_of(part, where)
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #612adce4
 def _read_gold(part: Mapping[str, Any]) -> Gold:

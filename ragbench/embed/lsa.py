@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,15 @@ class LSAEmbedder(Component):
             self, words, svd.components_.T.copy(), fingerprint(self, text_hash("\x1e".join(texts)), libraries)
         )
 
+    def fitted(self, values: Mapping[str, Any]) -> FittedLSA:
+        "What `FittedLSA.values` says, fitted again without a corpus."
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        vocabulary = {word: i for i, word in enumerate(values["words"])}
+        words = TfidfVectorizer(sublinear_tf=True, dtype=np.float64, vocabulary=vocabulary)
+        words.idf_ = np.array(values["idf"])
+        return FittedLSA(self, words, np.array(values["projection"]), values["fingerprint"])
+
     def __getattr__(self, name: str) -> Any:
         if name in ("embed_passages", "embed_queries", "space"):
             raise DataError(
@@ -151,6 +160,12 @@ class FittedLSA:
     @functools.cached_property
     def space(self) -> Space:
         return Space(self.name, self.revision, self.dim)
+
+    def values(self) -> dict[str, Any]:
+        "All that was learned, as arrays and JSON values; `LSAEmbedder.fitted` takes it."
+        words = self.words.get_feature_names_out().tolist()
+        idf, projection = self.words.idf_, self.projection
+        return {"words": words, "idf": idf, "projection": projection, "fingerprint": self.fingerprint}
 
     def embed_passages(self, texts: Chunks | Sequence[str]) -> Vectors:
         "Vectors `(n, dim)` of passages."

@@ -10,12 +10,14 @@ import re
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_sections
-from ..base.errors import ConfigError, DataError, at_least, choice_of, whole_number
+from ..base.errors import ConfigError, DataError, StoreError, at_least, choice_of, whole_number
+from ..base.files import whole_file
 from ..core.row_filter import row_filter
 from ..core.runs import pad
 from .bm25 import BM25, Postings, kept_postings, read_postings, search_postings
@@ -160,6 +162,19 @@ class FTS5(Component):
             )
         return FTS5Searcher(con, self, table, store, weights, tuple(n for n, w in zip(names, weights) if w))
 
+    def open(self, path: str | Path, store: Any = None) -> FTS5Searcher:
+        """What `save` of its searcher wrote: the file is searched where it lies, and never changed. Raises
+        `StoreError` where there is none."""
+        if not Path(path).is_file():
+            raise StoreError("there is no such file", str(path), "Give the file that save(path) wrote")
+        address = f"{Path(path).resolve().as_uri()}?mode=ro&immutable=1"
+        try:
+            con = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+            _check_table(con, "passages", self.tokenize)
+        except (sqlite3.DatabaseError, ConfigError) as e:
+            raise StoreError(f"it is not what these settings wrote ({e})", str(path), "Save it again") from e
+        return FTS5Searcher(con, self, store=store, weights=self.used)
+
 # %% ../../nbs/10_lexical/03_fts5.ipynb #99ea7d4d
 @dataclass(frozen=True, eq=False)
 class FTS5Searcher:
@@ -208,6 +223,16 @@ class FTS5Searcher:
         within = f"{{{' '.join(map(identifier, self.only))}}} : " if self.only else ""
         matches = [f"{within}({m})" if m and within else m for m in expressions(self, queries)]
         return pad([native_search(self.con, self.table, m, self.weights, k, allowed) for m in matches], k)
+
+    def save(self, path: str | Path) -> Path:
+        "Write the table as one SQLite file, whole or not at all; `FTS5.open` reads it. Returns the path."
+        with whole_file(path) as new:
+            file = sqlite3.connect(new)
+            try:
+                self.con.backup(file)
+            finally:
+                file.close()
+        return Path(path)
 
     @property
     def postings(self) -> Postings:

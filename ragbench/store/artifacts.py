@@ -29,8 +29,9 @@ from ..base.number_text import number, thousands
 from ..base.processes import abandoned
 
 # %% auto #0
-__all__ = ['log', 'MARK', 'Packed', 'pack', 'unpack', 'Artifact', 'DamagedArtifact', 'damage', 'script_line', 'Store', 'versions',
-           'libraries', 'as_store', 'artifacts', 'verify', 'in_use', 'Usage', 'usage', 'clear']
+__all__ = ['log', 'MARK', 'Packed', 'pack', 'unpack', 'Artifact', 'write_files', 'sha256_of', 'seal', 'DamagedArtifact', 'damage',
+           'script_line', 'Store', 'versions', 'libraries', 'as_store', 'artifacts', 'verify', 'in_use', 'Usage',
+           'usage', 'clear']
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #d59b7797
 log = logging.getLogger("ragbench.store")
@@ -101,7 +102,7 @@ class Artifact:
             ) from e
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #52ccc84d
-def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
+def write_files(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
     """Write arrays as .npy, packed ones as .npz and anything else as JSON; returns size and checksum of each
     file."""
     files = {}
@@ -117,16 +118,16 @@ def _write(folder: Path, payload: Mapping[str, Any]) -> dict[str, dict]:
             np.savez_compressed(path, **arrays)
         else:
             path.write_text(json.dumps(value, ensure_ascii=False, sort_keys=True), encoding="utf-8")
-        files[path.name] = {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+        files[path.name] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
     return files
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     with open(path, "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #4b9626d8
-def _seal(manifest: Mapping[str, Any]) -> str:
+def seal(manifest: Mapping[str, Any]) -> str:
     "The checksum of a manifest, over all else that it says."
     text = json.dumps(
         {k: v for k, v in manifest.items() if k != "checksum"}, sort_keys=True, ensure_ascii=False
@@ -139,9 +140,9 @@ def _publish(final: Path, payload: Mapping[str, Any], about: Mapping[str, Any]) 
     if final.parent.exists() and not final.parent.is_dir():
         final.parent.rename(beside(final.parent))  # a file where a folder should be
     with whole_folder(final) as folder:
-        manifest = json.loads(json.dumps({**about, "files": _write(folder, payload)}))
+        manifest = json.loads(json.dumps({**about, "files": write_files(folder, payload)}))
         (folder / "manifest.json").write_text(
-            json.dumps(manifest | {"checksum": _seal(manifest)}, indent=1, ensure_ascii=False),
+            json.dumps(manifest | {"checksum": seal(manifest)}, indent=1, ensure_ascii=False),
             encoding="utf-8",
         )
 
@@ -165,7 +166,7 @@ def _manifest(path: Path, kind: str, key: str) -> Mapping[str, Any]:
         raise ValueError("there is no manifest") from None
     except (ValueError, IsADirectoryError):
         raise ValueError("the manifest is not JSON") from None
-    if not isinstance(manifest, dict) or manifest.get("checksum") != _seal(manifest):
+    if not isinstance(manifest, dict) or manifest.get("checksum") != seal(manifest):
         raise ValueError("the manifest's checksum differs")
     if (manifest.get("kind"), manifest.get("key")) != (kind, key):
         raise ValueError(f"it is the manifest of {manifest.get('kind')}/{manifest.get('key')}")
@@ -181,7 +182,7 @@ def damage(path: Path, manifest: Mapping[str, Any]) -> list[str]:
             bad.append(f"{name} is missing")
         elif file.stat().st_size != f["bytes"]:
             bad.append(f"{name} has {file.stat().st_size} bytes instead of {f['bytes']}")
-        elif _sha256(file) != f["sha256"]:
+        elif sha256_of(file) != f["sha256"]:
             bad.append(f"the checksum of {name} differs")
     return bad
 

@@ -9,6 +9,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,25 @@ class System(Component):
         for step in steps.fixed:
             executor.value(step)  # now, and not at the first question
         return BuiltSystem(self, executor.value(steps.sources.chunks), executor, steps.sources)
+
+    @staticmethod
+    def open(
+        path: str | Path,
+        system: System | None = None,  # the system itself, where it has parts of your own
+        *,
+        store: Any = None,
+        progress: bool | None = None,
+    ) -> BuiltSystem:
+        """What `BuiltSystem.save` wrote into a folder, ready to be asked: the same rankings, and no passage
+        is embedded again. Raises `StoreError` for a folder that is damaged or of something else."""
+        from ragbench.system.saved_system import open_system
+
+        return open_system(path, system, store, progress)
+
+    def _repr_html_(self) -> str:
+        from ragbench.system.system_view import system_html
+
+        return system_html(self)
 
 # %% ../../nbs/13_system/07_system.ipynb #1b6b8d44
 PARTS = {  # field: (what fits, what to give)
@@ -359,6 +379,19 @@ class BuiltSystem:
 
         return explain(self, query, chunk, where, params)
 
+    def save(self, path: str | Path) -> Path:
+        """Write corpus, chunks, indexes and the system into a folder, whole or not at all; `System.open`
+        reads it. Returns the path. Raises `StoreError` for a folder of something else, `ConfigError` for an
+        index that cannot be kept."""
+        from ragbench.system.saved_system import save_system
+
+        return save_system(self, path)
+
+    def _repr_html_(self) -> str:
+        from ragbench.system.system_view import built_html
+
+        return built_html(self)
+
 # %% ../../nbs/13_system/07_system.ipynb #147a25db
 def warn_if_empty(
     steps: Pipeline,
@@ -413,20 +446,3 @@ def names_of(systems: Sequence[System]) -> list[str]:
     "A distinct name for each system: its `name`, or its label; see `ragbench.core.labels`."
     names = [s.name or f"{label(s.chunk)} · {label(s.retrieve)}{_step_label(s)}" for s in systems]
     return distinct(names, [s.name or s for s in systems])
-
-# %% ../../nbs/13_system/07_system.ipynb #3cdb8af7
-def _system_html(system: System) -> str:
-    "What a notebook shows: see `ragbench.system.system_view`."
-    from ragbench.system.system_view import system_html
-
-    return system_html(system)
-
-
-def _built_html(built: BuiltSystem) -> str:
-    "What a notebook shows of a system over its corpus."
-    from ragbench.system.system_view import built_html
-
-    return built_html(built)
-
-
-System._repr_html_, BuiltSystem._repr_html_ = _system_html, _built_html
