@@ -4,6 +4,7 @@ store is left alone, and what was paid for stays."""
 import json
 import os
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,6 +154,14 @@ def test_each_damage_is_said_in_its_words_and_made_again(tmp_path, how):
     assert store.verify() == []
 
 
+def test_the_warning_points_at_the_line_that_asked(tmp_path):
+    store = Store(tmp_path)
+    spoil(store.make("sums", {"of": [1]}, lambda: {"v": 1}).path, "missing")
+    with pytest.warns(DamagedArtifact) as told:
+        store.make("sums", {"of": [1]}, lambda: {"v": 1})
+    assert [Path(w.filename).name for w in told] == [Path(__file__).name]
+
+
 def test_damage_names_every_file(tmp_path):
     made = Store(tmp_path).put("run", KEY, {"v": 1, "w": 2, "x": 3})
     (made.path / "v.json").unlink()
@@ -238,6 +247,20 @@ def test_an_empty_folder_is_an_empty_store_and_one_that_nobody_marked_is_known_b
     store.put("run", KEY, {"v": 1})
     (store.root / MARK).unlink()
     assert list(usage(store).kinds) == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "is_store"),
+    [("embeddings", "sqlite", True), ("run", "sqlite", False), ("embeddings", "txt", False)],
+)
+def test_vectors_alone_are_a_store_too(tmp_path, kind, name, is_store):
+    (tmp_path / kind).mkdir()
+    (tmp_path / kind / f"{KEY}.{name}").write_text("")
+    if is_store:
+        assert usage(Store(tmp_path)).kinds == {kind: (1, 0)}
+    else:
+        with pytest.raises(StoreError, match="this folder is no store"):
+            usage(Store(tmp_path))
 
 
 def test_what_dead_processes_left_is_swept_and_what_the_living_write_is_not(tmp_path):

@@ -150,6 +150,7 @@ def test_each_unit_judges_the_same_ranking_in_its_own_ids():
     assert [ids.tolist() for ids in evidence.lists()] == [[-1, 0, -3], [0]]
     assert [ids.tolist() for ids in evidence.lists(1)] == [[-1], [0]]
     assert (evidence.cut(3), len(evidence)) == (0, 2)
+    assert [ids.tolist() for ids in judge(*world({"q1": [2, 1], "q2": [0]})).lists()] == [[-1, 0], [-1]]
     documents = judge(gold, ranking, "document")
     assert [ids.tolist() for ids in documents.lists()] == [[1, 0], [1]]
     assert [u.tolist() for u in documents.units] == [[[0, 1]], [[1, 1]]]
@@ -264,6 +265,14 @@ def test_tokens_at_a_stop_are_those_that_start_in_what_was_read():
     assert counted["relevant"].tolist() == [1, 2, 2]
     assert counted["handed"].tolist() == [1, 3, 4]
     assert counted["gold"].tolist() == [5, 5, 5]  # four tokens and the lost one, at one in four characters
+
+
+def test_evidence_that_the_corpus_lacks_altogether_is_never_found():
+    e, spans = query_evidence([], [], [8]), np.array([[0, 8]])
+    full, cut = np.array([0, 1]), np.array([4, 0])
+    for counted in (evidence_counts(e, spans, full, cut), evidence_tokens(e, spans, full, cut, COUNTS)):
+        assert counted["found"].tolist() == counted["relevant"].tolist() == [0, 0]
+    assert evidence_counts(e, spans, full, cut)["gold"].tolist() == [8, 8]
 
 
 def test_evidence_inside_one_token_is_one_token_once_a_character_of_it_is_read():

@@ -111,6 +111,19 @@ def test_pages_and_sections_of_a_pdf(tmp_path):
     assert "p. 2" in hit.citation and "Chapter number 2" in hit.citation
 
 
+def test_a_citation_says_pages_as_ranges_and_the_source_that_the_id_does_not_tell():
+    hit = Ranking(CHUNKS, Run(("q",), [[1.0]], [[0]]))[0]
+    places = {(3,): "p. 3", (3, 4, 5): "p. 3–5", (3, 7): "p. 3, 7", (): ""}
+    assert {pages: hit._replace(pages=pages).place for pages in places} == places
+    sources = {
+        "": "d0",
+        "/shelf/mill.pdf": "d0 · mill.pdf",
+        "https://mill.example/a/b": "d0 · https://mill.example/a/b",
+        "/shelf/d0": "d0",
+    }
+    assert {source: hit._replace(source=source).citation for source in sources} == sources
+
+
 def test_speaker_and_time_of_a_transcript(tmp_path):
     (tmp_path / "talk.vtt").write_text(
         "WEBVTT\n\n00:00:01.000 --> 00:00:04.000\n<v Anna>Who oiled the spindle?\n\n"
@@ -211,6 +224,18 @@ def test_a_passage_of_another_document_says_what_it_came_from():
     assert "grown from a" in ranking[1].citation and "grown from" not in ranking[0].citation
 
 
+def test_the_ranking_of_one_question_keeps_origins_and_leaves_milliseconds_to_all():
+    both = Run(("p", "q"), [[2.0, 1.0], [3.0, 0.0]], [[0, 1], [2, -1]])
+    ranking = Ranking(CHUNKS, both, {"search": 5.0}, np.array([[3, 4], [5, -1]]), CHUNKS)
+    for alone in (ranking["q"], ranking.by_query()[1]):
+        assert (alone.query_ids, alone.origin.tolist(), dict(alone.ms)) == (("q",), [[5, -1]], {})
+        assert alone[0].origin == ("d0", int(CHUNKS.start[5]), int(CHUNKS.end[5]))
+    assert dict(Ranking(CHUNKS, ONE, {"search": 5.0})["q"].ms) == {"search": 5.0}
+
+
+ONE = Run(("q",), [[1.0]], [[0]])
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -223,6 +248,11 @@ def test_a_passage_of_another_document_says_what_it_came_from():
         (lambda: Ranking(CHUNKS, Run(["q"], [[1.0]], [[0]]))["other"], "there is no question 'other'"),
         (lambda: Ranking(CHUNKS, Run(["q"], [[1.0]], [[0]]))[None], "the place of a hit is None"),
         (lambda: Run(["q"], [[0]], [[0.5]]), "rows holds float64 values"),  # rows where scores belong
+        (
+            lambda: Ranking(CHUNKS, ONE, origin=np.array([[0, 1]]), grown_from=CHUNKS),
+            "origin has shape (1, 2) and rows (1, 1)",
+        ),
+        (lambda: Ranking(CHUNKS, ONE, origin=np.array([[0]])), "origin has rows of no table"),
     ],
 )
 def test_mistakes_are_our_errors(make, said):
