@@ -62,6 +62,8 @@ test-all: test ## test, then findings, benchmarks and what is slow (installs the
 	@$(TEST_ENV) OMP_NUM_THREADS=1 $(BIN)/nbdev_test --flags slow --n_workers $(WORKERS) --timing
 	$(call step,slow tests and every extra in its own environment)
 	@$(TEST_ENV) $(BIN)/python -m pytest -m "slow and not system"
+	$(call step,mutants: every change of the algebra of spans is noticed)
+	@$(TEST_ENV) $(BIN)/python tools/mutants.py core.spans
 	$(call step,the long fault harness: $(KILLS) kills)
 	@$(TEST_ENV) RAGBENCH_KILLS=$(KILLS) $(BIN)/python -m pytest -m faults tests/test_kill.py
 

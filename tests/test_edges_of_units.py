@@ -210,6 +210,7 @@ def test_a_token_that_is_part_of_a_character_starts_with_it():
     starts = token_starts(Document("d", "a\U0001f9ff"))
     assert starts.tolist() == [0, *[1] * (len(starts) - 1)]
     assert len(starts) > 2
+    assert set(token_starts(Document("d", "\U0001f9ff")).tolist()) == {0}
 
 
 def test_new_text_is_read_in_the_order_of_the_chunks():

@@ -4,7 +4,7 @@ chapter and its tests (`TESTS`), and says which changes nothing noticed.
 
     python tools/mutants.py core.spans                  every mutant of a module
     python tools/mutants.py store.artifacts --most 60   a seeded sample of so many
-    python tools/mutants.py --smoke                     one mutant of each module of `TESTS`
+    python tools/mutants.py store.artifacts --only 3 8  the mutants of these numbers, which it prints
 
 Every mutant runs in a process of its own, forked after the libraries are imported and before the package is.
 No file is changed, what a mutant writes lies in a temporary folder, and what it starts is ended with it. The
@@ -93,19 +93,26 @@ COMPUTED = {
 }
 
 
-def annotations(tree: ast.AST) -> set[int]:
-    """Which nodes are types of arguments, fields and results: nobody evaluates them."""
-    types = []
+def without_effect(tree: ast.AST) -> set[int]:
+    """Nodes whose change does nothing: types, which nobody evaluates, and the −1 of a shape, for which any
+    number below zero will do."""
+    outer = []
     for node in ast.walk(tree):
-        types += [getattr(node, "annotation", None), getattr(node, "returns", None)]
-    return {id(inner) for outer in types if outer is not None for inner in ast.walk(outer)}
+        outer += [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "reshape"
+        ):
+            outer += [size for size in node.args if isinstance(size, ast.UnaryOp)]
+    return {id(inner) for node in outer if node is not None for inner in ast.walk(node)}
 
 
 def sites(tree: ast.AST) -> Iterator[ast.AST]:
     """Every node that can be changed."""
-    types = annotations(tree)
+    idle = without_effect(tree)
     for node in ast.walk(tree):
-        if id(node) in types:
+        if id(node) in idle:
             continue
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             yield node
@@ -284,13 +291,13 @@ def try_mutants(
     for i in only or order[:most]:
         mutant = copy.deepcopy(tree)
         node = list(sites(mutant))[i]
-        before, line = ast.unparse(node), node.lineno
+        before, line = ast.unparse(node), f"{node.lineno}:{node.col_offset}"
         change(node)
         fate = outcome(ast.fix_missing_locations(mutant), module, max(seconds, int(3 * whole)))
         counts[fate] += 1
         if fate != "killed":
             changed = f"{before} -> {ast.unparse(node)}"
-            tell(f"  {fate} {i}: {where(tree, line)}, line {line}: {changed}")
+            tell(f"  {fate} {i}: {where(tree, node.lineno)}, line {line}: {changed}")
     tried = f"{len(order)} mutants, {sum(counts.values())} tried"
     tell(f"{module}: {tried}, {dict(counts)}")
     return counts
@@ -298,7 +305,9 @@ def try_mutants(
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("modules", nargs="*", help="such as core.spans")
+    parser.add_argument(
+        "modules", nargs="+", choices=list(TESTS), help="such as core.spans", metavar="module"
+    )
     parser.add_argument("--most", type=int, default=10**6, help="a seeded sample of so many mutants")
     parser.add_argument(
         "--seconds", type=int, default=20, help="for each; at least three times the tests' own time"
@@ -309,7 +318,6 @@ def main() -> int:
     parser.add_argument(
         "--show", action="store_true", help="run the tests on the unchanged module and show them"
     )
-    parser.add_argument("--smoke", action="store_true", help="one mutant of each module that has tests")
     args = parser.parse_args()
     os.environ |= {"IN_TEST": "1", "MPLBACKEND": "agg", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     if args.show:
@@ -320,11 +328,11 @@ def main() -> int:
             )
             print(outcome(tree, module, 600, show=True))
         return 0
-    modules = list(TESTS) if args.smoke else args.modules
-    for module in modules:
-        most = 1 if args.smoke else args.most
-        try_mutants(module, most, args.seconds, lambda line: print(line, flush=True), args.only)
-    return 0
+    survived = 0
+    for module in args.modules:
+        counts = try_mutants(module, args.most, args.seconds, lambda line: print(line, flush=True), args.only)
+        survived += counts["survived"]
+    return min(survived, 1)
 
 
 if __name__ == "__main__":
