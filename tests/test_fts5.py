@@ -178,13 +178,13 @@ def test_trigrams_go_to_fts5_itself_and_its_postings_rank_alike(texts, queries):
     index = FTS5("trigram", weights=(1, 0)).build(texts)
     alone = [index.search([q], len(texts)) for q in queries]
     index.search(queries * BATCH, len(texts))
-    assert "postings" not in index.kept
-    scores, rows = search_postings(index.postings, index.kept["words"](queries), len(texts))
+    assert "postings" not in index.cache
+    scores, rows = search_postings(index.postings, index.cache["words"](queries), len(texts))
     for i, (s, r) in enumerate(alone):
         assert sorted(r[0]) == sorted(rows[i])
         assert np.allclose(s[0][r[0] >= 0], scores[i][rows[i] >= 0], rtol=0, atol=1e-9)
     index.search(["pumps and valves " * 50], 1)
-    assert "postings" in index.kept
+    assert "postings" in index.cache
 
 
 @pytest.mark.parametrize("match", MATCHES)
@@ -277,9 +277,9 @@ def test_a_path_is_not_a_connection():
 def same_order(index, queries, k, text_hashes, exact=False):
     """FTS5's own answer (one question at a time) and that of the postings, after ties were decided."""
     native = [search_fair(index, [q], [q], text_hashes, k, slack=0.0) for q in queries]
-    assert "postings" not in index.kept
+    assert "postings" not in index.cache
     fast = search_fair(index, list(queries) * BATCH, list(queries) * BATCH, text_hashes, k, slack=0.0)
-    assert "postings" in index.kept
+    assert "postings" in index.cache
     for i, (scores, rows) in enumerate(native):
         assert rows[0].tolist() == fast[1][i].tolist(), queries[i]
         assert np.allclose(
@@ -363,9 +363,9 @@ def test_real_questions_get_fts5s_own_ranking(name):
     texts, queries = read_collection(Path(os.environ["RAGBENCH_DATA"], name))
     index, hashes = FTS5().build(texts), hash64(texts)
     native = [search_fair(index, [q], [q], hashes, 10, slack=0.0) for q in queries]
-    assert "postings" not in index.kept
+    assert "postings" not in index.cache
     scores, rows = search_fair(index, queries, queries, hashes, 10, slack=0.0)
-    assert "postings" in index.kept
+    assert "postings" in index.cache
     assert np.array_equal(rows, np.concatenate([r for _, r in native]))
     assert np.allclose(
         np.where(rows < 0, 0, scores),
@@ -373,7 +373,7 @@ def test_real_questions_get_fts5s_own_ranking(name):
         rtol=0,
         atol=1e-9,
     )
-    kept = search_postings(index.postings, index.kept["words"](queries), 100)[0]
+    kept = search_postings(index.postings, index.cache["words"](queries), 100)[0]
     assert (np.diff(np.where(np.isinf(kept), -1, kept), axis=1) <= 0).all()
 
 

@@ -31,7 +31,7 @@ def some_passages(seed, n=30):
 def test_postings_answer_as_fts5_does(seed, words, tokenize, match):
     built = FTS5(tokenize, match=match).build(some_passages(seed))
     query = " ".join(words)
-    native = native_search(built.con, "passages", built.kept["compile"](query), built.weights, 30)
+    native = native_search(built.con, "passages", built.cache["compile"](query), built.weights, 30)
     scores, rows = fts5.search_postings(built.postings, terms_of(built, [query]), 30, every=match == "and")
     np.testing.assert_allclose(scores[0][rows[0] >= 0], native[0], rtol=1e-12)
     assert sorted(rows[0][rows[0] >= 0]) == sorted(native[1])
@@ -46,7 +46,7 @@ def test_postings_answer_as_fts5_does(seed, words, tokenize, match):
 )
 def test_words_that_cannot_stand_so_near_are_not_looked_for(seed, words, near, tokenize):
     built = FTS5(tokenize, match="near", near=near).build(some_passages(seed))
-    native = native_search(built.con, "passages", built.kept["compile"](" ".join(words)), built.weights, 30)
+    native = native_search(built.con, "passages", built.cache["compile"](" ".join(words)), built.weights, 30)
     scores, rows = built.search([" ".join(words)], 30)
     assert rows[0][rows[0] >= 0].tolist() == native[1].tolist()
 

@@ -125,7 +125,7 @@ def test_what_is_read_without_a_worker_is_bounded_by_its_size(tmp_path, name):
         " address_space\nresource.setrlimit(resource.RLIMIT_CPU, (30, 30))\nsize = address_space()[0]\nif"
         " size: resource.setrlimit(resource.RLIMIT_AS, (size + 300_000_000,) * 2)\ncorpus ="
         " load_corpus(sys.argv[1])\nimport threading, ragbench.ingest.workers as w\nprint(len(corpus) +"
-        " len(corpus.errors), len(w.RESERVE.kept), [e.reason for e in corpus.errors if 'mistake' in"
+        " len(corpus.errors), len(w.RESERVE.idle), [e.reason for e in corpus.errors if 'mistake' in"
         " e.reason])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True)

@@ -18,7 +18,7 @@ from ..base.progress import STOPPED
 from ..store.artifacts import as_store, clear, usage, verify
 
 # %% auto #0
-__all__ = ['app', 'WHERE', 'root', 'told', 'demo', 'cache_clear']
+__all__ = ['app', 'WHERE', 'root', 'as_message', 'demo', 'cache_clear']
 
 # %% ../../nbs/21_apps/05_cli.ipynb #bea6610b
 app = typer.Typer(
@@ -38,7 +38,7 @@ def root(
 
 # %% ../../nbs/21_apps/05_cli.ipynb #8e3d1450
 @contextmanager
-def told() -> Iterator[None]:
+def as_message() -> Iterator[None]:
     "Inside, an error of ours is a line on standard error and a status of 1, an interrupt a line and 130."
     try:
         yield
@@ -62,7 +62,7 @@ def demo(
     from ragbench.apps.demo import run_demo
 
     began = time.perf_counter()
-    with told():
+    with as_message():
         results = run_demo(store)
         typer.echo(f"{results}\n\n{results.leaderboard('recall@5')}\n")
         if csv:
@@ -84,7 +84,7 @@ def _datasets_list() -> None:
     from ragbench.apps.dataset_check import check_shipped
 
     rows = [["name", "documents", "words", "questions", "licence"]]
-    with told():
+    with as_message():
         rows += [
             [c.name, *(thousands(c.counts[k]) if k in c.counts else "?" for k in rows[0][1:4]), c.license]
             for c in check_shipped()
@@ -130,7 +130,7 @@ WHERE = Annotated[Path, typer.Option("--store", help="The folder of the store.")
 @_cache_app.command("ls")
 def _cache_ls(store: WHERE = Path(".ragbench")) -> None:
     "Artifacts and megabytes by kind."
-    with told():
+    with as_message():
         typer.echo(repr(usage(as_store(store, "ragbench cache"))))
 
 
@@ -149,7 +149,7 @@ def cache_clear(
     store: WHERE = Path(".ragbench"),
 ) -> None:
     "Delete what can be made again."
-    with told():
+    with as_message():
         typer.echo(
             f"{number(clear(as_store(store, 'ragbench cache'), *(kinds or ())) / 1e6, ',.1f')} MB are free"
         )
@@ -160,7 +160,7 @@ def _cache_verify(store: WHERE = Path(".ragbench")) -> None:
     "Recompute every checksum; exit with 1 if something is damaged. The next run makes it again."
     from ragbench.embed.vector_cache import EmbeddingCache, verify_cache
 
-    with told():
+    with as_message():
         bad = verify(as_store(store, "ragbench cache"))
         try:
             bad += verify_cache(EmbeddingCache(store / "embeddings"))

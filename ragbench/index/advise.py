@@ -70,12 +70,12 @@ def _ladder(searcher: FaissSearcher, nlist: int | None = None) -> Iterator[list[
 def _time_single(searchers: Sequence[FaissSearcher], queries: Vectors, k: int, rounds: int = 3) -> np.ndarray:
     "Median seconds of one query for each searcher, queries in turn over the searchers, on one thread."
     seconds = np.empty((len(searchers), rounds, len(queries)))
-    one = [queries[i : i + 1] for i in range(len(queries))]
+    single_queries = [queries[i : i + 1] for i in range(len(queries))]
     with pinned(1):
         for s in searchers:
-            s.search(one[0], k)
+            s.search(single_queries[0], k)
         for r in range(rounds):
-            for i, q in enumerate(one):
+            for i, q in enumerate(single_queries):
                 for j, s in enumerate(searchers):
                     began = time.perf_counter()
                     s.search(q, k)
@@ -100,24 +100,20 @@ class Judge:
     exact: FlatSearcher
     queries: Vectors
     k: int
-    answer: list[tuple[np.ndarray, int, float]] = field(
-        init=False, repr=False
-    )  # of each query: prepared, rows wanted, the score to reach
+    # of each query: prepared, rows wanted, the score to reach
+    answer: list[tuple[np.ndarray, int, float]] = field(init=False, repr=False)
 
     def __post_init__(self):
         best = [r[r >= 0] for r in self.exact.search(self.queries, self.k)[1]]
-        object.__setattr__(
-            self,
-            "answer",
-            [(q, len(r), border(self.exact, q, r)) for q, r in zip(self.exact.prepare(self.queries), best)],
-        )
+        prepared = self.exact.prepare(self.queries)
+        answer = [(q, len(r), border(self.exact, q, r)) for q, r in zip(prepared, best)]
+        object.__setattr__(self, "answer", answer)
 
     def recall(self, searcher: FaissSearcher) -> float:
         "Mean recall at k."
         rows = searcher.search(self.queries, self.k)[1]
-        return float(
-            np.mean([found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)])
-        )
+        shares = [found_share(self.exact, q, r, n, least) for r, (q, n, least) in zip(rows, self.answer)]
+        return float(np.mean(shares))
 
 # %% ../../nbs/09_index/06_advise.ipynb #f9ac9ffc
 _share, _factor, _tenths = percent, lambda x: f"{number(x, '.1f')} ×", lambda x: number(x, ".1f")
@@ -170,11 +166,11 @@ class Advice:
         if len(self.table) == 1:
             return f"<p>{escape(repr(self))}</p>"
         t = self.table.sort_values("single_ms")
-        shown = t.style.hide(axis="index").format(_FORMS)
-        shown = shown.apply(
+        style = t.style.hide(axis="index").format(_FORMS)
+        style = style.apply(
             lambda r: ["font-weight:bold" if r.name == self.best_row else ""] * len(r), axis=1
         )
-        return shown.set_caption(
+        return style.set_caption(
             f"Recall@{self.k} of {self.n_queries} held-out queries against exact search among"
             f" {thousands(self.n)} vectors; bold: the fastest that reached {percent(self.recall, 0)} on the"
             " queries that chose"
@@ -279,9 +275,9 @@ def _reach(judge: Judge, searcher: FaissSearcher, recall: float) -> tuple[FaissS
 def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vectors, Vectors]:
     "Vectors to index and queries: those given, or some held out."
     if queries is not None:
-        asked = as_vectors(queries)
-        v.space.check(asked.space)
-        return v, asked
+        query_vectors = as_vectors(queries)
+        v.space.check(query_vectors.space)
+        return v, query_vectors
     is_query = np.zeros(len(v), bool)
     is_query[np.random.default_rng(seed).choice(len(v), min(n_queries, len(v) // 5), replace=False)] = True
     return v[~is_query], v[is_query]
@@ -337,11 +333,13 @@ def advise(
             "advise",
             "FaissFlat answers exactly and fast at that size",
         )
-    base, asked = _parted(v, queries, n_queries, seed)
-    if len(asked) < 2:
-        raise DataError(f"{len(asked)} queries cannot both choose and report", "advise", "Give more queries")
-    order = np.random.default_rng(seed).permutation(len(asked))
-    choose, report = asked[np.sort(order[::2])], asked[np.sort(order[1::2])]
+    base, query_vectors = _parted(v, queries, n_queries, seed)
+    if len(query_vectors) < 2:
+        raise DataError(
+            f"{len(query_vectors)} queries cannot both choose and report", "advise", "Give more queries"
+        )
+    order = np.random.default_rng(seed).permutation(len(query_vectors))
+    choose, report = query_vectors[np.sort(order[::2])], query_vectors[np.sort(order[1::2])]
     part = base[np.sort(np.random.default_rng(seed).choice(len(base), min(sample, len(base)), replace=False))]
     trials = candidates(len(part), base.array.shape[1], metric, graphs) if configs is None else list(configs)
     with progress_bar(
@@ -357,54 +355,52 @@ def advise(
 def _first_look(
     configs: list[FaissFactory],
     part: Vectors,
-    asked: Vectors,
+    queries: Vectors,
     recall: float,
     k: int,
     metric: str,
-    done: Callable[[], Any],
+    advance: Callable[[], Any],
 ) -> list[tuple[FaissFactory, float, float]]:
     """Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the
     fastest of them first."""
-    judge, settings = Judge(FaissFlat(metric).build(part), asked, k), []
+    judge, settings = Judge(FaissFlat(metric).build(part), queries, k), []
     for config in configs:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", UserWarning
-            )  # small samples are meant here; the final build warns
+            warnings.simplefilter("ignore", UserWarning)  # a small sample is meant; the final build warns
             view, reached = _reach(judge, config.build(part), recall)
         settings.append((config, reached, view))
-        done()
-    seconds = _time_single([f[2] for f in settings], asked[:50], k)
+        advance()
+    seconds = _time_single([f[2] for f in settings], queries[:50], k)
     rows = [(c, reached, float(s)) for (c, reached, _), s in zip(settings, seconds)]
     return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
 
 
 def _at_full_size(config: FaissFactory, n: int) -> FaissFactory:
     "The same kind of index with as many lists as `n` vectors deserve."
-    first, *rest = config.factory.split(",")
+    first, *parts = config.factory.split(",")
     if not first.startswith("IVF"):
         return config
     nlist = max(1, min(int(4 * np.sqrt(n)), n // 39))
     return replace(
-        config, factory=",".join([f"IVF{nlist}", *rest]), train_size=min(n, max(65_536, 64 * nlist))
+        config, factory=",".join([f"IVF{nlist}", *parts]), train_size=min(n, max(65_536, 64 * nlist))
     )
 
 # %% ../../nbs/09_index/06_advise.ipynb #69291dcd
 def _measured(
     configs: list[FaissFactory],
     base: Vectors,
-    asked: tuple[Vectors, Vectors],
+    halves: tuple[Vectors, Vectors],
     recall: float,
     k: int,
     metric: str,
-    done: Callable[[], Any],
+    advance: Callable[[], Any],
 ) -> Advice:
     """Build on everything, find the arguments by one half of the queries, measure by the other; the exact
     index is the first row."""
     began = time.perf_counter()
     exact = FaissFlat(metric).build(base)
-    judge = Judge(exact, asked[0], k)
-    fair = Judge(exact, asked[1], k)
+    judge = Judge(exact, halves[0], k)
+    fair = Judge(exact, halves[1], k)
     rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
     for config in configs:
         began = time.perf_counter()
@@ -412,17 +408,19 @@ def _measured(
         seconds = time.perf_counter() - began
         view, reached = _reach(judge, built, recall)
         rows.append((config.factory, config.with_query(**view.query), view, reached, seconds))
-        done()
-    return _advice(rows, asked[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
+        advance()
+    return _advice(rows, halves[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
 
 # %% ../../nbs/09_index/06_advise.ipynb #bac2bc3b
-def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: float, k: int, n: int) -> Advice:
+def _advice(
+    rows: list[tuple], queries: Vectors, recalls: list[float], recall: float, k: int, n: int
+) -> Advice:
     """Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search
     first, and make the table."""
     import pandas as pd
 
-    single = _time_single([r[2] for r in rows], asked[:100], k)
-    batch = np.array([_time_batch(r[2], asked, k) for r in rows])
+    single = _time_single([r[2] for r in rows], queries[:100], k)
+    batch = np.array([_time_batch(r[2], queries, k) for r in rows])
     table = pd.DataFrame(
         {
             "factory": [r[0] for r in rows],
@@ -443,22 +441,16 @@ def _advice(rows: list[tuple], asked: Vectors, recalls: list[float], recall: flo
         ).any()
         for a, t in zip(table.recall, table.single_ms)
     ]
-    return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(asked))
+    return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(queries))
 
 # %% ../../nbs/09_index/06_advise.ipynb #a283b9ea
 def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
     "The advice that exact search will do: measured itself, and nothing beside it."
-    asked = v[:100] if queries is None else as_vectors(queries)
-    v.space.check(asked.space)
-    if not len(asked):
+    query_vectors = v[:100] if queries is None else as_vectors(queries)
+    v.space.check(query_vectors.space)
+    if not len(query_vectors):
         raise DataError("there are no queries", "advise", "Leave queries out, or give some")
     began = time.perf_counter()
     exact = FaissFlat(metric).build(v)
-    return _advice(
-        [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)],
-        asked,
-        [1.0],
-        recall,
-        k,
-        len(v),
-    )
+    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
+    return _advice(rows, query_vectors, [1.0], recall, k, len(v))

@@ -137,7 +137,7 @@ def _measure() -> None:
 
     index, vectors, queries, k = pickle.load(sys.stdin.buffer)
 
-    def here():
+    def used_bytes():
         return _resident_bytes(os.getpid()) + sum(map(_resident_bytes, _servers()))
 
     small = index.build(vectors[:2000])
@@ -145,11 +145,11 @@ def _measure() -> None:
     getattr(small, "close", lambda: None)()
     del small
     gc.collect()
-    before = here()
+    before = used_bytes()
     built = index.build(vectors)
     built.search(queries, k)
     gc.collect()
-    print("bytes", here() - before)
+    print("bytes", used_bytes() - before)
     getattr(built, "close", lambda: None)()
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #6318035b
@@ -174,14 +174,14 @@ def memory_of(
         f"from ragbench.base.processes import end_with; end_with({lifeline()}); from ragbench.index"
         ".ann_recall import _measure; _measure()"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], input=job, capture_output=True, timeout=timeout, pass_fds=[lifeline()]
     )
-    sizes = [line.split()[1] for line in done.stdout.decode().splitlines() if line.startswith("bytes ")]
+    sizes = [line.split()[1] for line in process.stdout.decode().splitlines() if line.startswith("bytes ")]
     if not sizes:
         raise DataError(
             "the process that measures memory ended early"
-            f" ({done.stderr.decode(errors='replace').strip()[-200:]})",
+            f" ({process.stderr.decode(errors='replace').strip()[-200:]})",
             repr(index),
         )
     return max(0, int(sizes[0]))

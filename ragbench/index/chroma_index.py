@@ -29,7 +29,7 @@ from ragbench.index.database_index import (
     DatabaseSearcher,
     Pointer,
     about,
-    known,
+    stored_space,
     same_space,
     steady,
 )
@@ -92,7 +92,7 @@ class ChromaIndex(DatabaseIndex):
         root, head = folder or Path(self.path), {**about(self, v.space), "next_row": len(v)}
         client = chroma_client(root)
         try:
-            made = (
+            collection = (
                 _replace_collection(client, self, head, array, records)
                 if self.collection
                 else new_collection(client, self, f"ragbench-{uuid.uuid4().hex}", head, array, records)
@@ -100,7 +100,7 @@ class ChromaIndex(DatabaseIndex):
         except BaseException:
             _leave(client, root, None, folder)
             raise
-        return DatabaseSearcher(_ChromaBackend(client, made, root, self, folder), self, v.space)
+        return DatabaseSearcher(_ChromaBackend(client, collection, root, self, folder), self, v.space)
 
     def open(self) -> DatabaseSearcher:
         "The collection of that name, built before. Raises `StoreError` where there is none."
@@ -108,11 +108,13 @@ class ChromaIndex(DatabaseIndex):
             raise ConfigError("only a collection with a name can be opened again", repr(self))
         client = chroma_client(self.path)
         try:
-            found = steady(lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,))
+            collection = steady(
+                lambda failed: behind(self), lambda name: named(client, name, self), (StoreError,)
+            )
             return DatabaseSearcher(
-                _ChromaBackend(client, found, Path(self.path), self),
+                _ChromaBackend(client, collection, Path(self.path), self),
                 self,
-                known(self, _ours(found, self.path), self.path),
+                stored_space(self, _ours(collection, self.path), self.path),
             )
         except BaseException:
             client.close()
@@ -126,22 +128,22 @@ def _chroma_value(v: Any) -> Any:
 def _chroma_record(record: Mapping[str, Any]) -> dict[str, Any]:
     """Metadata as Chroma can be asked for it: of a field with several values a list a kind, and the ends of
     its numbers."""
-    out: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for f, v in with_numbers(record).items():
         if not isinstance(v, list):
-            out[f] = _chroma_value(v)
+            fields[f] = _chroma_value(v)
             continue
         for name in dict.fromkeys(map(kind, v)):
-            out[f"{f}:{name}"] = [_chroma_value(x) for x in v if kind(x) == name]
-        if f"{f}:number" in out:
-            out |= {f"{f}:min": min(out[f"{f}:number"]), f"{f}:max": max(out[f"{f}:number"])}
-    return out
+            fields[f"{f}:{name}"] = [_chroma_value(x) for x in v if kind(x) == name]
+        if f"{f}:number" in fields:
+            fields |= {f"{f}:min": min(fields[f"{f}:number"]), f"{f}:max": max(fields[f"{f}:number"])}
+    return fields
 
 
 def _chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
     "Clauses as Chroma's `where`."
 
-    def one(c: Clause) -> dict[str, Any]:
+    def condition(c: Clause) -> dict[str, Any]:
         if c.op in LIMITS:
             ends = (c.field, f"{c.field}:{'max' if c.op.startswith('$g') else 'min'}")
             return {"$or": [{f: {c.op: float(c.value)}} for f in ends]}
@@ -157,7 +159,7 @@ def _chroma_where(clauses: Sequence[Clause]) -> dict[str, Any] | None:
             joined: each + [{f"{c.field}:{name}": {contains: v}} for name, g in groups.items() for v in g]
         }
 
-    all_of = [one(c) for c in on_numbers(clauses)]
+    all_of = [condition(c) for c in on_numbers(clauses)]
     return None if not all_of else all_of[0] if len(all_of) == 1 else {"$and": all_of}
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #c6088ead
@@ -203,13 +205,13 @@ class _ChromaBackend:
         )
         self.opened, self.lock = (
             _ours(collection, str(root)),
-            (_pointer_of(index).held() if self.name else nullcontext()),
+            (_pointer_of(index).lock() if self.name else nullcontext()),
         )
         self.finalizer = weakref.finalize(
             self, _leave, client, root, None if self.name else collection.name, folder
         )
 
-    def now(self, failed: bool = False) -> str:
+    def current_name(self, failed: bool = False) -> str:
         "The collection that the name means."
         if not self.finalizer.alive:
             raise ConfigError(
@@ -217,18 +219,20 @@ class _ChromaBackend:
             )
         return behind(self.index) if self.name else self.collection.name
 
-    def at(self, name: str) -> Any:
+    def follow(self, name: str) -> Any:
         """That collection; raises `VectorSpaceError` where it holds vectors of another space than this
         searcher was opened on."""
         if name != self.collection.name:
-            found = named(self.client, name, self.index)
-            same_space(self.index, self.opened, _ours(found, str(self.root)), self.name)
-            self.collection = found
+            collection = named(self.client, name, self.index)
+            same_space(self.index, self.opened, _ours(collection, str(self.root)), self.name)
+            self.collection = collection
         return self.collection
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
         "What `question(collection)` gives, asked of one whole collection."
-        return steady(self.now, lambda name: question(self.at(name)), (StoreError, *_chroma_errors()))
+        return steady(
+            self.current_name, lambda name: question(self.follow(name)), (StoreError, *_chroma_errors())
+        )
 
     def head(self, collection: Any) -> dict[str, Any]:
         "What a collection says about itself at this moment: another searcher may have added rows."
@@ -250,11 +254,13 @@ class _ChromaBackend:
 
     def put(self, rows, array, metadata) -> None:
         with self.lock:
-            _chroma_put(self.client, c := self.at(self.now()), self.head(c), rows, array, metadata)
+            _chroma_put(
+                self.client, c := self.follow(self.current_name()), self.head(c), rows, array, metadata
+            )
 
     def remove(self, rows) -> int:
         with self.lock:
-            return _chroma_remove(self.at(self.now()), rows)
+            return _chroma_remove(self.follow(self.current_name()), rows)
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         return self.ask(lambda c: _chroma_find(c, array, k, self.index.metric, _chroma_where(clauses), rows))
@@ -276,10 +282,10 @@ def chroma_fill(
 
 def _chroma_remove(collection: Any, rows: np.ndarray) -> int:
     "Delete rows; returns how many were there."
-    held = collection.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
-    if held:
-        collection.delete(ids=held)
-    return len(held)
+    ids = collection.get(ids=[str(r) for r in rows.tolist()], include=[])["ids"]
+    if ids:
+        collection.delete(ids=ids)
+    return len(ids)
 
 
 def _chroma_put(
@@ -307,31 +313,30 @@ def _chroma_find(
     rows: np.ndarray | None,
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     "The nearest rows of each query."
-    given = {"where": where, "ids": None if rows is None else [str(r) for r in rows.tolist()]}
-    if rows is not None and not (held := collection.get(ids=given["ids"], include=[])["ids"]):
-        return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
-    elif rows is not None:
-        given["ids"] = held
-    got = collection.query(query_embeddings=array, n_results=k, include=["distances"], **given)
+    conditions: dict[str, Any] = {"where": where, "ids": None}
+    if rows is not None:
+        asked_ids = [str(row) for row in rows.tolist()]
+        conditions["ids"] = collection.get(ids=asked_ids, include=[])["ids"]
+        if not conditions["ids"]:
+            return [(np.empty(0), np.empty(0, np.int64)) for _ in array]
+    response = collection.query(query_embeddings=array, n_results=k, include=["distances"], **conditions)
     l2 = metric == "l2"
-    out = [
-        (
-            (-np.asarray(d, dtype=np.float64)) if l2 else 1 - np.asarray(d, dtype=np.float64),
-            np.array([int(i) for i in ids], dtype=np.int64),
-        )
-        for ids, d in zip(got["ids"], got["distances"])
-    ]
+    answers = []
+    for ids, distances in zip(response["ids"], response["distances"]):
+        d = np.asarray(distances, dtype=np.float64)
+        answers.append((-d if l2 else 1 - d, np.array([int(i) for i in ids], dtype=np.int64)))
     least = min(k, collection.count())
-    short = [i for i, (_, r) in enumerate(out) if len(r) < least]
-    if short and len(matching := collection.get(include=[], **given)["ids"]) > min(
-        len(out[i][1]) for i in short
-    ):
-        found = collection.get(ids=matching, include=["embeddings"])
-        names = np.array([int(i) for i in found["ids"]], dtype=np.int64)
-        v = np.asarray(found["embeddings"], dtype=np.float32)
+    short = [i for i, (_, r) in enumerate(answers) if len(r) < least]
+    if not short:
+        return answers
+    matching = collection.get(include=[], **conditions)["ids"]
+    if len(matching) > min(len(answers[i][1]) for i in short):
+        records = collection.get(ids=matching, include=["embeddings"])
+        names = np.array([int(i) for i in records["ids"]], dtype=np.int64)
+        v = np.asarray(records["embeddings"], dtype=np.float32)
         for i in short:
-            out[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
-    return out
+            answers[i] = (-((v - array[i]) ** 2).sum(axis=1) if l2 else v @ array[i], names)
+    return answers
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #e3d72d55
 def _pointer_of(index: ChromaIndex) -> Pointer:
@@ -341,8 +346,8 @@ def _pointer_of(index: ChromaIndex) -> Pointer:
 
 def behind(index: ChromaIndex) -> str:
     "The collection that the index's name means; without a pointer, the one that is called so."
-    said = _pointer_of(index).read()
-    return index.collection if said is None else said["collection"]
+    pointer = _pointer_of(index).read()
+    return index.collection if pointer is None else pointer["collection"]
 
 
 def sweep(client: Any, index: ChromaIndex) -> None:
@@ -362,14 +367,16 @@ def _replace_collection(
 ) -> Any:
     """Make a collection of these vectors and let the index's name mean it; raises `ConfigError` where that is
     someone else's."""
-    with _pointer_of(index).held():
+    with _pointer_of(index).lock():
         if index.collection in {c.name for c in client.list_collections()}:
             _ours(client.get_collection(index.collection, embedding_function=None), index.path)
         sweep(client, index)
-        made = new_collection(client, index, f"{index.collection}-{uuid.uuid4().hex}", head, array, metadata)
-        _pointer_of(index).write({"collection": made.name})
+        collection = new_collection(
+            client, index, f"{index.collection}-{uuid.uuid4().hex}", head, array, metadata
+        )
+        _pointer_of(index).write({"collection": collection.name})
         sweep(client, index)
-    return made
+    return collection
 
 # %% ../../nbs/09_index/11_chroma_index.ipynb #68a02ba4
 def _hnsw_settings(index: ChromaIndex) -> dict[str, Any]:
@@ -428,11 +435,11 @@ def new_collection(
     metadata: Sequence[Mapping[str, Any]],
 ) -> Any:
     "A complete new collection."
-    made = client.create_collection(
+    collection = client.create_collection(
         name,
         embedding_function=None,
         configuration={"hnsw": _hnsw_settings(index)},
         metadata={"ragbench": json.dumps(head)},
     )
-    chroma_fill(client, made, np.arange(len(array)), array, metadata)
-    return made
+    chroma_fill(client, collection, np.arange(len(array)), array, metadata)
+    return collection

@@ -67,8 +67,8 @@ def values(value: Any, where: str = "") -> list[str | bool | int | float]:
     if value is None:
         return []
     if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
-        found = [scalar(v, where) for v in value if v is not None]
-        return sorted(found, key=str) if isinstance(value, (set, frozenset)) else found
+        scalars = [scalar(v, where) for v in value if v is not None]
+        return sorted(scalars, key=str) if isinstance(value, (set, frozenset)) else scalars
     value = scalar(value, where)
     if not isinstance(value, str) or not re.search("[,;]", value):
         return [value]
@@ -140,33 +140,33 @@ _FIX = (
 )
 
 
-def _asked(value: Any, at: str) -> Any:
+def _scalar_of(value: Any, place: str) -> Any:
     "A value as it may be asked for; a `ConfigError` for what could not be stored."
     if isinstance(value, Param):
         fix = "A parameter stands in the filter of a System or of its search, which is given params="
-        raise ConfigError(f"the value of {value!r} is not known here", at, fix)
+        raise ConfigError(f"the value of {value!r} is not known here", place, fix)
     try:
-        return scalar(value, at)
+        return scalar(value, place)
     except DataError as e:
-        raise ConfigError(f"it asks for {value!r:.80}", at, _FIX) from e
+        raise ConfigError(f"it asks for {value!r:.80}", place, _FIX) from e
 
 
-def _choices(value: Any, at: str, params: bool) -> tuple:
+def _choices(value: Any, place: str, params: bool) -> tuple:
     "The values of which one is asked for."
     several = isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0
     choices = value if several else [value]
-    return tuple(v if params and isinstance(v, Param) else _asked(v, at) for v in choices)
+    return tuple(v if params and isinstance(v, Param) else _scalar_of(v, place) for v in choices)
 
 
-def _limit(name: str, op: Any, value: Any, at: str, params: bool) -> Clause:
+def _limit(name: str, op: Any, value: Any, place: str, params: bool) -> Clause:
     "A comparison of an inner dictionary."
     if op == "$ne":
-        return Clause(name, op, _choices(value, at, params))
+        return Clause(name, op, _choices(value, place, params))
     if params and op in LIMITS and isinstance(value, Param):
         return Clause(name, op, value)
-    limit = None if op not in LIMITS or isinstance(value, (bool, np.bool_)) else _asked(value, at)
+    limit = None if op not in LIMITS or isinstance(value, (bool, np.bool_)) else _scalar_of(value, place)
     if limit is None or (isinstance(limit, str) and not when(limit).scale):
-        raise ConfigError(f"{op} {value!r:.80} is not in the language of conditions", at, _FIX)
+        raise ConfigError(f"{op} {value!r:.80} is not in the language of conditions", place, _FIX)
     return Clause(name, op, limit)
 
 # %% ../../nbs/09_index/07_conditions.ipynb #3319101b
@@ -179,29 +179,29 @@ def clauses(
     "The comparisons that must all hold; raises `ConfigError` for what is not in the language."
     if not isinstance(condition, Mapping):
         raise ConfigError(f"the condition is {condition!r:.60}", "where", "Give a dictionary of fields")
-    out = []
-    for name, asked in condition.items():
-        at = f"where[{name!r}]"
+    comparisons = []
+    for name, wish in condition.items():
+        place = f"where[{name!r}]"
         if not isinstance(name, str) or stored and not NAME.fullmatch(name):
             raise ConfigError(f"{name!r} is no name for a field", "where", "Use letters, digits, _ and -")
-        if isinstance(asked, str) and asked == IN_QUERY:
+        if isinstance(wish, str) and wish == IN_QUERY:
             if not boosts:
                 fix = "A boost may ask this. For the text itself give ['in query']"
-                raise ConfigError("a filter does not look at the question", at, fix)
-            out.append(Clause(name, IN_QUERY, None))
-        elif not isinstance(asked, Mapping):
-            out.append(Clause(name, "in", _choices(asked, at, params)))
-        elif not asked:
-            raise ConfigError("there are no limits", at, _FIX)
+                raise ConfigError("a filter does not look at the question", place, fix)
+            comparisons.append(Clause(name, IN_QUERY, None))
+        elif not isinstance(wish, Mapping):
+            comparisons.append(Clause(name, "in", _choices(wish, place, params)))
+        elif not wish:
+            raise ConfigError("there are no limits", place, _FIX)
         else:
-            out += [_limit(name, op, value, at, params) for op, value in asked.items()]
-    return tuple(out)
+            comparisons += [_limit(name, op, value, place, params) for op, value in wish.items()]
+    return tuple(comparisons)
 
 # %% ../../nbs/09_index/07_conditions.ipynb #2868ffdc
 def params_of(condition: Mapping[str, Any] | None) -> tuple[str, ...]:
     "The names of the parameters of a condition, each once, in order; raises `ConfigError` as `clauses` does."
-    asked = clauses(condition or {}, stored=False, params=True)
-    values = (v for c in asked for v in (c.value if isinstance(c.value, tuple) else (c.value,)))
+    comparisons = clauses(condition or {}, stored=False, params=True)
+    values = (v for c in comparisons for v in (c.value if isinstance(c.value, tuple) else (c.value,)))
     return tuple(dict.fromkeys(v.name for v in values if isinstance(v, Param)))
 
 
@@ -213,18 +213,18 @@ def with_params(condition: Mapping[str, Any], params: Mapping[str, Any]) -> dict
     if missing := [name for name in params_of(condition) if name not in params]:
         fix = f"Give params={{{missing[0]!r}: …}}"
         raise ConfigError(f"there is no value for the parameter {missing[0]!r}", "params", fix)
-    return {name: _with_values(asked, params) for name, asked in condition.items()}
+    return {name: _with_values(wish, params) for name, wish in condition.items()}
 
 
-def _with_values(asked: Any, params: Mapping[str, Any]) -> Any:
+def _with_values(wish: Any, params: Mapping[str, Any]) -> Any:
     "What a condition asks of a field, parameters replaced."
-    if isinstance(asked, Mapping):
-        return {op: _with_values(value, params) for op, value in asked.items()}
-    if isinstance(asked, list | tuple):
-        values = [_with_values(v, params) if isinstance(v, Param) else v for v in asked]
-        return [one for v in values for one in (v if isinstance(v, list) else [v])]
-    value = params[asked.name] if isinstance(asked, Param) else asked
-    return [value] if isinstance(asked, Param) and value == IN_QUERY else value
+    if isinstance(wish, Mapping):
+        return {op: _with_values(value, params) for op, value in wish.items()}
+    if isinstance(wish, list | tuple):
+        values = [_with_values(v, params) if isinstance(v, Param) else v for v in wish]
+        return [choice for v in values for choice in (v if isinstance(v, list) else [v])]
+    value = params[wish.name] if isinstance(wish, Param) else wish
+    return [value] if isinstance(wish, Param) and value == IN_QUERY else value
 
 # %% ../../nbs/09_index/07_conditions.ipynb #e251afcd
 def kind(value: Any) -> str:
@@ -238,22 +238,22 @@ def _words(text: str) -> str:
     return " " + " ".join(re.findall(r"[^\W_]+", text.casefold())) + " "
 
 
-def named(held: Sequence[Any], question: str) -> bool:
+def named(stored: Sequence[Any], question: str) -> bool:
     "Whether a question names one of these values."
-    return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in held)
+    return any(_words(str(v)).strip() and _words(str(v)) in _words(question) for v in stored)
 
 
-def meets(held: Sequence[Any], c: Clause, question: str = "") -> bool:
+def meets(stored: Sequence[Any], c: Clause, question: str = "") -> bool:
     "Whether one of the values of a field meets a comparison; for `$ne`, whether none is one of its own."
     if c.op in ("in", "$ne"):
-        return any(kind(v) == kind(h) and v == h for v in c.value for h in held) == (c.op == "in")
+        return any(kind(v) == kind(h) and v == h for v in c.value for h in stored) == (c.op == "in")
     if c.op == IN_QUERY:
-        return named(held, question)
+        return named(stored, question)
     if kind(c.value) == "number":
-        return any(kind(h) == "number" and LIMITS[c.op](h, c.value) for h in held)
+        return any(kind(h) == "number" and LIMITS[c.op](h, c.value) for h in stored)
     scale = when(c.value).scale
     limit = getattr(when(c.value), scale)
-    numbers = (getattr(when(h), scale) for h in held)
+    numbers = (getattr(when(h), scale) for h in stored)
     return any(h is not None and LIMITS[c.op](h, limit) for h in numbers)
 
 
@@ -261,12 +261,14 @@ def matching(
     metadata: Sequence[Mapping[str, Any]], condition: Mapping[str, Any] | Sequence[Clause]
 ) -> np.ndarray:
     "Which rows of checked metadata a condition, or all of these clauses, let through, `(n,)` bool."
-    asked = clauses(condition) if isinstance(condition, Mapping) else condition
+    comparisons = clauses(condition) if isinstance(condition, Mapping) else condition
 
-    def held(v):
+    def as_list(v):
         return v if isinstance(v, list) else [] if v is None else [v]
 
-    return np.array([all(meets(held(m.get(c.field)), c) for c in asked) for m in metadata], dtype=bool)
+    return np.array(
+        [all(meets(as_list(m.get(c.field)), c) for c in comparisons) for m in metadata], dtype=bool
+    )
 
 # %% ../../nbs/09_index/07_conditions.ipynb #6b91288f
 _SCALES = {"day": "1", "moment": "2", "time": "3"}  # what stands before a field's name
@@ -274,26 +276,26 @@ _SCALES = {"day": "1", "moment": "2", "time": "3"}  # what stands before a field
 
 def with_numbers(record: Mapping[str, Any]) -> dict[str, Any]:
     "A row's metadata with, beside texts that say dates or times, the numbers that a database compares."
-    out = dict(record)
+    fields = dict(record)
     for name, value in record.items():
-        said = [when(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
-        for scale, mark in _SCALES.items() if any(w.scale for w in said) else ():
-            numbers = [number for w in said if (number := getattr(w, scale)) is not None]
+        moments = [when(v) for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+        for scale, mark in _SCALES.items() if any(w.scale for w in moments) else ():
+            numbers = [number for w in moments if (number := getattr(w, scale)) is not None]
             if numbers:
-                out[mark + name] = numbers[0] if len(numbers) == 1 else numbers
-    return out
+                fields[mark + name] = numbers[0] if len(numbers) == 1 else numbers
+    return fields
 
 
-def on_numbers(asked: Sequence[Clause]) -> list[Clause]:
+def on_numbers(comparisons: Sequence[Clause]) -> list[Clause]:
     "Clauses as a database can answer them, whose rows went through `with_numbers`."
-    out = []
-    for c in asked:
+    numeric = []
+    for c in comparisons:
         if c.op in LIMITS and isinstance(c.value, str):
             scale = when(c.value).scale
             c = Clause(_SCALES[scale] + c.field, c.op, getattr(when(c.value), scale))
         if c.op != "$ne" or c.value:  # unequal to nothing at all is everybody
-            out.append(c)
-    return out
+            numeric.append(c)
+    return numeric
 
 # %% ../../nbs/09_index/07_conditions.ipynb #18a809ef
 OWN = ("doc", "format", "section", "page", "field", "row", "speaker", "time")  # what a chunk has by itself
@@ -335,8 +337,8 @@ def chunk_values(chunks: Chunks, row: int, name: str) -> list[Any]:
     if name == "field":
         return [f.name for f in _touched(doc.fields, start, end)]
     if name in ("speaker", "time"):
-        said = (getattr(turn, name) for turn in _touched(doc.turns, start, end))
-        return list(dict.fromkeys(filter(None, said)))
+        values = (getattr(turn, name) for turn in _touched(doc.turns, start, end))
+        return list(dict.fromkeys(filter(None, values)))
     return {"doc": [doc.id], "format": [doc.format]}.get(name) or _row_of(doc)
 
 # %% ../../nbs/09_index/07_conditions.ipynb #42ff2bd3
@@ -347,8 +349,8 @@ def known_fields(corpus: Corpus) -> list[str]:
 
 def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
     "Raise `ConfigError` for a field that no document has, or that cannot be compared in any."
-    known = known_fields(corpus)
-    if not (unknown := [n for n in names if n not in known]):
+    fields = known_fields(corpus)
+    if not (unknown := [n for n in names if n not in fields]):
         return
     holder = next((d for d in corpus if unknown[0] in _fields_of(d)), None)
     what = (
@@ -359,26 +361,26 @@ def check_fields(corpus: Corpus, names: Iterable[str], where: str) -> None:
             f" {_fields_of(holder)[unknown[0]]!r:.60})"
         )
     )
-    raise ConfigError(what, where, f"There is: {', '.join(known)}")
+    raise ConfigError(what, where, f"There is: {', '.join(fields)}")
 
 # %% ../../nbs/09_index/07_conditions.ipynb #0fa16618
-def check_kinds(corpus: Corpus, asked: Iterable[Clause], where: str) -> None:
+def check_kinds(corpus: Corpus, comparisons: Iterable[Clause], where: str) -> None:
     "Warn of a condition whose values are of another kind than every value of its field."
-    for c in asked:
+    for c in comparisons:
         if c.field in OWN or c.op == IN_QUERY:
             continue
-        held = [h for d in corpus for h in _readable(_fields_of(d).get(c.field))]
+        stored = [h for d in corpus for h in _readable(_fields_of(d).get(c.field))]
         values = c.value if c.op in ("in", "$ne") else (c.value,)
-        wanted = [v for v in values if not isinstance(v, Param)]  # what a question brings is not known yet
-        if held and wanted and not {kind(v) for v in wanted} & {kind(h) for h in held}:
+        constants = [v for v in values if not isinstance(v, Param)]  # what a question brings is not known yet
+        if stored and constants and not {kind(v) for v in constants} & {kind(h) for h in stored}:
             logger.warning(
                 "%s: the field %r holds %s (such as %r), and is asked for %s (%r): that %s",
                 where,
                 c.field,
-                kind(held[0]),
-                held[0],
-                kind(wanted[0]),
-                wanted[0],
+                kind(stored[0]),
+                stored[0],
+                kind(constants[0]),
+                constants[0],
                 "excludes nothing" if c.op == "$ne" else "never holds",
             )
 
@@ -395,7 +397,7 @@ def titled(chunks: Chunks, titles: Sequence[Any]) -> list[str]:
 # %% ../../nbs/09_index/07_conditions.ipynb #d82bcac8
 def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
     "Which chunks a condition lets through, `(n,)` bool."
-    out = np.ones(len(chunks), dtype=bool)
+    passing = np.ones(len(chunks), dtype=bool)
     for c in clauses(condition, stored=False):
         if c.field == "section" and c.op in ("in", "$ne") and (paths := titled(chunks, c.value)):
             logger.warning(
@@ -404,15 +406,15 @@ def matching_rows(chunks: Chunks, condition: Mapping[str, Any]) -> np.ndarray:
                 paths[0],
             )
         if c.field in ("section", "page", "field", "speaker", "time"):
-            out &= np.array(
+            passing &= np.array(
                 [meets(chunk_values(chunks, i, c.field), c) for i in range(len(chunks))], dtype=bool
             )
             continue
         own = {"doc": lambda d: [d.id], "format": lambda d: [d.format], "row": _row_of}.get(
             c.field, lambda d, name=c.field: _readable(_fields_of(d).get(name))
         )
-        out &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
-    return out
+        passing &= np.array([meets(own(d), c) for d in chunks.corpus], dtype=bool)[chunks.doc_row]
+    return passing
 
 # %% ../../nbs/09_index/07_conditions.ipynb #640ffa27
 def chunk_metadata(chunks: Chunks, fields: Sequence[str] | None = None) -> list[dict[str, Any]]:

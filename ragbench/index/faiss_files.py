@@ -167,9 +167,8 @@ def write_index(
     head["files"] = {name: _entry(path.with_name(name)) for name in about.get("lists", ())}
     with whole_file(path) as new:
         with open(new, "wb") as f:
-            faiss.write_index(
-                index, faiss.PyCallbackIOWriter(f.write)
-            )  # its own writer does not say when the last bytes find no room
+            # FAISS's own writer does not say when the last bytes find no room
+            faiss.write_index(index, faiss.PyCallbackIOWriter(f.write))
         head["codes"] = _code_ranges(new, index)
         with open(new, "ab") as f:
             head["rows"] = None if rows is None else f.tell()

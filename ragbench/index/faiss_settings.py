@@ -40,9 +40,8 @@ def query_defaults(index: Any) -> dict[str, float]:
     for part in layers(index):
         if isinstance(part, faiss.IndexRefine):
             defaults["k_factor"] = float(part.k_factor)
-        if isinstance(part, faiss.IndexIVFInterface) and not isinstance(
-            part, faiss.IndexIVFAdditiveQuantizerFastScan
-        ):  # which takes no parameters
+        takes_parameters = not isinstance(part, faiss.IndexIVFAdditiveQuantizerFastScan)
+        if isinstance(part, faiss.IndexIVFInterface) and takes_parameters:
             defaults["nprobe"] = part.nprobe
             for q in layers(part.quantizer):
                 defaults |= {"coarse_ef": q.hnsw.efSearch} if isinstance(q, faiss.IndexHNSW) else {}
@@ -101,12 +100,8 @@ def takes_selector(index: Any) -> bool:
         faiss.IndexIVFAdditiveQuantizerFastScan,
         faiss.IndexIVFPQR,
     )
-    refused = (
-        *codes,
-        faiss.IndexFastScan,
-        faiss.IndexNSG,
-        faiss.IndexShards,
-    )  # shards number their rows apart
+    # shards number their rows apart
+    refused = (*codes, faiss.IndexFastScan, faiss.IndexNSG, faiss.IndexShards)
     return not isinstance(last, refused) and not on_gpu(index)
 
 

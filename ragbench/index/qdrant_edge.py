@@ -30,26 +30,25 @@ def qdrant_filter(
 ) -> Any:
     "Clauses and row numbers as a filter of Qdrant, or None."
 
-    def one(c: Clause) -> Any:
+    def condition(c: Clause) -> Any:
         if c.op in LIMITS:
             return words.limits(c.field, **{c.op[1:]: float(c.value)})
         texts = [v for v in c.value if kind(v) == "text"]
-        each = [
-            (
-                words.limits(c.field, gte=float(v), lte=float(v))
-                if kind(v) == "number"
-                else words.truth(c.field, v)
-            )
-            for v in c.value
-            if kind(v) != "text"
-        ]
+        each = []
+        for v in c.value:
+            if kind(v) == "number":
+                each.append(words.limits(c.field, gte=float(v), lte=float(v)))
+            elif kind(v) != "text":
+                each.append(words.truth(c.field, v))
         if texts:
             each.append(words.text(c.field, texts))
         if c.op == "$ne":
             return words.none(each)
         return each[0] if len(each) == 1 else words.some(each)
 
-    must = [one(c) for c in on_numbers(clauses)] + ([words.ids(rows.tolist())] if rows is not None else [])
+    must = [condition(c) for c in on_numbers(clauses)] + (
+        [words.ids(rows.tolist())] if rows is not None else []
+    )
     return words.every(must) if must else None
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #9dd340df
@@ -107,34 +106,34 @@ class _EdgeWords:
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #7764bca4
 def payload(record: Mapping[str, Any]) -> dict[str, Any]:
     "Metadata as the library can be asked for it."
-    out: dict[str, Any] = {}
-    for f, held in with_numbers(record).items():
-        for v in held if isinstance(held, list) else [held]:
-            out.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(
+    fields: dict[str, Any] = {}
+    for f, value in with_numbers(record).items():
+        for v in value if isinstance(value, list) else [value]:
+            fields.setdefault(f"0{f}" if isinstance(v, bool) else f, []).append(
                 str(v) if isinstance(v, bool) else v
             )
-    return {f: v[0] if len(v) == 1 else v for f, v in out.items()}
+    return {f: v[0] if len(v) == 1 else v for f, v in fields.items()}
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
     "What a folder says about itself; raises `StoreError` where there is nothing of ours."
-    said = Pointer(folder / "about.json").read()
-    if said is None:
+    description = Pointer(folder / "about.json").read()
+    if description is None:
         raise StoreError("there is no collection here", str(folder), "Build it first")
-    return said
+    return description
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #ec551db7
 def qdrant_answers(
     ask: Callable[[np.ndarray, bool], list], array: np.ndarray, k: int, metric: str
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     "Answers as arrays; queries whose answer came short are asked again without the graph."
-    got = ask(array, False)
-    short = [i for i, g in enumerate(got) if len(g) < k]
+    hits = ask(array, False)
+    short = [i for i, g in enumerate(hits) if len(g) < k]
     for i, g in zip(short, ask(array[short], True) if short else []):
-        got[i] = g
+        hits[i] = g
     return [
         (_qdrant_score([p.score for p in g], metric), np.array([p.id for p in g], dtype=np.int64))
-        for g in got
+        for g in hits
     ]
 
 
@@ -203,10 +202,10 @@ class _EdgeBackend:
     def current(self, to_change: bool = False) -> None:
         """Raise `VectorSpaceError` where the folder has come to hold vectors of another space, `StoreError`
         where a replaced shard is to be changed."""
-        now = _read_about(self.folder)
-        if now["shard"] == self.head["shard"]:
+        description = _read_about(self.folder)
+        if description["shard"] == self.head["shard"]:
             return
-        same_space(self.index, self.head, now, self.folder.name)
+        same_space(self.index, self.head, description, self.folder.name)
         if to_change:
             raise StoreError(
                 "the collection was replaced since it was opened",
@@ -232,7 +231,7 @@ def _edge_put(
     metadata: Sequence[Mapping[str, Any]],
 ) -> None:
     "Insert points, or replace those that are there."
-    with backend.pointer.held():
+    with backend.pointer.lock():
         backend.current(to_change=True)
         upsert(shard, rows, array, metadata)
         shard.flush()
@@ -242,13 +241,13 @@ def _edge_put(
 
 def _edge_remove(backend: _EdgeBackend, shard: Any, rows: np.ndarray) -> int:
     "Delete points; returns how many were there."
-    with backend.pointer.held():
+    with backend.pointer.lock():
         backend.current(to_change=True)
-        held = [r.id for r in shard.retrieve(rows.tolist(), with_payload=False, with_vector=False)]
-        if held:
-            shard.update(backend.q.UpdateOperation.delete_points(held))
+        ids = [r.id for r in shard.retrieve(rows.tolist(), with_payload=False, with_vector=False)]
+        if ids:
+            shard.update(backend.q.UpdateOperation.delete_points(ids))
             shard.flush()
-        return len(held)
+        return len(ids)
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #6126e744
 def _edge_find(
@@ -259,7 +258,7 @@ def _edge_find(
     q = backend.q
 
     def ask(queries: np.ndarray, exact: bool) -> list:
-        rest = {
+        options = {
             "limit": k,
             "filter": filter,
             "params": q.SearchParams(hnsw_ef=settings.ef_search, exact=exact),
@@ -267,7 +266,9 @@ def _edge_find(
             "with_vector": False,
         }
         return shard.query_batch(
-            q.QueryBatchRequest([q.QueryRequest(query=q.Query.Nearest(a.tolist()), **rest) for a in queries])
+            q.QueryBatchRequest(
+                [q.QueryRequest(query=q.Query.Nearest(a.tolist()), **options) for a in queries]
+            )
         )
 
     return qdrant_answers(ask, array, k, settings.metric)
@@ -317,7 +318,7 @@ def edge_build(
 ) -> _EdgeBackend:
     "A new shard of these vectors in `folder`, in the place of one that was there."
     pointer, name = Pointer(folder / "about.json"), f"shard-{uuid.uuid4().hex[:12]}"
-    with pointer.held():
+    with pointer.lock():
         _sweep(folder, (pointer.read() or {}).get("shard"))
         shard = new_shard(index, folder / name, array, metadata)
         pointer.write(head := {**head, "next_row": len(array), "shard": name})
@@ -331,16 +332,11 @@ def _load(path: Path) -> Any:
     except MissingExtra:
         raise
     except Exception as e:  # the engine's only type
-        why = "it is open already, here or in another process" if "WouldBlock" in str(e) else str(e)
-        raise StoreError(
-            f"the collection cannot be opened: {why}",
-            str(path.parent),
-            (
-                "Close it there first, or use a server for several at once"
-                if "WouldBlock" in str(e)
-                else "Build it again"
-            ),
-        ) from e
+        why, fix = str(e), "Build it again"
+        if "WouldBlock" in why:
+            why = "it is open already, here or in another process"
+            fix = "Close it there first, or use a server for several at once"
+        raise StoreError(f"the collection cannot be opened: {why}", str(path.parent), fix) from e
 
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #76e14ebe
 def edge_open(index: Any, folder: Path) -> _EdgeBackend:

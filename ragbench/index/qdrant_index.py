@@ -24,7 +24,14 @@ from ..base.errors import ConfigError, MissingExtra, StoreError
 from ..base.processes import temporary_folder
 from ..core.vectors import Vectors
 from .conditions import Clause, with_numbers
-from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_space, steady
+from ragbench.index.database_index import (
+    DatabaseIndex,
+    DatabaseSearcher,
+    about,
+    same_space,
+    stored_space,
+    steady,
+)
 from .qdrant_edge import edge_build, edge_open, field_kinds, qdrant_answers, qdrant_filter
 
 # %% auto #0
@@ -137,7 +144,7 @@ class QdrantIndex(DatabaseIndex):
         if self.collection is None:
             raise ConfigError("only a collection with a name can be opened again", repr(self))
         backend = _client_open(self) if self.by_client else edge_open(self, Path(self.path) / self.collection)
-        return DatabaseSearcher(backend, self, known(self, backend.opened, self.location))
+        return DatabaseSearcher(backend, self, stored_space(self, backend.opened, self.location))
 
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #3167b840
 class _ClientWords:
@@ -180,9 +187,9 @@ def answering(location: str | None) -> Iterator[None]:
     try:
         yield
     except ApiException as e:
-        said = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
+        words = " ".join((getattr(e, "content", b"").decode("utf-8", "replace") or str(e)).split())[:200]
         raise (_Gone if getattr(e, "status_code", None) == 404 else StoreError)(
-            f"the Qdrant server does not answer as it should ({said})",
+            f"the Qdrant server does not answer as it should ({words})",
             str(location),
             "Check the address and the API key, and look at the server's log",
         ) from e
@@ -198,9 +205,8 @@ def qdrant_client(location: str, api_key: str | None = None, timeout: int = 60) 
     if location == ":memory:":
         return qdrant_client.QdrantClient(":memory:")
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="Api key is used with an insecure connection"
-        )  # said in this chapter
+        # this chapter says it
+        warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
         client = qdrant_client.QdrantClient(
             url=location, api_key=api_key, timeout=timeout, check_compatibility=False
         )
@@ -268,11 +274,11 @@ class _ClientBackend:
         with answering(self.index.location):
             return getattr(self.client, call)(*args, **more)
 
-    def now(self, looking: bool = False) -> str:
+    def current_name(self, looking: bool = False) -> str:
         "The collection that is asked; `looking`: that the alias points at."
         return self.name if not looking or self.alias is None else target(self.client, self.index)
 
-    def at(self, name: str) -> str:
+    def follow(self, name: str) -> str:
         """That collection from here on; raises `VectorSpaceError` where its vectors are of another space than
         this searcher was opened on."""
         if name != self.name:
@@ -281,7 +287,7 @@ class _ClientBackend:
         return name
 
     def ask(self, question: Callable[[str], Any]) -> Any:
-        return steady(self.now, lambda name: question(self.at(name)), (_Gone,))
+        return steady(self.current_name, lambda name: question(self.follow(name)), (_Gone,))
 
     def head(self, name: str) -> dict[str, Any]:
         "What a collection says about itself at this moment."
@@ -302,10 +308,10 @@ class _ClientBackend:
         self.finalizer()
 
     def put(self, rows, array, metadata) -> None:
-        _client_put(self, self.at(self.now(looking=True)), rows, array, metadata)
+        _client_put(self, self.follow(self.current_name(looking=True)), rows, array, metadata)
 
     def remove(self, rows) -> int:
-        return _client_remove(self, self.at(self.now(looking=True)), rows)
+        return _client_remove(self, self.follow(self.current_name(looking=True)), rows)
 
     def find(
         self, array, k, clauses: Sequence[Clause], rows, settings
@@ -353,10 +359,10 @@ def _client_put(
 # %% ../../nbs/09_index/13_qdrant_index.ipynb #1c9d77fd
 def _client_remove(backend: _ClientBackend, name: str, rows: np.ndarray) -> int:
     "Delete points of the collection `name`; returns how many were there."
-    held = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
-    if held:
-        backend.call("delete", name, backend.m.PointIdsList(points=held), wait=True)
-    return len(held)
+    ids = [p.id for p in backend.call("retrieve", name, rows.tolist(), with_payload=False)]
+    if ids:
+        backend.call("delete", name, backend.m.PointIdsList(points=ids), wait=True)
+    return len(ids)
 
 
 def _client_find(
@@ -367,8 +373,8 @@ def _client_find(
 
     def nearest(queries: np.ndarray, exact: bool) -> list:
         params = None if backend.local else m.SearchParams(hnsw_ef=settings.ef_search, exact=exact)
-        asked = [m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
-        return [g.points for g in backend.call("query_batch_points", name, asked)]
+        requests = [m.QueryRequest(query=a.tolist(), limit=k, filter=filter, params=params) for a in queries]
+        return [g.points for g in backend.call("query_batch_points", name, requests)]
 
     return qdrant_answers(nearest, array, k, settings.metric)
 
@@ -441,9 +447,9 @@ KILLED_AFTER = 86_400
 def sweep(client: Any, index: QdrantIndex) -> None:
     "Remove what killed builders of the index's name left on the server."
     ours = re.compile(re.escape(index.collection) + "-[0-9a-f]{32}")
-    shown = {a.collection_name for a in client.get_aliases().aliases}
+    aliased = {a.collection_name for a in client.get_aliases().aliases}
     for c in client.get_collections().collections:
-        if c.name in shown or not ours.fullmatch(c.name):
+        if c.name in aliased or not ours.fullmatch(c.name):
             continue
         try:
             if _head_of(client, c.name, index).get("began", 0) < time.time() - KILLED_AFTER:

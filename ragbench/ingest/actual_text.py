@@ -12,7 +12,7 @@ from typing import Any
 __all__ = ['says_less', 'mentions_actual_text', 'hides_text']
 
 # %% ../../nbs/06_ingest/06_actual_text.ipynb #c318c66e
-_SAID = re.compile(
+_ACTUAL_TEXT = re.compile(
     rb"/ActualText\s*(\((?:\\.|[^\\)]){0,4000}\)|<[0-9A-Fa-f\s]{0,8000}>)[^>]{0,200}>>\s*BDC", re.S
 )
 _DRAWN = re.compile(rb"\((?:\\.|[^\\)])*\)|<[0-9A-Fa-f\s]*>", re.S)
@@ -28,12 +28,12 @@ def _length(string: bytes) -> int:
 def says_less(contents: bytes, within: int = 4_000) -> bool:
     """Whether some marked content of a page draws clearly more bytes of text than its `ActualText` has
     (glyphs take one or two bytes, as characters do), or is longer than `within` bytes."""
-    for said in _SAID.finditer(contents):
-        end = contents.find(b"EMC", said.end(), said.end() + within)
+    for actual_text in _ACTUAL_TEXT.finditer(contents):
+        end = contents.find(b"EMC", actual_text.end(), actual_text.end() + within)
         if (
             end < 0
-            or sum(_length(s[0]) for s in _DRAWN.finditer(contents, said.end(), end))
-            > 2 * _length(said[1]) + 4
+            or sum(_length(s[0]) for s in _DRAWN.finditer(contents, actual_text.end(), end))
+            > 2 * _length(actual_text[1]) + 4
         ):
             return True
     return False
@@ -74,6 +74,6 @@ def _letters(page: dict) -> int:
     )
 
 
-def hides_text(said: dict, drawn: dict) -> bool:
+def hides_text(with_actual_text: dict, drawn: dict) -> bool:
     "Whether a page with its `ActualText` has fewer letters and digits than what is drawn on it."
-    return _letters(drawn) > 1.01 * _letters(said) + 2
+    return _letters(drawn) > 1.01 * _letters(with_actual_text) + 2

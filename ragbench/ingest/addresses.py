@@ -27,62 +27,54 @@ _NOT_PUBLIC = tuple(
 240.0.0.0/4 168.63.129.16/32
 2001::/23 2001:db8::/32 2620:4f:8000::/48 3fff::/20""".split(),
     )
-)  # 168.63.129.16 is Azure's service for its own machines
+)
 _GIVEN_OUT = ipaddress.ip_network("2000::/3")
 
 # %% ../../nbs/06_ingest/15_addresses.ipynb #475cc723
-_LAST = {
-    "::/96": 0,
-    "::ffff:0:0/96": 0,
-    "::ffff:0:0:0/96": 0,
-    "64:ff9b::/96": 0,
-}  # compatible, mapped, translated, NAT64: the last 32 bits
-_WRAPPED = tuple(ipaddress.ip_network(n) for n in _LAST)
+# compatible, mapped, translated, NAT64: the last 32 bits
+_WRAPPED = tuple(map(ipaddress.ip_network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _NAT64 = _WRAPPED[3]
 
 
 def embedded(address: ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
     "The IPv4 addresses inside an IPv6 address."
-    number, found = int(address), []
+    number, numbers = int(address), []
     if any(address in n for n in _WRAPPED):
-        found.append(number)
+        numbers.append(number)
     if address.sixtofour is not None:
-        found.append(number >> 80)
+        numbers.append(number >> 80)
     if address.teredo is not None:
-        found += [int(a) for a in address.teredo]
+        numbers += [int(a) for a in address.teredo]
     if (number >> 32) & 0xFDFFFFFF == 0x00005EFE:
-        found.append(number)  # ISATAP
-    return [ipaddress.IPv4Address(n & 0xFFFFFFFF) for n in found]
+        numbers.append(number)  # ISATAP
+    return [ipaddress.IPv4Address(n & 0xFFFFFFFF) for n in numbers]
 
 
 def is_public(address: str) -> bool:
     """Whether an IP address, and each that is inside it, belongs to the public internet; one with a zone
     never does."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if getattr(found, "scope_id", None):
+    if getattr(ip, "scope_id", None):
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        inside = embedded(found)
+    if isinstance(ip, ipaddress.IPv6Address):
+        inside = embedded(ip)
         if not all(is_public(str(a)) for a in inside):
             return False
-        if found in _NAT64:
+        if ip in _NAT64:
             return True
-        if found not in _GIVEN_OUT:
+        if ip not in _GIVEN_OUT:
             return False
-    return found.is_global and not any(found in n for n in _NOT_PUBLIC if n.version == found.version)
+    return ip.is_global and not any(ip in n for n in _NOT_PUBLIC if n.version == ip.version)
 
 # %% ../../nbs/06_ingest/15_addresses.ipynb #4f9be981
 def _addresses(host: str) -> list[str]:
     "The addresses of a host, in the system's order."
     try:
-        return list(
-            dict.fromkeys(
-                str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            )
-        )
+        infos = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(info[4][0]) for info in infos))
     except (OSError, UnicodeError) as e:
         raise Refused("there is no such host", host) from e
 

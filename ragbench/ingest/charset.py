@@ -79,12 +79,12 @@ def _sign_misplaced(text: str, i: int) -> bool:
 # %% ../../nbs/06_ingest/01_charset.ipynb #1490ab2b
 def misplaced(text: str) -> float:
     "The share of the characters beyond ASCII that stand where no writing system puts them, from 0 to 1."
-    text, seen, odd, run = f" {text} ", 0, 0, 0
+    text, n_letters, odd, run = f" {text} ", 0, 0, 0
     for i, c in enumerate(text):
         if c < "\x80":
             run = 0
             continue
-        seen, kind = seen + 1, _kind(c)
+        n_letters, kind = n_letters + 1, _kind(c)
         if kind == "mark":
             continue
         letter = kind in _LETTERS
@@ -95,7 +95,7 @@ def misplaced(text: str) -> float:
             _letter_misplaced(text[i - 1], c, text[i + 1]) if letter else _sign_misplaced(text, i)
         ):
             odd += 1
-    return min(1.0, odd / seen) if seen else 0.0
+    return min(1.0, odd / n_letters) if n_letters else 0.0
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #025e643b
 # code pages in which text files are met; each with what it adds to an older one of the same bytes
@@ -130,17 +130,15 @@ def _candidates(data: bytes) -> list[_Candidate]:
     ranked = chardet.detect_all(
         data, ignore_threshold=True, compat_names=False, include_encodings=_CODE_PAGES, max_bytes=65_536
     )
-    out: dict[str, _Candidate] = {}
-    for name, confidence in [
-        *((r["encoding"], r["confidence"]) for r in ranked if r["encoding"]),
-        ("cp1252", 0.0),
-    ]:
+    by_text: dict[str, _Candidate] = {}
+    rated = [(r["encoding"], r["confidence"]) for r in ranked if r["encoding"]]
+    for name, confidence in [*rated, ("cp1252", 0.0)]:
         try:
             text = data.decode(name)
         except (UnicodeDecodeError, LookupError):
             continue
-        out.setdefault(text, _Candidate(name, confidence, text))
-    return list(out.values())
+        by_text.setdefault(text, _Candidate(name, confidence, text))
+    return list(by_text.values())
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #ba817891
 _SAMPLE = 65_536  # bytes that are looked at
@@ -165,21 +163,19 @@ def guess_encoding(data: bytes) -> Guess:
     """The most likely encoding of text that is neither marked nor UTF-8, and what else fits as well; cp1252
     where nothing does."""
     telling = _telling(data)
-    found = _candidates(telling)
-    if not found:
+    candidates = _candidates(telling)
+    if not candidates:
         return Guess("cp1252", ("latin-1",))
     try:
         western = telling.decode("cp1252")
     except UnicodeDecodeError:
         western = None
-    top = found[0].confidence
-    near = [c for c in found if c.confidence >= 0.7 * top or (c.text == western and top < 0.2)][:12]
-    odd = [
-        max(0.0, round(misplaced(c.text[:20_000]) - 0.02, 4)) for c in near
-    ]  # one in fifty is forgiven: `m×n`
-    plain = (
-        western is not None and {c for c in western if c > "\x7f"} <= _TYPOGRAPHY
-    )  # quotation marks and dashes only
+    top = candidates[0].confidence
+    near = [c for c in candidates if c.confidence >= 0.7 * top or (c.text == western and top < 0.2)][:12]
+    # one in fifty is forgiven: `m×n`
+    odd = [max(0.0, round(misplaced(c.text[:20_000]) - 0.02, 4)) for c in near]
+    # quotation marks and dashes only
+    plain = western is not None and {c for c in western if c > "\x7f"} <= _TYPOGRAPHY
     looks = [0.0 if plain and c.text == western else o for c, o in zip(near, odd)]
     order = sorted(
         range(len(near)),
@@ -190,12 +186,10 @@ def guess_encoding(data: bytes) -> Guess:
         ),
     )
     best = near[order[0]]
-    margin = min(
-        0.1, 3 / max(1, sum(c > "\x7f" for c in best.text[:20_000]))
-    )  # three characters, or a tenth of them
-    nonsense = max(
-        (c.confidence for c, o in zip(near, odd) if o >= 0.3), default=0.0
-    )  # how high the detector rates what is no text
+    # three characters, or a tenth of them
+    margin = min(0.1, 3 / max(1, sum(c > "\x7f" for c in best.text[:20_000])))
+    # how high the detector rates what is no text
+    nonsense = max((c.confidence for c, o in zip(near, odd) if o >= 0.3), default=0.0)
     low = max(0.7 * best.confidence, nonsense if best.confidence > nonsense else 0.0)
     others = [
         near[i].encoding
@@ -209,5 +203,5 @@ def guess_encoding(data: bytes) -> Guess:
         len({c for c in best.text if c > "\x7f"}) < 3 and best.text != western
     )
     if doubtful:
-        others += [c.encoding for c in found if c is not best and c.encoding not in others]
+        others += [c.encoding for c in candidates if c is not best and c.encoding not in others]
     return Guess("cp1252" if best.text == western else best.encoding, tuple(others[:3]))

@@ -37,14 +37,14 @@ def titled_document(doc_id: str, title: str, text: str, **about: Any) -> Documen
     )
 
 
-def _row_problem(row: Mapping[str, Any], known: Mapping[str, Document]) -> str:
+def _row_problem(row: Mapping[str, Any], documents: Mapping[str, Document]) -> str:
     "What is wrong with a row of a BEIR corpus; empty for nothing."
     own, title, text, about = (row.get(k) for k in ("_id", "title", "text", "metadata"))
     if own is None or own == "":
         return "it has no _id"
     if not isinstance(own, str | int) or isinstance(own, bool):
         return f"its _id is {own!r:.60}, not a string"
-    if str(own) in known:
+    if str(own) in documents:
         return f"its id {str(own)!r} was used before"
     if wrong := [(k, v) for k, v in (("title", title), ("text", text)) if not isinstance(v, str | None)]:
         return f"its {wrong[0][0]} is {wrong[0][1]!r:.60}, not a string"
@@ -81,9 +81,8 @@ def load_beir(
     path: str | Path,  # the folder
     split: str = "test",
     *,
-    spans: (
-        str | None
-    ) = None,  # a file of evidence spans in the folder; gold is then of spans, and of the queries that have them  # noqa: E501
+    # a file of evidence spans in the folder; gold is then of spans, and of the queries that have them
+    spans: str | None = None,
 ) -> tuple[Corpus, Gold]:
     """A collection in BEIR's layout; what was refused, and judged ids that are not there, are in
     `corpus.errors`. Raises `DataError` that names file, line and field where a judgement is none.
@@ -118,31 +117,21 @@ def load_beir(
 # %% ../../nbs/06_ingest/25_collections.ipynb #bd68f1df
 def beir_queries(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refusal]) -> dict[str, str]:
     "Texts of queries by id, from BEIR's rows, given as (where, row); a row that is none becomes an error."
-    out: dict[str, str] = {}
+    text_of: dict[str, str] = {}
     for where, row in rows:
         own, text = row.get("_id"), row.get("text")
         if not isinstance(own, str | int) or isinstance(own, bool) or own == "":
-            errors.append(
-                Refusal(
-                    where, "it has no _id" if own in (None, "") else f"its _id is {own!r:.60}, not a string"
-                )
-            )
-        elif not isinstance(text, str) or not text.strip():
-            errors.append(
-                Refusal(
-                    f"query {own}",
-                    (
-                        "it has no text"
-                        if isinstance(text, str | None)
-                        else f"its text is {text!r:.60}, not a string"
-                    ),
-                )
-            )
-        elif str(own) in out:
+            fault = "it has no _id" if own in (None, "") else f"its _id is {own!r:.60}, not a string"
+            errors.append(Refusal(where, fault))
+        elif not isinstance(text, str | None):
+            errors.append(Refusal(f"query {own}", f"its text is {text!r:.60}, not a string"))
+        elif text is None or not text.strip():
+            errors.append(Refusal(f"query {own}", "it has no text"))
+        elif str(own) in text_of:
             errors.append(Refusal(f"query {own}", "its id was used before"))
         else:
-            out[str(own)] = text
-    return out
+            text_of[str(own)] = text
+    return text_of
 
 
 def folder_of(folder: Any, owner: str) -> Path:
@@ -216,22 +205,16 @@ def quoted(
         ):
             good[Evidence(q.query_id, q.doc_id, q.start, end)] = None
             continue
-        why = NO_DOCUMENT if q.doc_id not in corpus.rows else f"it does not stand at {q.start}"
-        reports.append(
-            Refusal(
-                where,
-                (
-                    f"its document {q.doc_id!r} is not in the corpus"
-                    if why == NO_DOCUMENT
-                    else f"at {q.start} of {q.doc_id!r} does not stand {q.content[:60]!r}"
-                ),
-            )
-        )
+        if q.doc_id in corpus.rows:
+            why = f"it does not stand at {q.start}"
+            report = f"at {q.start} of {q.doc_id!r} does not stand {q.content[:60]!r}"
+        else:
+            why, report = NO_DOCUMENT, f"its document {q.doc_id!r} is not in the corpus"
+        reports.append(Refusal(where, report))
         lost[Lost(q.query_id, q.doc_id, q.content, 1, why)] = None
-    there = {
-        (e.query_id, corpus[e.doc_id].text[e.start : e.end]) for e in good
-    }  # the same words at another place are not lost
-    return tuple(good), tuple(x for x in lost if (x.query_id, x.quote) not in there), reports
+    # the same words at another place are not lost
+    quoted_words = {(e.query_id, corpus[e.doc_id].text[e.start : e.end]) for e in good}
+    return tuple(good), tuple(x for x in lost if (x.query_id, x.quote) not in quoted_words), reports
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #365f0364
 def _span_gold(
@@ -243,22 +226,16 @@ def _span_gold(
         q, d = (str(needed(row, k, (str, int), f"{folder}, {where}")) for k in ("query_id", "doc_id"))
         tags.setdefault(q, {})[str(row.get("label") or "").lower()] = None
         shift = next((f.start for f in corpus[d].fields if f.name == "text"), 0) if d in corpus.rows else 0
-        spans = [
-            (
-                needed(s, "start", int, f"{folder}, {where}, span {n}"),
-                needed(s, "content", str, f"{folder}, {where}, span {n}"),
-            )
-            for n, s in enumerate(needed(row, "spans", list, f"{folder}, {where}"))
-        ]
-        quotes += [Quote(q, d, start + shift, content) for start, content in spans if q in queries]
+        for n, span in enumerate(needed(row, "spans", list, f"{folder}, {where}")):
+            spot = f"{folder}, {where}, span {n}"
+            start, content = needed(span, "start", int, spot), needed(span, "content", str, spot)
+            if q in queries:
+                quotes.append(Quote(q, d, start + shift, content))
     unknown = [
         Refusal(f"query {q}", "it has evidence, but there is no such query") for q in tags if q not in queries
     ]
-    gold, reports = _with_tags(
-        ((q, queries[q], tuple(filter(None, t)), None) for q, t in tags.items() if q in queries),
-        quotes,
-        corpus,
-    )
+    records = ((q, queries[q], tuple(filter(None, t)), None) for q, t in tags.items() if q in queries)
+    gold, reports = _with_tags(records, quotes, corpus)
     return gold, reports + unknown
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #8d3e6bc0
@@ -302,16 +279,18 @@ def load_squad(
     return squad(data, evidence, prefix, str(path))
 
 
-class _Found(NamedTuple):
+class _Questions(NamedTuple):
     "What one paragraph brings."
 
     queries: list[tuple]
     quotes: list[Quote]
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #4ecfe6b6
-def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, prefix: str) -> _Found:
-    "The questions of a paragraph that begins at `at`."
-    text, found = paragraph["context"], _Found([], [])
+def _paragraph(
+    paragraph: Any, where: str, doc_id: str, offset: int, evidence: str, prefix: str
+) -> _Questions:
+    "The questions of a paragraph that begins at `offset`."
+    text, records = paragraph["context"], _Questions([], [])
     for n, qa in enumerate(needed(paragraph, "qas", list, where)):
         spot = f"{where}.qas[{n}]"
         own = f"{prefix}{needed(qa, 'id', (str, int), spot)}"
@@ -321,22 +300,17 @@ def _paragraph(paragraph: Any, where: str, doc_id: str, at: int, evidence: str, 
             raise DataError(
                 f"'answers' is {answers!r:.60}", spot, "Give a list of objects with text and answer_start"
             )
-        words, start = (
-            (
-                needed(answers[0], "text", str, f"{spot}.answers[0]"),
-                needed(answers[0], "answer_start", int, f"{spot}.answers[0]"),
-            )
-            if answers
-            else (None, 0)
-        )
-        found.queries.append((own, question, (), words))
-        if answers:
-            found.quotes.append(
-                Quote(own, doc_id, at + start, words)
-                if evidence == "answer"
-                else Quote(own, doc_id, at, text)
-            )
-    return found
+        if not answers:
+            records.queries.append((own, question, (), None))
+            continue
+        words = needed(answers[0], "text", str, f"{spot}.answers[0]")
+        start = needed(answers[0], "answer_start", int, f"{spot}.answers[0]")
+        records.queries.append((own, question, (), words))
+        if evidence == "answer":
+            records.quotes.append(Quote(own, doc_id, offset + start, words))
+        else:
+            records.quotes.append(Quote(own, doc_id, offset, text))
+    return records
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #6ddfb8aa
 def squad(
@@ -356,21 +330,20 @@ def squad(
     for a, article in enumerate(articles):
         paragraphs = needed(article, "paragraphs", list, f"{where}, data[{a}]")
         title = article.get("title") or "untitled"
-        at = 0
-        doc_id = next(
-            name
-            for n in range(1, len(documents) + 2)
-            if (name := f"{prefix}{title}" + (f" ({n})" if n > 1 else "")) not in documents
-        )
+        offset = 0
+        names = (f"{prefix}{title}" + (f" ({n})" if n > 1 else "") for n in range(1, len(documents) + 2))
+        doc_id = next(name for name in names if name not in documents)
         texts = [
             needed(p, "context", str, f"{where}, data[{a}].paragraphs[{n}]") for n, p in enumerate(paragraphs)
         ]
         documents[doc_id] = Document(doc_id, "\n\n".join(texts), metadata={"title": title}, format="squad")
         for n, (paragraph, text) in enumerate(zip(paragraphs, texts)):
-            found = _paragraph(paragraph, f"{where}, data[{a}].paragraphs[{n}]", doc_id, at, evidence, prefix)
-            queries += found.queries
-            quotes += found.quotes
-            at += len(text) + 2
+            records = _paragraph(
+                paragraph, f"{where}, data[{a}].paragraphs[{n}]", doc_id, offset, evidence, prefix
+            )
+            queries += records.queries
+            quotes += records.quotes
+            offset += len(text) + 2
     corpus = Corpus(documents.values())
     return _checked(corpus, *_with_tags(queries, quotes, corpus))
 

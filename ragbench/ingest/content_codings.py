@@ -40,10 +40,10 @@ def content_codings(header: str, most: int = 4) -> list[str]:
     strange = [name for name in names if name in _STRANGE]
     if strange:
         raise Refused(f"its compression {strange[0]!r} was not asked for and is not known")
-    known = ["gzip" if name in _GZIP else "deflate" for name in names if name in _GZIP | _DEFLATE]
-    if len(known) > most:
-        raise Refused(f"it is compressed {len(known)} times over")
-    return known
+    codings = ["gzip" if name in _GZIP else "deflate" for name in names if name in _GZIP | _DEFLATE]
+    if len(codings) > most:
+        raise Refused(f"it is compressed {len(codings)} times over")
+    return codings
 
 # %% ../../nbs/06_ingest/16_content_codings.ipynb #6f1013d9
 PIECE = 65_536  # bytes
@@ -62,13 +62,14 @@ def _bits(coding: str, head: bytes) -> int:
 
 def _inflated(parts: Iterable[bytes], coding: str) -> Iterator[bytes]:
     "What one coding holds, in pieces of at most `PIECE` bytes."
-    stream, begun, held = None, False, b""  # held: a first byte that does not yet tell what begins with it
+    stream, begun = None, False
+    first_byte = b""  # one that does not yet tell what begins with it
     for part in parts:
-        data, held = held + part, b""
+        data, first_byte = first_byte + part, b""
         while data:
             if stream is None:
                 if len(data) < 2:
-                    held = data
+                    first_byte = data
                     break
                 if begun and (coding == "deflate" or data[:2] != b"\x1f\x8b"):
                     return  # padding behind the last member
@@ -80,7 +81,7 @@ def _inflated(parts: Iterable[bytes], coding: str) -> Iterator[bytes]:
             data = stream.unused_data if stream.eof else stream.unconsumed_tail
             if stream.eof:
                 stream = None
-    if stream is not None or (held and not begun):
+    if stream is not None or (first_byte and not begun):
         raise zlib.error("it ends too early")
 
 # %% ../../nbs/06_ingest/16_content_codings.ipynb #7d410c36

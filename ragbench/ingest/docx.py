@@ -100,27 +100,27 @@ def _paragraph_styles(data: bytes) -> bytes:
     last = re.search(rb"</((?:[\w.-]+:)?style)s\s*>\s*\Z", data)
     if last is None:
         return data
-    opening, closing, out = b"<" + last[1] + b" ", b"</" + last[1] + b">", []
-    *styles, rest = data.split(closing)
+    opening, closing, parts = b"<" + last[1] + b" ", b"</" + last[1] + b">", []
+    *styles, tail = data.split(closing)
     for style in styles:
-        at = style.rfind(opening)
-        other = at >= 0 and _OTHER_STYLE.search(style, at, style.find(b">", at))
-        out += (style[:at],) if other else (style, closing)
-    return b"".join([*out, rest])
+        start = style.rfind(opening)
+        other = start >= 0 and _OTHER_STYLE.search(style, start, style.find(b">", start))
+        parts += (style[:start],) if other else (style, closing)
+    return b"".join([*parts, tail])
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #f4596af8
 def _targets(package: zipfile.ZipFile, part: str, where: str, limits: Limits) -> dict[str, str]:
     "What a part refers to inside the package: kind of relationship -> name of the part."
     folder, name = posixpath.split(part)
     rels = _xml(package, posixpath.join(folder, "_rels", f"{name}.rels"), where, limits)
-    out: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for r in rels if rels is not None else ():
         kind = r.get("Type", "").rpartition("/")[2]
         if r.get("TargetMode") != "External" and kind:
-            out.setdefault(
+            targets.setdefault(
                 kind, posixpath.normpath(posixpath.join("/", folder, r.get("Target", ""))).lstrip("/")
             )
-    return out
+    return targets
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #17a33439
 def _prune(root: Any, w: str) -> None:
@@ -166,32 +166,32 @@ def _tags(w: str) -> dict[str, str]:
 # %% ../../nbs/06_ingest/11_docx.ipynb #9cdb292f
 def _paragraph(p: Any, w: str, tags: dict[str, str]) -> str:
     "The text of a paragraph, with page breaks as `\\f` and `\\v`."
-    out: list[str] = []
+    texts: list[str] = []
 
     def walk(element):
         for e in element:
             tag = e.tag
             name = tags.get(tag)
             if name == "t":
-                out.append(e.text or "")
+                texts.append(e.text or "")
             elif name == "r":
                 walk(e)
             elif name is None:
                 if tag.endswith("}t"):
-                    out.append(e.text or "")  # of a formula
+                    texts.append(e.text or "")  # of a formula
                 elif len(e):
                     walk(e)  # a link, an insertion
             elif name == "br":
-                out.append(_EXPLICIT if e.get(w + "type") == "page" else "\n")
+                texts.append(_EXPLICIT if e.get(w + "type") == "page" else "\n")
             elif name == "lastRenderedPageBreak":
-                out.append(_RENDERED)
+                texts.append(_RENDERED)
             elif name == "sym":
-                out.append("•" if e.get(w + "char", "").upper() == "F0B7" else "")
+                texts.append("•" if e.get(w + "char", "").upper() == "F0B7" else "")
             elif name:
-                out.append({"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}[name])
+                texts.append({"tab": "\t", "cr": "\n", "noBreakHyphen": "-"}[name])
 
     walk(p)
-    return "".join(out)
+    return "".join(texts)
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #d55edafc
 @dataclass
@@ -202,7 +202,7 @@ class _Reader:
     styles: Styles
     lists: Callable[[], Numbering]  # read when the first list is met
     notes: dict[tuple[str, str], str]
-    out: TextBuilder = field(default_factory=TextBuilder)
+    builder: TextBuilder = field(default_factory=TextBuilder)
     number: int = 1
     fresh: bool = True  # nothing on this page yet
     rendered: bool = False
@@ -210,7 +210,7 @@ class _Reader:
 
     def __post_init__(self):
         self.tags = _tags(self.w)
-        self.out.page(1)
+        self.builder.page(1)
 
     def turn(self, kind: str) -> None:
         self.rendered |= kind == _RENDERED
@@ -218,7 +218,7 @@ class _Reader:
             return
         self.number += 1
         self.fresh = True
-        self.out.page(self.number)
+        self.builder.page(self.number)
 
     def add(self, text: str, kind: str, level: int = 0) -> None:
         "Append one paragraph or row; the breaks inside it turn the page where they stand."
@@ -231,9 +231,9 @@ class _Reader:
                 continue
             sep = "" if begun else "\n" if kind == self.last and kind in ("item", "row") else "\n\n"
             if level and not begun:
-                self.out.heading(piece.strip(), level, sep)
+                self.builder.heading(piece.strip(), level, sep)
             else:
-                self.out.add(piece, sep)
+                self.builder.add(piece, sep)
             self.fresh, begun, self.last = False, True, kind
 
 # %% ../../nbs/06_ingest/11_docx.ipynb #a43557f8
@@ -295,10 +295,8 @@ def _read_body(reader: _Reader, body: Any) -> None:
                 note = reader.notes.get((ref.tag, ref.get(w + "id", "")), "")
                 if note:
                     reader.add(note, "note")
-        for _ in (
-            e.iter(w + "sectPr") if len(kinds) > 1 else ()
-        ):  # it ends a section; how the next one begins is said at *its* end
-            section += 1
+        for _ in e.iter(w + "sectPr") if len(kinds) > 1 else ():
+            section += 1  # it ends a section; how the next one begins is said at *its* end
             if section < len(kinds) and kinds[section] not in ("continuous", "nextColumn"):
                 reader.turn("")
 
@@ -377,6 +375,6 @@ def load_docx(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
     if reader.number > 1:
         metadata["page_breaks"] = "rendered" if reader.rendered else "explicit"
     else:
-        reader.out.pages.clear()
-        reader.out.waiting.clear()
-    return reader.out.document(doc_id, metadata=metadata, format="docx", source=str(path))
+        reader.builder.pages.clear()
+        reader.builder.waiting.clear()
+    return reader.builder.document(doc_id, metadata=metadata, format="docx", source=str(path))

@@ -33,20 +33,20 @@ def normal_url(url: str, base: str = "") -> str:
     "The normal form of an http or https URL, relative to `base`; raises `Refused` for any other."
     httpx = httpx_module()
     try:
-        found = httpx.URL(base).join(url.strip()) if base else httpx.URL(url.strip())
-        host = found.host  # a name such as xn-- is only decoded here
+        parsed = httpx.URL(base).join(url.strip()) if base else httpx.URL(url.strip())
+        host = parsed.host  # a name such as xn-- is only decoded here
     except (httpx.InvalidURL, ValueError, UnicodeError) as e:
         raise Refused(f"it is not a URL: {e}", url[:200]) from e
-    if found.scheme not in ("http", "https") or not host:
+    if parsed.scheme not in ("http", "https") or not host:
         raise Refused("only http and https are fetched", url[:200])
-    if found.userinfo:
+    if parsed.userinfo:
         raise Refused(
             "a URL with a password in it would end up in every report",
-            str(found.copy_with(userinfo=b"", query=None, fragment=None)),
+            str(parsed.copy_with(userinfo=b"", query=None, fragment=None)),
         )
-    if len(str(found)) > 2_000:
-        raise Refused("the URL is longer than 2,000 characters", str(found)[:200])
-    return unescaped(str(found.copy_with(fragment=None, raw_path=found.raw_path or b"/")))
+    if len(str(parsed)) > 2_000:
+        raise Refused("the URL is longer than 2,000 characters", str(parsed)[:200])
+    return unescaped(str(parsed.copy_with(fragment=None, raw_path=parsed.raw_path or b"/")))
 
 
 def unescaped(url: str) -> str:
@@ -64,12 +64,12 @@ class _Clock:
 
     late: float = float("inf")
 
-    def left(self, timeout: float | None) -> float:
+    def remaining(self, timeout: float | None) -> float:
         "The time-out for one wait; raises `httpx.ReadTimeout` when none is left."
-        left = self.late - time.monotonic()
-        if left <= 0:
+        seconds = self.late - time.monotonic()
+        if seconds <= 0:
             raise httpx_module().ReadTimeout("no time is left")
-        return left if timeout is None else min(timeout, left)
+        return seconds if timeout is None else min(timeout, seconds)
 
 # %% ../../nbs/06_ingest/17_fetch.ipynb #78341bd6
 def _transport(clock: _Clock, allow_private: bool) -> Any:
@@ -83,10 +83,10 @@ def _transport(clock: _Clock, allow_private: bool) -> Any:
             self.inner = inner
 
         def read(self, max_bytes, timeout=None):
-            return self.inner.read(max_bytes, clock.left(timeout))
+            return self.inner.read(max_bytes, clock.remaining(timeout))
 
         def write(self, buffer, timeout=None):
-            self.inner.write(buffer, clock.left(timeout))
+            self.inner.write(buffer, clock.remaining(timeout))
 
         def close(self):
             self.inner.close()
@@ -95,18 +95,17 @@ def _transport(clock: _Clock, allow_private: bool) -> Any:
             return self.inner.get_extra_info(info)
 
         def start_tls(self, ssl_context, server_hostname=None, timeout=None):
-            return Stream(self.inner.start_tls(ssl_context, server_hostname, clock.left(timeout)))
+            return Stream(self.inner.start_tls(ssl_context, server_hostname, clock.remaining(timeout)))
 
     class Backend(httpcore.SyncBackend):
         def connect_tcp(self, host, port, timeout=None, **options):
             try:
-                addresses = checked_addresses(host, allow_private, clock.left(timeout), _addresses)
+                addresses = checked_addresses(host, allow_private, clock.remaining(timeout), _addresses)
             except TimeoutError as e:
                 raise httpcore.ConnectTimeout("the name server took too long") from e
             for n, address in enumerate(addresses, 1):
-                wait = clock.left(timeout) / (
-                    len(addresses) - n + 1
-                )  # one that is silent leaves the others their share
+                others = len(addresses) - n  # an address that is silent leaves them their share
+                wait = clock.remaining(timeout) / (others + 1)
                 try:
                     return Stream(super().connect_tcp(address, port, wait, **options))
                 except (httpcore.ConnectError, httpcore.ConnectTimeout):
@@ -206,20 +205,23 @@ class Web:
 
     def get(self, url: str, check: Callable[[str], None] = lambda url: None) -> Answer:
         "The answer at the end of all redirects; raises `Refused` for whatever stands in the way."
-        been, left = [], float(self.limits.seconds)
+        visited, seconds = [], float(self.limits.seconds)
         while True:
-            if url in been:
+            if url in visited:
                 raise Refused(f"it redirects in a circle, back to {url}")
-            if len(been) > self.redirects:
+            if len(visited) > self.redirects:
                 raise Refused(f"it redirects more than {self.redirects} times")
-            been.append(url)
+            visited.append(url)
             check(url)  # it may pause, and fetch robots.txt in a time of its own
-            self.clock.late = time.monotonic() + left
+            self.clock.late = time.monotonic() + seconds
             with _reasons(self.limits.seconds), self.http.stream("GET", url) as response:
                 self._peer(response)
                 if not response.has_redirect_location:
                     return self._read(url, response)
-                url, left = normal_url(response.headers["location"], url), self.clock.late - time.monotonic()
+                url, seconds = (
+                    normal_url(response.headers["location"], url),
+                    self.clock.late - time.monotonic(),
+                )
 
     def _peer(self, response: Any) -> None:
         "Refuse an answer from an address that is not public; the connection would not have been made."

@@ -24,12 +24,12 @@ def optional(module: str, function: str) -> Any:
     """A function of an optional package; raises `MissingExtra` if the package, or what goes by its name, does
     not have it."""
     try:
-        found = importlib.import_module(module)
+        package = importlib.import_module(module)
     except ImportError as e:
         raise MissingExtra(module, "collections") from e
-    if not hasattr(found, function):
+    if not hasattr(package, function):
         raise MissingExtra(module, "collections")
-    return getattr(found, function)
+    return getattr(package, function)
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #d3980a20
 def load_ir_dataset(
@@ -102,32 +102,19 @@ def _load_hf_beir(
 ) -> tuple[Corpus, Gold]:
     "A collection in BEIR's layout from the Hugging Face hub."
     load, errors = optional("datasets", "load_dataset"), []
-    corpus = beir_corpus(
-        ((f"row {n}", row) for n, row in enumerate(load(name, "corpus", split="corpus", revision=revision))),
-        errors,
-    )
-    queries = beir_queries(
-        (
-            (f"queries, row {n}", row)
-            for n, row in enumerate(load(name, "queries", split="queries", revision=revision))
-        ),
-        errors,
-    )
+    passages = load(name, "corpus", split="corpus", revision=revision)
+    corpus = beir_corpus(((f"row {n}", row) for n, row in enumerate(passages)), errors)
+    questions = load(name, "queries", split="queries", revision=revision)
+    queries = beir_queries(((f"queries, row {n}", row) for n, row in enumerate(questions)), errors)
     judged = load(qrels or f"{name}-qrels", split=split, revision=revision if qrels is None else None)
-    return _judged(
-        corpus.documents,
-        errors,
-        queries,
-        (
-            _judgement(
-                needed(r, "query-id", object, f"{name}-qrels, row {n}"),
-                needed(r, "corpus-id", object, f"{name}-qrels, row {n}"),
-                needed(r, "score", object, f"{name}-qrels, row {n}"),
-                name,
-            )
-            for n, r in enumerate(judged)
-        ),
-    )
+
+    def judgement(n: int, row: Any) -> Judgement:
+        fields = ("query-id", "corpus-id", "score")
+        query_id, doc_id, grade = (needed(row, field, object, f"{name}-qrels, row {n}") for field in fields)
+        return _judgement(query_id, doc_id, grade, name)
+
+    judgements = (judgement(n, row) for n, row in enumerate(judged))
+    return _judged(corpus.documents, errors, queries, judgements)
 
 # %% ../../nbs/06_ingest/27_hubs.ipynb #061710a5
 def _load_hf_squad(
@@ -152,7 +139,7 @@ def _load_hf_squad(
             {"id": row["id"], "question": row["question"], "answers": answers}
         )
     nested = [
-        {"title": title, "paragraphs": [{"context": c, "qas": qas} for c, qas in found.items()]}
-        for title, found in articles.items()
+        {"title": title, "paragraphs": [{"context": c, "qas": qas} for c, qas in questions.items()]}
+        for title, questions in articles.items()
     ]
     return squad(nested, evidence, prefix)

@@ -28,20 +28,17 @@ def _numbers(number: Line, line: Line, cells: int) -> bool:
 def _cells(row: list[Line]) -> list[Line]:
     """The cells of a printed row: neighbours with no more than a wide space between them are one; so are a
     list marker and its text."""
-    out = [row[0]]
+    cells = [row[0]]
     for line in row[1:]:
-        before, gap = out[-1], line.x0 - out[-1].x1
-        if gap > 1.1 * before.size and not (len(out) == 1 and _numbers(before, line, len(row))):
-            out.append(line)
+        before, gap = cells[-1], line.x0 - cells[-1].x1
+        if gap > 1.1 * before.size and not (len(cells) == 1 and _numbers(before, line, len(row))):
+            cells.append(line)
             continue
         text = before.text + (" " if gap > 0.12 * before.size else "") + line.text
-        style, size = (
-            (before.style & line.style, before.size)
-            if len(before.text) >= len(line.text)
-            else (before.style & line.style, line.size)
-        )
-        out[-1] = Line(*around([before, line]), text, size, style, before.block)
-    return out
+        longer = before if len(before.text) >= len(line.text) else line
+        style = before.style & line.style
+        cells[-1] = Line(*around([before, line]), text, longer.size, style, before.block)
+    return cells
 
 
 _FIGURE = re.compile(r"[\s$€£¥%()\d.,+\u2013\u2014\u2212-]+")
@@ -68,7 +65,7 @@ def _aligned(row: list[Line], above: Iterable[list[Line]]) -> bool:
 def _table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
     """Spans [start, end) of printed rows that form tables; up to two single-celled rows in between belong to
     them."""
-    out, run = [], []  # run: the rows with cells so far
+    spans, run = [], []  # run: the rows with cells so far
     for i, row in enumerate(rows):
         if len(row) < 2:
             continue
@@ -79,16 +76,18 @@ def _table_runs(rows: list[list[Line]]) -> list[tuple[int, int]]:
             run.append(i)
             continue
         if len(run) > 1:
-            out.append((run[0], run[-1] + 1))
+            spans.append((run[0], run[-1] + 1))
         run = [i]
-    return out + ([(run[0], run[-1] + 1)] if len(run) > 1 else [])
+    return spans + ([(run[0], run[-1] + 1)] if len(run) > 1 else [])
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #2e88591f
 def _breaks(
     before: Line, line: Line, first: Line, box: tuple, titles: frozenset[str], leading: float = 0
 ) -> bool:
     "Whether a paragraph that began with `first` and came to `before` ends there."
-    left, top, right, foot, above, size, style, _ = before  # by place, not by name: this runs for every line
+    x_before, top, right, foot, above, size, style, _ = (
+        before  # by place, not by name: this runs for every line
+    )
     x0, y0, x1, _, text, em, own, _ = line
     if not -0.6 <= size - em <= 0.6 or (style ^ own) & BOLD:
         return True
@@ -105,9 +104,9 @@ def _breaks(
         return True
     if before is first:
         return False
-    if x0 < left - 0.7 * em and abs(x0 - first[0]) < 1.5 and not starts_item(first[4]):
+    if x0 < x_before - 0.7 * em and abs(x0 - first[0]) < 1.5 and not starts_item(first[4]):
         return True
-    return end in ".:!?" and 0.7 * em < x0 - left < 4 * em and abs(left - box[0]) < 1.5
+    return end in ".:!?" and 0.7 * em < x0 - x_before < 4 * em and abs(x_before - box[0]) < 1.5
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #b76c80d4
 def _piece(lines: list[Line]) -> Piece:
@@ -128,14 +127,14 @@ def paragraphs(rows: list[Line], titles: frozenset[str] = frozenset(), leading: 
     beforehand, `leading` that of a loose page."""
     if len(rows) == 1:
         return [_piece(rows)]
-    box, out, start, first = around(rows), [], 0, rows[0]
+    box, pieces, start, first = around(rows), [], 0, rows[0]
     for i, (before, line) in enumerate(zip(rows, rows[1:]), 1):
         if _breaks(before, line, first, box, titles, leading) and not (
             before is first and is_marker(first[4])
         ):
-            out.append(_piece(rows[start:i]))
+            pieces.append(_piece(rows[start:i]))
             start, first = i, line
-    return [*out, _piece(rows[start:])]
+    return [*pieces, _piece(rows[start:])]
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #50a6504e
 def _loose_leading(lines: Sequence[Line]) -> float:
@@ -172,72 +171,50 @@ def page_pieces(
     lines: list[Line], tables: Sequence[Grid], number: int, titles: frozenset[str] = frozenset()
 ) -> list[Piece]:
     "The pieces of page `number` in reading order; `tables` are its ruled ones."
-    held = in_tables(lines, tables) if tables else {}
-    out, at = [], 0
-    inside = {i for rows in held.values() for i in rows}
-    for t, rows in sorted(
-        held.items(), key=lambda item: item[1][0]
-    ):  # a table stands where its first line stands
-        out += _free_pieces([lines[i] for i in range(at, rows[0]) if i not in inside], titles)
-        out += fill(tables[t], [lines[i] for i in rows], -1 - t)
-        at = rows[0]
-    out += _free_pieces(
-        [lines[i] for i in range(at, len(lines)) if i not in inside] if inside else lines, titles
-    )
-    for p in out:
+    rows_of = in_tables(lines, tables) if tables else {}
+    pieces, start = [], 0
+    inside = {i for rows in rows_of.values() for i in rows}
+    # a table stands where its first line stands
+    for t, rows in sorted(rows_of.items(), key=lambda item: item[1][0]):
+        pieces += _free_pieces([lines[i] for i in range(start, rows[0]) if i not in inside], titles)
+        pieces += fill(tables[t], [lines[i] for i in rows], -1 - t)
+        start = rows[0]
+    outside = [lines[i] for i in range(start, len(lines)) if i not in inside] if inside else lines
+    pieces += _free_pieces(outside, titles)
+    for p in pieces:
         p.page = number
-    return _top_first(out)
+    return _top_first(pieces)
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #975ce9df
+def _goes_on(block: list[Line], line: Line, leading: float) -> bool:
+    "Whether a line of another block goes on with this one: the next of a loose page, in the same style."
+    is_next = leading and abs(line.y0 - block[-1].y0 - leading) < 1
+    return bool(is_next and line.style == block[-1].style and abs(line.x0 - block[0].x0) < 25)
+
+
 def _free_pieces(lines: list[Line], titles: frozenset[str]) -> list[Piece]:
     "Pieces of lines that no rule frames."
     rows = [_cells(r) if len(r) > 1 else r for r in visual_rows(lines)]
-    out, at, leading = [], 0, _loose_leading(lines)
+    pieces, next_row, leading = [], 0, _loose_leading(lines)
     for n, (start, end) in enumerate([*_table_runs(rows), (len(rows), len(rows))]):
         block: list[Line] = []
-        for row in rows[at:start]:
-            line = (
-                row[0]
-                if len(row) == 1
-                else Line(
-                    *around(row),
-                    " ".join(c.text for c in row),
-                    row[0].size,
-                    row[0].style | SPREAD,
-                    row[0].block,
-                )
-            )
-            if (
-                block
-                and line.block != block[-1].block
-                and not (
-                    leading
-                    and abs(line.y0 - block[-1].y0 - leading) < 1
-                    and line.style == block[-1].style
-                    and abs(line.x0 - block[0].x0) < 25
-                )
-            ):
-                out += paragraphs(block, titles, leading)
+        for row in rows[next_row:start]:
+            line = first = row[0]
+            if len(row) > 1:
+                text = " ".join(c.text for c in row)
+                line = Line(*around(row), text, first.size, first.style | SPREAD, first.block)
+            if block and line.block != block[-1].block and not _goes_on(block, line, leading):
+                pieces += paragraphs(block, titles, leading)
                 block = []
             block.append(line)
         if block:
-            out += paragraphs(block, titles, leading)
+            pieces += paragraphs(block, titles, leading)
         for row in rows[start:end]:
             box, first = around(row), row[0]
-            out.append(
-                Piece(
-                    "row",
-                    [[c[4]] for c in row],
-                    box,
-                    first.size,
-                    first.style,
-                    -1000 - 1000 * rows[start][0].block - n,
-                    0,
-                    box,
-                )
-            )
-        at = end
-    return out
+            texts, group = [[cell[4]] for cell in row], -1000 - 1000 * rows[start][0].block - n
+            pieces.append(Piece("row", texts, box, first.size, first.style, group, 0, box))
+        next_row = end
+    return pieces
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #17bd2824
 def runs_on(a: Piece, b: Piece) -> bool:
@@ -271,26 +248,26 @@ def furniture(pages: list[tuple[float, list[Line]]], share: float = 0.5) -> set[
         for y in {round(y / 4) for y, _, _ in spots}
         for _ in {p for z, p, _ in spots if round(z / 4) == y}
     )
-    out = set()
+    repeated = set()
     for spots in by_text.values():
         y = median(s[0] for s in spots)
-        here = [(p, i) for z, p, i in spots if abs(z - y) < 4]
-        often = len({p for p, _ in here})
+        matching = [(p, i) for z, p, i in spots if abs(z - y) < 4]
+        often = len({p for p, _ in matching})
         if often >= max(2, share * len(pages)) or (often >= 3 and places[round(y / 4)] >= 0.7 * len(pages)):
-            out.update(here)
-    return _without_headings(out, pages) if out else out
+            repeated.update(matching)
+    return _without_headings(repeated, pages) if repeated else repeated
 
 # %% ../../nbs/06_ingest/05_layout.ipynb #ee499b9d
 def _without_headings(
-    found: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]
+    spots: set[tuple[int, int]], pages: list[tuple[float, list[Line]]]
 ) -> set[tuple[int, int]]:
     """Those of the lines found that are no headings: at the foot, no larger than the body, the same on
     another page, or a mere page number."""
-    sizes, exact, texts = Counter(), Counter(), Counter(pages[p][1][i].text for p, i in found)
+    sizes, exact, texts = Counter(), Counter(), Counter(pages[p][1][i].text for p, i in spots)
     for _, lines in pages:
         for l in lines:
             exact[l[5]] += len(l[4])
-    for p, i in found:
+    for p, i in spots:
         exact[pages[p][1][i].size] -= len(pages[p][1][i].text)
     for size, n in exact.items():
         if n:
@@ -307,6 +284,6 @@ def _without_headings(
 
     return {
         (p, i)
-        for p, i in found
+        for p, i in spots
         if not ((l := pages[p][1][i]).size > 1.12 * body and l.y1 < pages[p][0] / 2 and numbered(l))
     }

@@ -29,9 +29,8 @@ class Hyphens:
     def words(self) -> set[str]:
         if self._words is None:
             whole = (_TAIL.sub("", t) if t.endswith(("-", "\u2010")) else t for t in self.texts())
-            apart = set(
-                "\n".join(whole).lower().replace("\u2010", "-").split()
-            )  # each once: a tenth of the text
+            # each once: a tenth of the text
+            apart = set("\n".join(whole).lower().replace("\u2010", "-").split())
             self._words = set(_WORD.findall("\n".join(apart)))
         return self._words
 
@@ -58,13 +57,13 @@ class Hyphens:
     def join(self, lines: Sequence[str]) -> str:
         "The lines as one; words that a line end had cut in two are mended."
         if _SEAMS.isdisjoint([line[-1:] for line in lines[:-1]]):
-            out = " ".join(lines)  # the common case
+            text = " ".join(lines)  # the common case
         else:
-            out = lines[0]
+            text = lines[0]
             for line in lines[1:]:
-                out, between = self.seam(out, line)
-                out += between + line
-        return out.replace("\u00ad", "") if "\u00ad" in out else out
+                text, between = self.seam(text, line)
+                text += between + line
+        return text.replace("\u00ad", "") if "\u00ad" in text else text
 
 # %% ../../nbs/06_ingest/03_line_repair.ipynb #9c2e2f73
 _BULLET = re.compile(

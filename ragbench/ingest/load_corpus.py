@@ -98,18 +98,18 @@ def type_of(path: str | Path, own: Mapping[str, Callable] | None = None) -> str:
     path = as_path(path, "type_of")
     if ending := own_ending(path, own or {}):
         return ending
-    known = ENDINGS.get(path.suffix.lower())
-    if known and known != "text":
-        return known
+    known_type = ENDINGS.get(path.suffix.lower())
+    if known_type and known_type != "text":
+        return known_type
     try:
         with open_file(path, LIMITS) as f:
-            head = f.read(65_536 if known else 16)
+            head = f.read(65_536 if known_type else 16)
     except Refused:
-        if known:
-            return known  # its loader says what is wrong with it
+        if known_type:
+            return known_type  # its loader says what is wrong with it
         raise
-    if known:
-        return "transcript" if is_transcript(head.decode("utf-8", errors="replace")) else known
+    if known_type:
+        return "transcript" if is_transcript(head.decode("utf-8", errors="replace")) else known_type
     if head.startswith(b"%PDF-"):
         return "pdf"
     kind = f" ({kind_of(head)})" if kind_of(head) else ""
@@ -127,26 +127,25 @@ def _options_for(loader: Callable, options: dict[str, Any]) -> dict[str, Any]:
 def _version(path: str) -> tuple[int, int, int] | None:
     "What changes when a file is written to or replaced; None for one that is not there."
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _documents(
-    loader: Callable, own: bool, path: Path, doc_id: str, given: dict[str, Any], limits: Limits
+    loader: Callable, own: bool, path: Path, doc_id: str, settings: dict[str, Any], limits: Limits
 ) -> Iterator[Document | Refusal]:
     "What a loader gives for a file; `own`: not one of ours, held to the size of files and checked."
     if own:
         with open_file(path, limits):
-            yield from documents_of(loader, path, doc_id, given)
+            yield from documents_of(loader, path, doc_id, settings)
         return
-    found = loader(path, doc_id=doc_id, **given)
-    for one in [found] if isinstance(found, Document) else found:
-        metadata = with_standard_names(one.metadata) if isinstance(one, Document) else {}
-        yield (
-            replace(one, metadata=metadata) if len(metadata) > len(one.metadata if metadata else ()) else one
-        )
+    result = loader(path, doc_id=doc_id, **settings)
+    for row in [result] if isinstance(result, Document) else result:
+        metadata = with_standard_names(row.metadata) if isinstance(row, Document) else {}
+        is_longer = bool(metadata) and len(metadata) > len(row.metadata)
+        yield replace(row, metadata=metadata) if is_longer else row
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #623f70a5
 def _load_one(
@@ -159,25 +158,25 @@ def _load_one(
 ) -> list[Document | Refusal]:
     """The document or documents of a file, and why there are none or no more; `settings` are options by type,
     which `options` overrule, and `own` loaders come before ours."""
-    out: list[Document | Refusal] = []
+    rows: list[Document | Refusal] = []
     before = _version(path)
     settings, own = settings or {}, own or {}
     try:
         type = type_of(path, own) if type == "auto" else type
         loader = own.get(type) or LOADERS[type]
-        given = _options_for(loader, settings.get(type, {}) | options)
+        accepted = _options_for(loader, settings.get(type, {}) | options)
         limits = options.get("limits", LIMITS)
-        for one in _documents(loader, type in own, Path(path), doc_id, given, limits):
-            out.append(one)
-        out += _doubts(path, doc_id, [d for d in out if isinstance(d, Document)], given.get("encoding"))
+        for row in _documents(loader, type in own, Path(path), doc_id, accepted, limits):
+            rows.append(row)
+        rows += _doubts(path, doc_id, [d for d in rows if isinstance(d, Document)], accepted.get("encoding"))
     except Exception as e:
         if out_of_memory(e):
             raise MemoryError from e  # not the file's fault alone: the worker says how much there was
-        out.append(Refusal(doc_id, _reason(path, e)))
+        rows.append(Refusal(doc_id, _reason(path, e)))
     if before and _version(path) != before:
         reason = "it changed while it was read" if _version(path) else "it vanished while it was read"
         return [Refusal(doc_id, reason)]
-    return out
+    return rows
 
 
 def _reason(path: str, error: Exception) -> str:
@@ -255,45 +254,41 @@ def _fitting(data: bytes, used: str) -> str:
 def _doubts(path: str, doc_id: str, documents: list[Document], forced: str | None) -> list[Doubt]:
     "A word on a file whose encoding is a guess, or does not fit: the file is loaded all the same."
     about = next((d.metadata for d in documents if d.metadata.get("encoding_alternatives")), None)
-    out = (
-        []
-        if about is None
-        else [
+    reasons = []
+    if about is not None:
+        reasons.append(
             f"loaded as {about['encoding']}, which is a guess: {', '.join(about['encoding_alternatives'])}"
             " may be right as well. Look at it, and say encoding='…' if letters are wrong"
-        ]
-    )
+        )
     broken = sum(d.metadata.get("encoding_errors", 0) for d in documents)
     if not broken and (forced is None or not documents):
-        return [Doubt(doc_id, reason) for reason in out]
+        return [Doubt(doc_id, reason) for reason in reasons]
     with open_file(Path(path), LIMITS) as f:
         data = f.read(HEAD)
     used = forced or str(documents[0].metadata.get("encoding", "utf-8"))
     if broken:
-        out.append(
+        reasons.append(
             f"read as {used}, and {count(broken, 'letter')} that {'is' if broken == 1 else 'are'} not in it"
             f" {'was' if broken == 1 else 'were'} replaced by U+FFFD. {_fitting(data, used)}"
         )
     elif why := _nonsense(data, used):
-        out.append(f"read as {used}, as was asked, but {why}. {_fitting(data, used)}")
-    return [Doubt(doc_id, reason) for reason in out]
+        reasons.append(f"read as {used}, as was asked, but {why}. {_fitting(data, used)}")
+    return [Doubt(doc_id, reason) for reason in reasons]
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #21536a5b
 @typed
 def load_corpus(
-    source: (
-        str | Path | list[str | Path]
-    ),  # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
+    # a file, a folder, a dataset, a pattern such as "docs/**/*.pdf", a URL, or a list of them
+    source: str | Path | list[str | Path],
     type: str = "auto",  # or a key of `LOADERS` or `loaders`, for all files; "web" for a URL
     *,
-    workers: (
-        int | None
-    ) = None,  # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where there is enough to do  # noqa: E501
+    # processes; 0: none, and nothing bounds time and memory; None: one, or as many as there are cores where
+    # there is enough to do
+    workers: int | None = None,
     progress: bool | None = None,  # None: where someone is looking
     follow_links: bool = False,  # of a folder or pattern also those to files outside of it; never to folders
-    metadata: Mapping[str, Any]
-    | Callable
-    | None = None,  # for all documents, or a function of the file; it wins
+    # for all documents, or a function of the file; it wins
+    metadata: Mapping[str, Any] | Callable | None = None,
     loaders: Mapping[str, Any] | None = None,  # your own by ending, {".eml": load_email}, or by type
     **options: Any,  # for the loaders: limits=, password=, text_columns=, array_path=, max_depth=, …
 ) -> Corpus:
@@ -321,17 +316,16 @@ def load_corpus(
     files = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links)
     reading = _Reading(type if type != "web" else "auto", options, own, metadata)
     loaded = []
-    done: Iterator[list[Document | Refusal]] = iter(())
+    batches: Iterator[list[Document | Refusal]] = iter(())
     try:
-        done = iter(_read(files, reading, workers, progress))
+        batches = iter(_read(files, reading, workers, progress))
         for s, web in zip(sources, on_the_web):
-            loaded += _visit(str(s), reading, workers) if web else next(done)
+            loaded += _visit(str(s), reading, workers) if web else next(batches)
     except KeyboardInterrupt as e:
-        visited, ahead = getattr(e, "corpus", Corpus([])), [one for rows in done for one in rows]
+        visited, ahead = getattr(e, "corpus", Corpus([])), [row for rows in batches for row in rows]
+        rows = [*loaded, *visited.documents, *visited.errors, *ahead]
         if loaded or ahead:
-            interrupted(
-                e, [*loaded, *visited.documents, *visited.errors, *ahead], "not all sources were read"
-            )
+            interrupted(e, rows, "not all sources were read")
         raise
     return corpus_of(loaded)
 
@@ -364,7 +358,7 @@ class _Reading(NamedTuple):
             return {}
         return {kind: self.own[kind]} if kind in self.own else {}
 
-    def here(self, path: Path) -> bool:
+    def is_local(self, path: Path) -> bool:
         "Whether the own loader of this file is one that no worker can import; a warning says so."
         return not all(map(importable, self.loader(path).values()))
 
@@ -372,7 +366,7 @@ class _Reading(NamedTuple):
 def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -> list[list[_File | Refusal]]:
     """What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in
     front of each id."""
-    listings, out = [find_files(s, follow_links) for s in sources], []
+    listings, listed = [find_files(s, follow_links) for s in sources], []
     for source, listing, name in zip(sources, listings, short_names([f.root for f in listings])):
         alone, settings = listing.files == [listing.root], _dataset_settings(source)
 
@@ -383,10 +377,9 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
             _File(f, doc_id(id_of(f, listing.base)), settings) for f in listing.files
         ]
         refused = [Refusal(doc_id(e.source), e.reason) for e in listing.errors]
-        out.append(
-            list(heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source))
-        )
-    return out
+        in_order = heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source)
+        listed.append(list(in_order))
+    return listed
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #cdbc3238
 def _with_metadata(rows: list[Document | Refusal], metadata: Any, file: Path | str, doc_id: str) -> list:
@@ -394,13 +387,13 @@ def _with_metadata(rows: list[Document | Refusal], metadata: Any, file: Path | s
     if metadata is None:
         return rows
     try:
-        given = given_metadata(metadata, file)
+        extra = given_metadata(metadata, file)
     except Exception as e:  # a function of the caller's, which costs this file
         logger.error("%s: metadata= failed", file, exc_info=None if isinstance(e, DataError) else e)
         why = _reason(str(file), e) if isinstance(e, DataError) else f"metadata= failed: {e!r:.200}"
         return [Refusal(doc_id, why)]
     return [
-        replace(one, metadata={**one.metadata, **given}) if isinstance(one, Document) else one for one in rows
+        replace(row, metadata={**row.metadata, **extra}) if isinstance(row, Document) else row for row in rows
     ]
 
 
@@ -408,19 +401,19 @@ def _rows(
     sources: list[list[_File | Refusal]], results: dict[int, Any], metadata: Any
 ) -> list[list[Document | Refusal]]:
     "The documents and refusals of each source, from the results by the number of the file."
-    ordinals, out = iter(range(sum(map(len, sources)))), []
+    ordinals, by_source = iter(range(sum(map(len, sources)))), []
     for source in sources:
-        out.append([])
+        by_source.append([])
         for f in source:
             if isinstance(f, Refusal):
-                out[-1].append(f)
+                by_source[-1].append(f)
                 continue
             loaded = results.get(next(ordinals), [])
             if isinstance(loaded, Lost):
-                out[-1].append(Refusal(f.doc_id, loaded.reason))
+                by_source[-1].append(Refusal(f.doc_id, loaded.reason))
             else:
-                out[-1] += _with_metadata(loaded, metadata, f.path, f.doc_id) if loaded else []
-    return out
+                by_source[-1] += _with_metadata(loaded, metadata, f.path, f.doc_id) if loaded else []
+    return by_source
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #2b4b36c9
 def _read(
@@ -430,25 +423,25 @@ def _read(
     files = [f for source in sources for f in source if isinstance(f, _File)]
     sizes = [_size(f.path) for f in files]
     n = _workers(files, sizes, reading) if workers is None else workers
-    here = [i for i, f in enumerate(files) if n and reading.here(f.path)]
-    if here:
-        _warn_of(reading.loader(files[here[0]].path))
-    there = sorted({*range(len(files))} - {*here})
+    local_numbers = [i for i, f in enumerate(files) if n and reading.is_local(f.path)]
+    if local_numbers:
+        _warn_of(reading.loader(files[local_numbers[0]].path))
+    worker_numbers = sorted({*range(len(files))} - {*local_numbers})
     watch = len(files) >= 32 if progress is None else progress
     results: dict[int, Any] = {}
     try:
-        for numbers, processes in ((there, n), (here, 0)):
+        for numbers, processes in ((worker_numbers, n), (local_numbers, 0)):
             try:
                 jobs = [reading.job(files[i]) for i in numbers]
                 loaded = _in_workers(jobs, processes, reading, [sizes[i] for i in numbers], watch, progress)
                 results |= dict(zip(numbers, loaded))
             except KeyboardInterrupt as e:
-                results |= {numbers[i]: one for i, one in getattr(e, "results", {}).items()}
+                results |= {numbers[i]: row for i, row in getattr(e, "results", {}).items()}
                 raise
     except KeyboardInterrupt as e:
         rows = _rows(sources, results, reading.metadata)
-        done = f"{thousands(len(results))} of {count(len(files), 'file')} were read"
-        interrupted(e, [one for out in rows for one in out], done)
+        amount = f"{thousands(len(results))} of {count(len(files), 'file')} were read"
+        interrupted(e, [row for batch in rows for row in batch], amount)
         raise
     return _rows(sources, results, reading.metadata)
 
@@ -491,18 +484,22 @@ def _visit(url: str, reading: _Reading, workers: int | None) -> list[Document | 
     """What is at a URL; pages and files that are found there are read in processes of their own, unless
     `workers` is 0."""
     options = reading.options
-    limits, at, own = options.get("limits", WEB_LIMITS), circumstances(), _options_for(load_url, options)
-    mine = {k: v for k, v in options.items() if k not in own} | {
-        "limits": Limits(bytes=limits.bytes, seconds=limits.seconds, memory=limits.memory)
-    }  # its pages are those of the visit
-    here = workers == 0 or _only_here(mine)
+    limits, conditions, own = (
+        options.get("limits", WEB_LIMITS),
+        circumstances(),
+        _options_for(load_url, options),
+    )
+    # the pages of a file are not limited by those of the visit
+    file_limits = Limits(bytes=limits.bytes, seconds=limits.seconds, memory=limits.memory)
+    mine = {k: v for k, v in options.items() if k not in own} | {"limits": file_limits}
+    in_process = workers == 0 or _has_local_option(mine)
     [worker] = RESERVE.take(1, ("ragbench.ingest.load_corpus", "pymupdf"))
 
     def files(path: Path, doc_id: str) -> list[Document | Refusal]:
         job = (str(path), doc_id, "auto", mine, None, reading.loader(path))
-        if here:
+        if in_process:
             return _load_one(*job)
-        if reading.here(path):
+        if reading.is_local(path):
             _warn_of(job[-1])
             return _load_one(*job)
         loaded = worker.run(_load_one, job, limits.seconds, limits.memory)
@@ -514,9 +511,9 @@ def _visit(url: str, reading: _Reading, workers: int | None) -> list[Document | 
         if reading.own:
             worker.close()  # the next call may bring a loader that was changed
         else:
-            RESERVE.give([worker], at)
-    rows = [_with_metadata([one], reading.metadata, one.source, one.id) for one in corpus.documents]
-    return [one for some in rows for one in some] + list(corpus.errors)
+            RESERVE.give([worker], conditions)
+    rows = [_with_metadata([row], reading.metadata, row.source, row.id) for row in corpus.documents]
+    return [row for batch in rows for row in batch] + list(corpus.errors)
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #9ec39a3d
 def _check_values(options: dict[str, Any]) -> None:
@@ -574,12 +571,12 @@ def _dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
     for an option that its loader lacks."""
     if not Path(source).expanduser().joinpath("dataset.toml").is_file():
         return {}
-    found = {
+    settings = {
         type: options
         for type, options in dataset_info(Path(source).expanduser()).items()
         if type in LOADERS and isinstance(options, dict)
     }
-    for type, options in found.items():
+    for type, options in settings.items():
         wrong = [
             name
             for name in options
@@ -593,17 +590,12 @@ def _dataset_settings(source: str | Path) -> dict[str, dict[str, Any]]:
             _check_values(options)
         except ConfigError as e:
             raise DataError(e.what, str(Path(source, "dataset.toml")), e.fix) from e
-    return found
+    return settings
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #bd58c9c3
 SMALL = 100_000  # bytes
-PLAIN = (
-    "text",
-    "markdown",
-    "csv",
-    "json",
-    "transcript",
-)  # types that Python reads in one pass: what is small stays small
+# types that Python reads in one pass: what is small stays small
+PLAIN = ("text", "markdown", "csv", "json", "transcript")
 
 
 def _kind(path: Path, type: str, own: Mapping[str, Callable]) -> str:
@@ -617,7 +609,7 @@ def _kind(path: Path, type: str, own: Mapping[str, Callable]) -> str:
         return ""
 
 
-def _only_here(options: dict[str, Any]) -> bool:
+def _has_local_option(options: dict[str, Any]) -> bool:
     """Whether an option is defined in a script or notebook, where a worker cannot find it; a warning says
     what follows."""
     local = [name for name, value in options.items() if value.__class__.__module__ == "__main__"]
@@ -641,11 +633,11 @@ def _warn_of(loaders: Mapping[str, Callable]) -> None:
 
 def _workers(files: list[_File], sizes: list[int], reading: _Reading) -> int:
     "Processes for these files."
-    if files and _only_here(reading.options):
+    if files and _has_local_option(reading.options):
         return 0
-    kinds = [
-        ENDINGS.get(f.path.suffix.lower(), "pdf") if reading.type == "auto" else reading.type for f in files
-    ]  # without an ending it may be a PDF
+    kinds = [reading.type] * len(files)
+    if reading.type == "auto":  # without an ending it may be a PDF
+        kinds = [ENDINGS.get(f.path.suffix.lower(), "pdf") for f in files]
     if (
         len(files) >= 32
         or sum(sizes) >= 20_000_000

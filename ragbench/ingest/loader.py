@@ -229,11 +229,11 @@ def clean(text: str) -> str:
 def plain(value: Any, most: int = 10_000) -> Any:
     """`value` made of dict, list, str, int, float, bool and None only; raises `ValueError` beyond `most`
     nodes."""
-    left = [most]
+    budget = [most]
 
     def walk(v, depth):
-        left[0] -= 1
-        if left[0] < 0 or depth > 30:
+        budget[0] -= 1
+        if budget[0] < 0 or depth > 30:
             raise ValueError(f"more than {most} nodes, or nested too deep")
         if isinstance(v, Mapping):
             return {clean(str(k)): walk(x, depth + 1) for k, x in v.items()}
@@ -308,8 +308,8 @@ def iso_date(text: str) -> str:
 # %% ../../nbs/06_ingest/00_loader.ipynb #c4cb76c0
 def tidy(pairs: Iterable[tuple[str, Any]]) -> dict[str, str]:
     "Names and values as strings, without those that are empty."
-    found = ((name, clean(str(value)).strip()) for name, value in pairs if value is not None)
-    return {name: value for name, value in found if value}
+    texts = ((name, clean(str(value)).strip()) for name, value in pairs if value is not None)
+    return {name: value for name, value in texts if value}
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #0bf8f63c
 # how many ask for rest, and whether the collector was on before them
@@ -338,29 +338,29 @@ def no_collection() -> Iterator[None]:
                 gc.enable()
 
 # %% ../../nbs/06_ingest/00_loader.ipynb #fd3c90fa
-def corpus_of(found: Iterable[Document | Refusal]) -> Corpus:
+def corpus_of(rows: Iterable[Document | Refusal]) -> Corpus:
     "A corpus of what was found; a document whose id was used before becomes an error."
-    kept: dict[str, Document] = {}
+    documents: dict[str, Document] = {}
     errors: list[Refusal] = []
-    for one in found:
-        if isinstance(one, Refusal):
-            errors.append(one)
-        elif one.id in kept:
-            errors.append(Refusal(one.id, f"its id was already used, by {kept[one.id].source}"))
+    for row in rows:
+        if isinstance(row, Refusal):
+            errors.append(row)
+        elif row.id in documents:
+            errors.append(Refusal(row.id, f"its id was already used, by {documents[row.id].source}"))
         else:
-            kept[one.id] = one
-    return Corpus(kept.values(), errors)
+            documents[row.id] = row
+    return Corpus(documents.values(), errors)
 
 
-def interrupted(e: KeyboardInterrupt, found: Iterable[Document | Refusal], done: str) -> None:
+def interrupted(e: KeyboardInterrupt, rows: Iterable[Document | Refusal], amount: str) -> None:
     """Give an interrupt what was read before it, as `.corpus`, and one line that says so, which stands in a
     notebook in place of the traceback."""
-    corpus = corpus_of(found)
+    corpus = corpus_of(rows)
     line = (
-        f"stopped: {done}; {count(len(corpus), 'document')} and {count(len(corpus.errors), 'refusal')}"
+        f"stopped: {amount}; {count(len(corpus), 'document')} and {count(len(corpus.errors), 'refusal')}"
         " are in sys.last_value.corpus, or in `.corpus` of the KeyboardInterrupt where you catch it"
     )
-    shown: Any = e
-    shown.corpus = corpus
-    shown._render_traceback_ = lambda: [line]  # what IPython asks an exception for
+    interrupt: Any = e
+    interrupt.corpus = corpus
+    interrupt._render_traceback_ = lambda: [line]  # what IPython asks an exception for
     e.__notes__ = [line]

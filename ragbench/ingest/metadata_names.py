@@ -18,7 +18,7 @@ from .loader import iso_date, plain
 __all__ = ['STANDARD_NAMES', 'DATES', 'folded', 'standard_name', 'with_standard_names', 'given_metadata']
 
 # %% ../../nbs/06_ingest/28_metadata_names.ipynb #95a97899
-_SAID = {
+_ALIASES = {
     "title": "document title, doc title, titel, título, titre",
     "author": "authors, written by, autor, autores, verfasser, auteur",
     "owner": "document owner, doc owner, process owner, owned by",
@@ -36,7 +36,7 @@ _SAID = {
     "published": "published at, published time, publication date, date published, issued, issue date",
     "supersedes": "replaces, ersetzt, sustituye a, substitui",
 }
-STANDARD_NAMES = {standard: tuple(names.split(", ")) for standard, names in _SAID.items()}
+STANDARD_NAMES = {standard: tuple(names.split(", ")) for standard, names in _ALIASES.items()}
 DATES = ("valid_from", "valid_to", "created", "modified", "published")
 
 
@@ -68,14 +68,14 @@ def with_standard_names(metadata: Mapping[str, Any]) -> dict[str, Any]:
 # %% ../../nbs/06_ingest/28_metadata_names.ipynb #484d08c1
 def given_metadata(metadata: Any, file: Path | str) -> dict[str, Any]:
     "What `metadata=` says of a file, itself or when called with it; raises `DataError` for no dictionary."
-    given = metadata(file) if callable(metadata) else metadata
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+    values = metadata(file) if callable(metadata) else metadata
+    if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise DataError(
-            f"metadata= gave {given!r:.60} for it",
+            f"metadata= gave {values!r:.60} for it",
             str(file),
             "Give a dictionary with strings as names, or a function of the file that returns one",
         )
     try:
-        return plain(given)
+        return plain(values)
     except ValueError as e:
         raise DataError(f"metadata= gave too much for it: {e}", str(file), "Give plain values") from e

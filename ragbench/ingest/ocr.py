@@ -23,19 +23,19 @@ from .page_lines import Line
 __all__ = ['ENDPOINT', 'KEY', 'ENGINES', 'Tesseract', 'AzureRead', 'azure_lines', 'ocr_engine', 'check_ocr', 'ocr_pdf_page']
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #5a579c9b
-def _lines_of(found: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
+def _lines_of(boxes: Sequence[tuple[float, float, float, float, str]]) -> list[Line]:
     """Lines from boxes (x0, y0, x1, y1, text) in points, block by block from top to bottom, each with a type
     size."""
-    found = [(*box[:4], " ".join(box[4].split())) for box in found if box[4].strip()]
-    if not found:
+    boxes = [(*box[:4], " ".join(box[4].split())) for box in boxes if box[4].strip()]
+    if not boxes:
         return []
-    usual = median(y1 - y0 for _, y0, _, y1, _ in found)
+    usual = median(y1 - y0 for _, y0, _, y1, _ in boxes)
 
     def size(height):
         return round(usual if abs(height - usual) < 0.25 * usual else height, 1)
 
     blocks: list[list[Line]] = []
-    for x0, y0, x1, y1, text in sorted(found, key=lambda b: (b[1], b[0])):
+    for x0, y0, x1, y1, text in sorted(boxes, key=lambda b: (b[1], b[0])):
         line = Line(x0, y0, x1, y1, text, size(y1 - y0))
         block = next((b for b in reversed(blocks) if _follows(line, b[-1], usual)), None)
         if block is None:
@@ -83,14 +83,12 @@ class Tesseract:
             folder = self.tessdata or os.environ.get("TESSDATA_PREFIX") or pymupdf.get_tessdata()
         except RuntimeError:
             folder = ""  # Tesseract is not installed
-        known = sorted(p.stem for p in Path(folder).glob("*.traineddata")) if folder else []
-        missing = [name for name in self.language.split("+") if name not in known]
+        languages = sorted(p.stem for p in Path(folder).glob("*.traineddata")) if folder else []
+        missing = [name for name in self.language.split("+") if name not in languages]
         if missing:
-            raise ConfigError(
-                f"there are no data for the language {missing[0]!r}",
-                "Tesseract",
-                f"Debian: apt-get install tesseract-ocr-{missing[0]}; found are {', '.join(known) or 'none'}",
-            )
+            fix = f"Debian: apt-get install tesseract-ocr-{missing[0]}"
+            what = f"there are no data for the language {missing[0]!r}"
+            raise ConfigError(what, "Tesseract", f"{fix}; found are {', '.join(languages) or 'none'}")
         return str(folder)
 
     def read(self, page: Any) -> list[Line]:
@@ -102,12 +100,12 @@ class Tesseract:
             )
         except (RuntimeError, ValueError) as e:
             raise Refused(f"Tesseract could not read page {page.number + 1}: {e}") from e
-        found = [
+        boxes = [
             (line["bbox"], "".join(s["text"] for s in line["spans"]))
             for b in textpage.extractDICT()["blocks"]
             for line in b.get("lines", ())
         ]
-        return _lines_of([(*box, text) for box, text in found])
+        return _lines_of([(*box, text) for box, text in boxes])
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #9c924e3b
 ENDPOINT, KEY = "AZURE_DOCUMENT_INTELLIGENCE_ENDPOINT", "AZURE_DOCUMENT_INTELLIGENCE_API_KEY"
@@ -165,11 +163,11 @@ class AzureRead:
                     f"the service points to another host for its result: {urlsplit(where).netloc or 'none'}"
                 )
             while True:
-                said = _json(_ask(lambda: client.get(where), late))
-                if said.get("status") == "succeeded":
-                    return said.get("analyzeResult") or {}
-                if said.get("status") not in ("running", "notStarted"):
-                    raise Refused(f"the service could not read the page: {_reason(said)}")
+                message = _json(_ask(lambda: client.get(where), late))
+                if message.get("status") == "succeeded":
+                    return message.get("analyzeResult") or {}
+                if message.get("status") not in ("running", "notStarted"):
+                    raise Refused(f"the service could not read the page: {_reason(message)}")
                 _wait(1.0, late)
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #f731f212
@@ -219,32 +217,32 @@ def _wait(seconds: float, late: float) -> None:
 def _json(response: Any) -> dict:
     "The object in a response; empty if there is none."
     try:
-        found = response.json()
+        value = response.json()
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _reason(said: Mapping[str, Any]) -> str:
+def _reason(message: Mapping[str, Any]) -> str:
     "What a message of the service says went wrong."
-    error = said.get("error") or {}
+    error = message.get("error") or {}
     return (
         ": ".join(str(error[k]) for k in ("code", "message") if error.get(k))
-        or f"status {said.get('status', 'unknown')!r}"
+        or f"status {message.get('status', 'unknown')!r}"
     )
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #5d0cfe4b
 def azure_lines(result: Mapping[str, Any], width: float, height: float) -> list[Line]:
     "Lines from an `analyzeResult` of one page, on a page of `width` by `height` points."
-    found = []
+    boxes = []
     for page in result.get("pages") or ():
         across, down = width / page["width"], height / page["height"]
         for line in page.get("lines") or ():
             xs, ys = line["polygon"][::2], line["polygon"][1::2]
-            found.append(
+            boxes.append(
                 (min(xs) * across, min(ys) * down, max(xs) * across, max(ys) * down, line["content"])
             )
-    return _lines_of(found)
+    return _lines_of(boxes)
 
 # %% ../../nbs/06_ingest/08_ocr.ipynb #ffadec80
 ENGINES: dict[str, Callable[[], Any]] = {"tesseract": Tesseract, "azure": AzureRead}

@@ -28,25 +28,25 @@ def loader_name(loader: Any) -> str:
 
 def check_loaders(loaders: Mapping[str, Any] | None, types: Iterable[str]) -> dict[str, Callable]:
     "Loaders by ending in lower case, or by one of the `types`; raises `ConfigError` for what cannot be one."
-    out, types = {}, list(types)
+    by_ending, types = {}, list(types)
     for ending, loader in (loaders or {}).items():
-        at = f"loaders[{ending!r}]"
+        where = f"loaders[{ending!r}]"
         if ending not in types and not (
             isinstance(ending, str) and len(ending) > 1 and ending.startswith(".") and "/" not in ending
         ):
             fix = f"Give an ending with its dot, such as '.eml', or one of {', '.join(types)}"
             raise ConfigError(f"{ending!r} is neither an ending nor a type", "loaders", fix)
         if isinstance(loader, type) or not callable(loader):
-            raise ConfigError(f"{loader!r:.80} is no loader", at, "Give a function of (path, *, doc_id)")
+            raise ConfigError(f"{loader!r:.80} is no loader", where, "Give a function of (path, *, doc_id)")
         try:
             inspect.signature(loader).bind(Path("a"), doc_id="a")
         except TypeError as e:
             fix = "It is called as loader(path, doc_id='…'), and with those options that its signature names"
-            raise ConfigError(f"the loader {loader_name(loader)} cannot be called: {e}", at, fix) from None
+            raise ConfigError(f"the loader {loader_name(loader)} cannot be called: {e}", where, fix) from None
         except ValueError:
             pass  # a function in C that does not show its signature
-        out[ending.lower()] = loader
-    return out
+        by_ending[ending.lower()] = loader
+    return by_ending
 
 # %% ../../nbs/06_ingest/29_own_loaders.ipynb #d69e3665
 def own_ending(path: Path, loaders: Mapping[str, Callable]) -> str | None:
@@ -56,36 +56,36 @@ def own_ending(path: Path, loaders: Mapping[str, Callable]) -> str | None:
     return max(fitting, key=len, default=None)
 
 # %% ../../nbs/06_ingest/29_own_loaders.ipynb #3ca1700d
-def _checked(one: Any, name: str, path: Path, doc_id: str, several: bool) -> Document | Refusal:
+def _checked(row: Any, name: str, path: Path, doc_id: str, several: bool) -> Document | Refusal:
     "A document or refusal that a loader gave; raises `DataError` that names the loader."
-    if isinstance(one, Refusal):
-        return one
-    if not isinstance(one, Document):
-        what = f"the loader {name} gave a {type(one).__name__}, not a Document"
+    if isinstance(row, Refusal):
+        return row
+    if not isinstance(row, Document):
+        what = f"the loader {name} gave a {type(row).__name__}, not a Document"
         raise DataError(what, path.name, "Return Document(doc_id, text), or raise Refused(reason, path.name)")
-    if one.id != doc_id and not (several and one.id.startswith(f"{doc_id}#")):
+    if row.id != doc_id and not (several and row.id.startswith(f"{doc_id}#")):
         fix = f"Use the id that it is given, {doc_id!r}" + (f", or '{doc_id}#' and a name" if several else "")
-        raise DataError(f"the loader {name} gave a document with the id {one.id!r}", path.name, fix)
+        raise DataError(f"the loader {name} gave a document with the id {row.id!r}", path.name, fix)
     try:
-        metadata = with_standard_names(plain(one.metadata))
+        metadata = with_standard_names(plain(row.metadata))
     except ValueError as e:
         raise DataError(
             f"the loader {name} gave too much metadata: {e}", path.name, "Give plain values"
         ) from e
-    return replace(one, metadata=metadata, source=one.source or str(path))
+    return replace(row, metadata=metadata, source=row.source or str(path))
 
 
 def documents_of(
     loader: Callable, path: Path, doc_id: str, options: Mapping[str, Any]
 ) -> Iterator[Document | Refusal]:
     "What a loader of somebody's own gives for a file, checked; raises `DataError` that names the loader."
-    given, name = loader(path, doc_id=doc_id, **options), loader_name(loader)
-    if isinstance(given, Document | Refusal | str | bytes) or not isinstance(given, Iterable):
-        yield _checked(given, name, path, doc_id, False)
+    result, name = loader(path, doc_id=doc_id, **options), loader_name(loader)
+    if isinstance(result, Document | Refusal | str | bytes) or not isinstance(result, Iterable):
+        yield _checked(result, name, path, doc_id, False)
         return
     empty = True
-    for one in given:
-        yield _checked(one, name, path, doc_id, True)
+    for row in result:
+        yield _checked(row, name, path, doc_id, True)
         empty = False
     if empty:
         raise DataError(f"the loader {name} gave no document", path.name, "Raise Refused that says why")

@@ -70,11 +70,11 @@ class Grid(NamedTuple):
 
 def _distinct(values: Iterable[float], apart: float = 3.0) -> list[float]:
     "Sorted values, those closer than `apart` taken as one."
-    out: list[float] = []
+    distinct: list[float] = []
     for v in sorted(values):
-        if not out or v - out[-1] > apart:
-            out.append(v)
-    return out
+        if not distinct or v - distinct[-1] > apart:
+            distinct.append(v)
+    return distinct
 
 # %% ../../nbs/06_ingest/04_page_lines.ipynb #fa59705b
 def _rules(boxes: Sequence[Sequence[float]]) -> tuple[list, list]:
@@ -118,7 +118,7 @@ def grids(boxes: Sequence[Sequence[float]], near: float = 2.5) -> list[Grid]:
     across, down = _rules(boxes)
     if len(across) < 2 or len(down) < 1 or len(across) * len(down) > 400_000:
         return []
-    out = []
+    tables = []
     for rows, cols in _meeting(across, down, near):
         if len(rows) < 2:
             continue
@@ -126,30 +126,29 @@ def grids(boxes: Sequence[Sequence[float]], near: float = 2.5) -> list[Grid]:
         xs = _distinct([x for x, _, _ in v] + [min(x0 for _, x0, _ in h), max(x1 for _, _, x1 in h)])
         ys = _distinct([y for y, _, _ in h] + [min(y0 for _, y0, _ in v), max(y1 for _, _, y1 in v)])
         if len(xs) > 2:
-            out.append(Grid(xs, ys, v))
-    return sorted(out, key=lambda g: (g.xs[-1] - g.xs[0]) * (g.ys[-1] - g.ys[0]))
+            tables.append(Grid(xs, ys, v))
+    return sorted(tables, key=lambda g: (g.xs[-1] - g.xs[0]) * (g.ys[-1] - g.ys[0]))
 
 # %% ../../nbs/06_ingest/04_page_lines.ipynb #357fb45c
 def fill(grid: Grid, lines: Iterable[Line], number: int) -> list[Piece]:
     "The rows of a ruled table."
     cells: dict[int, dict[int, list[Line]]] = {}
 
-    def place(bounds, at):
-        return min(max(bisect(bounds, at) - 1, 0), len(bounds) - 2)
+    def place(bounds, position):
+        return min(max(bisect(bounds, position) - 1, 0), len(bounds) - 2)
 
     for line in lines:
         row = place(grid.ys, (line.y0 + line.y1) / 2)
         column = place(grid.xs, line.x0 + min(2, (line.x1 - line.x0) / 2))
         cells.setdefault(row, {}).setdefault(column, []).append(line)
     used = sorted({c for row in cells.values() for c in row})
-    out = []
+    pieces = []
     for _, row in sorted(cells.items()):
-        held = [l for c in row.values() for l in c]
+        row_lines = [l for c in row.values() for l in c]
         texts = [[" ".join(l.text for l in r) for r in visual_rows(row.get(c, []))] for c in used]
-        out.append(
-            Piece("row", texts, around(held), median(l.size for l in held), 0, number, last=around(held))
-        )
-    return out
+        box, size = around(row_lines), median(l.size for l in row_lines)
+        pieces.append(Piece("row", texts, box, size, 0, number, last=box))
+    return pieces
 
 # %% ../../nbs/06_ingest/04_page_lines.ipynb #867ab372
 def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
@@ -157,9 +156,8 @@ def visual_rows(lines: Iterable[Line]) -> list[list[Line]]:
     rows: list[list[Line]] = []
     before = None
     for line in lines:
-        if (
-            before is not None and line[1] < before[3] and line[0] >= before[2] - 1.5
-        ):  # by number: this runs for every line
+        # by number, not by name: this runs for every line
+        if before is not None and line[1] < before[3] and line[0] >= before[2] - 1.5:
             shared = min(before.y1, line.y1) - max(before.y0, line.y0)
             if shared > 0.6 * min(before.y1 - before.y0, line.y1 - line.y0):
                 rows[-1].append(line)
@@ -179,33 +177,33 @@ def cut_at_rules(
     def crosses(l):
         return any(l.x0 + 2 < x < l.x1 - 2 and y0 < (l.y0 + l.y1) / 2 < y1 for x, y0, y1 in rules)
 
-    out, known = [], None
+    pieces, word_boxes = [], None
     for line in lines:
         if not rules or not crosses(line):
-            out.append(line)
+            pieces.append(line)
             continue
-        known = list(words()) if known is None else known
+        word_boxes = list(words()) if word_boxes is None else word_boxes
         inside = [
             w
-            for w in known
+            for w in word_boxes
             if line.x0 - 1 <= w[0] and w[2] <= line.x1 + 1 and line.y0 <= (w[1] + w[3]) / 2 <= line.y1
         ]
-        out += [line._replace(x0=w[0], y0=w[1], x1=w[2], y1=w[3], text=w[4]) for w in inside] or [line]
-    return out
+        pieces += [line._replace(x0=w[0], y0=w[1], x1=w[2], y1=w[3], text=w[4]) for w in inside] or [line]
+    return pieces
 
 # %% ../../nbs/06_ingest/04_page_lines.ipynb #b57b6722
 def in_tables(lines: Sequence[Line], tables: Sequence[Grid]) -> dict[int, list[int]]:
     """The numbers of the lines in each of `tables` (sorted by size), by the number of the table; frames left
     out."""
     bounds = [(t, g.xs[0] - 2, g.xs[-1] + 2, g.ys[0] - 2, g.ys[-1] + 2) for t, g in enumerate(tables)]
-    held: dict[int, list[int]] = {}
+    rows_of: dict[int, list[int]] = {}
     for i, line in enumerate(lines):
         x, y = (line[0] + line[2]) / 2, (line[1] + line[3]) / 2
         for t, x0, x1, y0, y1 in bounds:
             if x0 <= x <= x1 and y0 <= y <= y1:
-                held.setdefault(t, []).append(i)
+                rows_of.setdefault(t, []).append(i)
                 break
-    return {t: rows for t, rows in held.items() if not _is_frame(tables[t], [lines[i] for i in rows])}
+    return {t: rows for t, rows in rows_of.items() if not _is_frame(tables[t], [lines[i] for i in rows])}
 
 
 def _is_frame(grid: Grid, lines: list[Line]) -> bool:

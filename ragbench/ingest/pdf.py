@@ -118,7 +118,7 @@ def _main(spans: Sequence[tuple[str, float, int]]) -> tuple[str, float, int]:
 # %% ../../nbs/06_ingest/09_pdf.ipynb #920ea017
 def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
     "The bookmarks as (level, title, page index, height on the page)."
-    out, ahead = [], [(1, pdf.outline)]
+    marks, ahead = [], [(1, pdf.outline)]
     try:
         while ahead:
             level, mark = ahead.pop()
@@ -129,10 +129,10 @@ def _bookmarks(pdf: Any, failures: tuple) -> list[tuple[int, str, int, float]]:
             if page < 0 and mark.uri and not mark.is_external:
                 page, _, y = pdf.resolve_link(mark.uri)
             if 0 <= page < pdf.page_count and plain_title(title):
-                out.append((level, title, page, y if y > 0 else 0.0))  # not a number: no height
+                marks.append((level, title, page, y if y > 0 else 0.0))  # not a number: no height
     except failures:
         return []
-    return out
+    return marks
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #c2c4eabd
 def _from_bookmarks(
@@ -144,22 +144,22 @@ def _from_bookmarks(
     for i, p in enumerate(pieces):
         if p.page in named and p.kind != "row" and sum(map(len, p.lines)) < 300:
             by_page.setdefault(p.page, []).append((i, plain_title(join(p.lines))))
-    out: dict[int, int] = {}
+    levels: dict[int, int] = {}
 
     def fits(text, want):
         return text == want or (text.endswith(want) and text[: -len(want)].isdigit())
 
     for level, title, page, y in marks:
         want = plain_title(title)
-        found = [
+        matching = [
             (t != want, abs(pieces[i].box[1] - y), i)
             for i, t in by_page.get(page, ())
-            if i not in out and fits(t, want)
+            if i not in levels and fits(t, want)
         ]
-        if found:
-            out[min(found)[2]] = level
-    lowest = min(out.values(), default=1)
-    return {i: level - lowest + 1 for i, level in out.items()}
+        if matching:
+            levels[min(matching)[2]] = level
+    lowest = min(levels.values(), default=1)
+    return {i: level - lowest + 1 for i, level in levels.items()}
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #f584bd11
 _NUMBERED = re.compile(r"(?:\d+(?:\.\d+)*\.?|[A-Z]\.\d*|Appendix [A-Z]|Annex [A-Z])\s+\S")
@@ -190,7 +190,7 @@ def _from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
     def other(p):
         return p.size > 1.03 * body or p.style & ~body_style  # cheap, and most pieces are the body
 
-    found = [
+    heads = [
         i
         for i, p in enumerate(pieces)
         if p.kind != "row"
@@ -200,13 +200,12 @@ def _from_type(pieces: Sequence[Piece], join) -> dict[int, int]:
         and not _column_head(pieces, i, body)
     ]
     short = Counter()
-    for i in found:
+    for i in heads:
         short[looks[i]] += sizes[i]
-    found = [
-        i for i in found if 2 * short[looks[i]] > total[looks[i]]
-    ]  # a style of whole paragraphs too heads nothing
-    ranks = {style: n for n, style in enumerate(sorted({looks[i] for i in found}, reverse=True), 1)}
-    return {i: min(ranks[looks[i]], 6) for i in found}
+    # a style of whole paragraphs too heads nothing
+    heads = [i for i in heads if 2 * short[looks[i]] > total[looks[i]]]
+    ranks = {style: n for n, style in enumerate(sorted({looks[i] for i in heads}, reverse=True), 1)}
+    return {i: min(ranks[looks[i]], 6) for i in heads}
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #e5288af3
 def _heads(p: Piece, text: str, body: float, body_style: int) -> bool:
@@ -251,10 +250,10 @@ def _heading_levels(
 # %% ../../nbs/06_ingest/09_pdf.ipynb #e0fe1689
 def _one_table(pieces: list[Piece], strip: bool) -> list[Piece]:
     "Tables that go on over a page as one, and, with `strip`, without the header row that is printed again."
-    out: list[Piece] = []
+    merged: list[Piece] = []
     head, moved = None, {}
     for p in pieces:
-        before = out[-1] if out else None
+        before = merged[-1] if merged else None
         if (
             p.kind == "row"
             and before is not None
@@ -273,43 +272,40 @@ def _one_table(pieces: list[Piece], strip: bool) -> list[Piece]:
             head = p
         if p.kind == "row":
             p.group = moved.get((p.group, p.page), p.group)
-        out.append(p)
-    return out
+        merged.append(p)
+    return merged
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #4d02b1c8
 def _write(
-    out: TextBuilder, pieces: list[Piece], levels: dict[int, int], hyphens: Hyphens, pages: int
+    builder: TextBuilder, pieces: list[Piece], levels: dict[int, int], hyphens: Hyphens, pages: int
 ) -> None:
     "Append the pieces, each on its page."
     page, continues, between = -1, False, "\n\n"
     for i, p in enumerate(pieces):
         while page < p.page:
             page += 1
-            out.page(page + 1)
-        text = (
-            " | ".join([hyphens.join(c) if c else "" for c in p.lines])
-            if p.kind == "row"
-            else hyphens.join(p.lines)
-        )
+            builder.page(page + 1)
+        if p.kind == "row":
+            text = " | ".join([hyphens.join(c) if c else "" for c in p.lines])
+        else:
+            text = hyphens.join(p.lines)
         text = text.rstrip(" |").lstrip()
-        sep = (
-            between
-            if continues
-            else (
-                "\n" if i and _together(pieces[i - 1], p) and not (i in levels or i - 1 in levels) else "\n\n"
-            )
-        )
+        if continues:
+            sep = between
+        else:
+            is_near = i and _together(pieces[i - 1], p) and not (i in levels or i - 1 in levels)
+            sep = "\n" if is_near else "\n\n"
         after = pieces[i + 1] if i + 1 < len(pieces) else None
         continues = after is not None and i not in levels and i + 1 not in levels and runs_on(p, after)
         if continues:
             text, between = hyphens.seam(text, after.lines[0])
         if i in levels:
-            out.heading(text, levels[i], sep)
+            builder.heading(text, levels[i], sep)
         else:
-            out.add(text, sep)
+            builder.add(text, sep)
     while page < pages - 1:
         page += 1
-        out.page(page + 1)
+        builder.page(page + 1)
 
 
 def _together(a: Piece, b: Piece) -> bool:
@@ -340,7 +336,7 @@ def _pages(
         compare = mentions_actual_text(pdf, data)
     except failures(pymupdf):
         compare = True
-    out, unread, hidden = [], [], []
+    pages, unread, hidden = [], [], []
     for n in range(pdf.page_count):
         try:
             page = pdf.load_page(n)
@@ -353,18 +349,14 @@ def _pages(
                     hidden.append(n + 1)
             lines, boxes = _lines(read)
             tables = grids(boxes) if boxes else []
-            out.append(
-                (
-                    textpage.rect.height,
-                    cut_at_rules(lines, tables, textpage.extractWORDS) if tables else lines,
-                    tables,
-                )
-            )
+            if tables:
+                lines = cut_at_rules(lines, tables, textpage.extractWORDS)
+            pages.append((textpage.rect.height, lines, tables))
         except failures(pymupdf) as e:
             for_want_of_memory(e)
             unread.append(n + 1)
-            out.append((0.0, [], []))
-    return out, unread, hidden
+            pages.append((0.0, [], []))
+    return pages, unread, hidden
 
 # %% ../../nbs/06_ingest/09_pdf.ipynb #64376ea5
 _PICTURE = "it is a picture without a text layer; ocr='tesseract' or ocr='azure' would read it"
@@ -419,9 +411,8 @@ def load_pdf(
     password: str | None = None,
     # drop running headers and footers, and table headers printed again on the next page
     strip_furniture: bool = True,
-    ocr: (
-        str | Any | None
-    ) = None,  # for pages without a text layer: "tesseract", "azure", or an engine with `read(page)`
+    # for pages without a text layer: "tesseract", "azure", or an engine with `read(page)`
+    ocr: str | Any | None = None,
     limits: Limits = LIMITS,
 ) -> Document:
     "A PDF file: paragraphs, lists and table rows in reading order, with pages, headings and metadata."
@@ -434,15 +425,12 @@ def load_pdf(
             metadata = _about(pdf)
             marks = _bookmarks(pdf, failures(pymupdf))
             pages, unread, hidden = _pages(pdf, pymupdf, data)
-            metadata |= {
-                name: value
-                for name, value in (("unreadable_pages", unread), ("pages_without_actual_text", hidden))
-                if value
-            }
+            damage = {"unreadable_pages": unread, "pages_without_actual_text": hidden}
+            metadata |= {name: value for name, value in damage.items() if value}
             without = [n for n, p in enumerate(pages, 1) if not p[1] and n not in unread]
-            read, skipped = (
-                _recognise(pdf, pages, without, engine, failures(pymupdf)) if without else ([], {})
-            )
+            read, skipped = [], {}
+            if without:
+                read, skipped = _recognise(pdf, pages, without, engine, failures(pymupdf))
             lines = [p[1] for p in pages]
             if not any(lines):
                 raise Refused(
@@ -450,13 +438,13 @@ def load_pdf(
                     path.name,
                     _advice(engine, skipped),
                 )
-            found = {
+            facts = {
                 "pages_without_text": [n for n in without if n not in read],
                 "recognised_pages": read,
                 "skipped_pages": skipped,
                 "page_labels": _labels(pdf, failures(pymupdf)),
             }
-            metadata |= {name: value for name, value in found.items() if value}
+            metadata |= {name: value for name, value in facts.items() if value}
             drop = furniture([p[:2] for p in pages]) if strip_furniture else set()
             if sum(map(len, lines)) == len(drop):
                 drop = set()  # nothing else on any page: then it is the text
@@ -485,20 +473,20 @@ def _pieces(pages: list, drop: set[tuple[int, int]], marks: list) -> list[Piece]
     titles: dict[int, set[str]] = {}
     for _, title, page, _ in marks:
         titles.setdefault(page, set()).add(plain_title(title))
-    out = []
+    pieces = []
     for n, (_, lines, tables) in enumerate(pages):
-        kept = [l for i, l in enumerate(lines) if (n, i) not in drop] if drop else lines
-        out += page_pieces(kept, tables, n, frozenset(titles.get(n, ())))
-    return out
+        remaining = [l for i, l in enumerate(lines) if (n, i) not in drop] if drop else lines
+        pieces += page_pieces(remaining, tables, n, frozenset(titles.get(n, ())))
+    return pieces
 
 
 def _document(
     path: Path, doc_id: str, pieces: list[Piece], marks: list, hyphens: Hyphens, pages: int, metadata: dict
 ) -> Document:
     "The document that these pieces make."
-    out = TextBuilder()
-    _write(out, pieces, _heading_levels(pieces, marks, hyphens.join), hyphens, pages)
-    doc = out.document(doc_id, metadata=metadata, format="pdf", source=str(path))
+    builder = TextBuilder()
+    _write(builder, pieces, _heading_levels(pieces, marks, hyphens.join), hyphens, pages)
+    doc = builder.document(doc_id, metadata=metadata, format="pdf", source=str(path))
     if doc.text.count("\ufffd") > 0.5 * len(doc.text.replace(" ", "")):
         raise Refused("its fonts do not say which characters they show", path.name, "It needs OCR")
     return doc
@@ -506,16 +494,16 @@ def _document(
 # %% ../../nbs/06_ingest/09_pdf.ipynb #ad315b1b
 def _about(pdf: Any) -> dict[str, Any]:
     "What the file says about itself."
-    said = pdf.metadata or {}
-    out: dict[str, Any] = tidy((name, said.get(key)) for key, name in _ABOUT.items())
-    out |= tidy(
-        (name, iso_date(said.get(key) or ""))
+    info = pdf.metadata or {}
+    metadata: dict[str, Any] = tidy((name, info.get(key)) for key, name in _ABOUT.items())
+    metadata |= tidy(
+        (name, iso_date(info.get(key) or ""))
         for key, name in (("creationDate", "created"), ("modDate", "modified"))
     )
-    out |= tidy((name, value) for name, value in _declared(pdf) if name not in out)
+    metadata |= tidy((name, value) for name, value in _declared(pdf) if name not in metadata)
     if pdf.is_repaired:
-        out["repaired"] = True
-    return out
+        metadata["repaired"] = True
+    return metadata
 
 
 _INFO = ("Title", "Author", "Subject", "Keywords", "Creator", "Producer", "CreationDate", "ModDate")

@@ -57,10 +57,10 @@ def json_path(path: str) -> Callable[[Any], list[Any]]:
 # %% ../../nbs/06_ingest/13_records.ipynb #58c0e4ed
 def _text_at(name: str, values: Sequence[Any]) -> str:
     "The values of one field as text; raises `Refused` if one of them is an object."
-    out = []
+    texts = []
     for v in values:
         if isinstance(v, list):
-            out.append(_text_at(name, v))
+            texts.append(_text_at(name, v))
         elif isinstance(v, dict):
             raise Refused(
                 f"field {name!r} holds an object, not text",
@@ -68,8 +68,8 @@ def _text_at(name: str, values: Sequence[Any]) -> str:
                 f"Name what is in it: {', '.join(f'{name}.{k}' for k in list(v)[:3])}",
             )
         elif v is not None:
-            out.append(v if isinstance(v, str) else json.dumps(v))
-    return "\n".join(t for t in out if t.strip())
+            texts.append(v if isinstance(v, str) else json.dumps(v))
+    return "\n".join(t for t in texts if t.strip())
 
 # %% ../../nbs/06_ingest/13_records.ipynb #36e785d7
 class _Item(NamedTuple):
@@ -86,27 +86,21 @@ def _json_items(data: Any, array_path: str | None = None) -> Iterator[_Item]:
 
     path = array_path or "$"
     json_path(path)  # a clear error for a path that cannot be read
-    found = False
+    has_match = False
     try:
         matches = list(jsonpath.finditer(path if path.startswith("$") else f"$.{path}", data))
     except jsonpath.JSONPathError as e:
         raise Refused(f"{path!r} cannot be followed: {e}") from e
     for match in matches:
-        found = True
+        has_match = True
         if isinstance(match.value, list):
             yield from (_Item(v, f"{match.path}[{i}]") for i, v in enumerate(match.value))
         else:
             yield _Item(match.value, str(match.path))
-    if not found:
-        raise Refused(
-            f"nothing stands at {array_path!r}",
-            "",
-            (
-                f"At the top it has {', '.join(list(data)[:8])}"
-                if isinstance(data, dict)
-                else "It is a list: try $[*]"
-            ),
-        )
+    if not has_match:
+        is_object = isinstance(data, dict)
+        fix = f"At the top it has {', '.join(list(data)[:8])}" if is_object else "It is a list: try $[*]"
+        raise Refused(f"nothing stands at {array_path!r}", "", fix)
 
 # %% ../../nbs/06_ingest/13_records.ipynb #17349e23
 def json_lines(lines: Iterable[str]) -> Iterator[_Item]:
@@ -190,16 +184,13 @@ def load_json(
             if item.problem:
                 raise Refused(item.problem, item.where)
             texts, own, metadata = shape.of(item.value)
-            name = (
-                ids.give(own, item.where)
-                if own is not None
-                else doc_id
-                if item.where == "$"
-                else f"{doc_id}#{n}"
-            )
+            if own is not None:
+                name = ids.give(own, item.where)
+            else:
+                name = doc_id if item.where == "$" else f"{doc_id}#{n}"
             broken = sum(text.count("\ufffd") for _, text in texts)
-            said = {"where": item.where} | understood | ({"encoding_errors": broken} if broken else {})
-            yield record_document(name, texts, metadata=said | metadata, format="json", source=str(path))
+            about = {"where": item.where} | understood | ({"encoding_errors": broken} if broken else {})
+            yield record_document(name, texts, metadata=about | metadata, format="json", source=str(path))
         except Refused as e:
             yield Refusal(f"{doc_id}, {item.where}", f"{e.what}. {e.fix}" if e.fix else e.what)
     if not n:
@@ -224,7 +215,7 @@ class Shape:
         names = (text_field,) if isinstance(text_field, str) else text_field
         self.texts = None if names is None else {n: json_path(n) for n in names}
         self.own = None if id_field is None else (id_field, json_path(id_field))
-        self.kept = None if metadata_fields is None else {n: json_path(n) for n in metadata_fields}
+        self.metadata = None if metadata_fields is None else {n: json_path(n) for n in metadata_fields}
 
     def of(self, record: Any) -> tuple[list[tuple[str, str]], str | None, dict[str, Any]]:
         """Texts as (field, text), the id or None, and the metadata; raises `Refused` for what it cannot be
@@ -237,11 +228,11 @@ class Shape:
                 "",
                 "Say with array_path= where the items are",
             )
-        taken = {*(self.texts or ()), *(self.kept or ()), *(self.own or ())[:1]}
+        used = {*(self.texts or ()), *(self.metadata or ()), *(self.own or ())[:1]}
         if self.texts is not None:
-            texts = [(n, _text_at(n, at(record))) for n, at in self.texts.items()]
+            texts = [(n, _text_at(n, read(record))) for n, read in self.texts.items()]
         else:
-            texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in taken]
+            texts = [(k, v) for k, v in record.items() if isinstance(v, str) and k not in used]
         if self.texts is not None and not any(t for _, t in texts):
             raise Refused(
                 f"there is no text in {', '.join(map(repr, self.texts))}",
@@ -258,22 +249,21 @@ class Shape:
         spare = {
             k: v
             for k, v in record.items()
-            if isinstance(v, str | int | float) and k not in taken and k not in {n for n, _ in texts}
+            if isinstance(v, str | int | float) and k not in used and k not in {n for n, _ in texts}
         }
-        chosen = {
-            n: found[0] if len(found) == 1 else found
-            for n, at in (self.kept or {}).items()
-            if (found := at(record))
-        }
+        chosen = {}
+        for n, read in (self.metadata or {}).items():
+            if values := read(record):
+                chosen[n] = values[0] if len(values) == 1 else values
         try:
-            return texts, self._id(record), plain(spare if self.kept is None else chosen)
+            return texts, self._id(record), plain(spare if self.metadata is None else chosen)
         except ValueError as e:
             raise Refused(f"its metadata are too much: {e}") from e
 
     def _id(self, record: dict) -> str | None:
         if self.own is None:
             return None
-        found = [v for v in self.own[1](record) if v is not None]
-        if len(found) > 1 or any(isinstance(v, bool) or not isinstance(v, str | int) for v in found):
-            raise Refused(f"its id {json.dumps(found)[:60]} is not one string or whole number")
-        return str(found[0]) if found else ""
+        ids = [v for v in self.own[1](record) if v is not None]
+        if len(ids) > 1 or any(isinstance(v, bool) or not isinstance(v, str | int) for v in ids):
+            raise Refused(f"its id {json.dumps(ids)[:60]} is not one string or whole number")
+        return str(ids[0]) if ids else ""

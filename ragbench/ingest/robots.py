@@ -28,13 +28,13 @@ def _matches(pattern: str, path: str) -> bool:
         return False
     if not more:
         return not ends or path == first
-    at = len(first)
+    end = len(first)
     for part in more[:-1] if ends else more:
-        found = path.find(part, at)
-        if found < 0:
+        start = path.find(part, end)
+        if start < 0:
             return False
-        at = found + len(part)
-    return not ends or (path.endswith(more[-1]) and len(path) - len(more[-1]) >= at)
+        end = start + len(part)
+    return not ends or (path.endswith(more[-1]) and len(path) - len(more[-1]) >= end)
 
 # %% ../../nbs/06_ingest/18_robots.ipynb #abdba8d4
 class Rules(NamedTuple):
@@ -73,14 +73,16 @@ def _parse_robots(text: str, agent: str) -> Rules:
     chosen = [lines for names, lines in groups if agent.lower() in names] or [
         lines for names, lines in groups if "*" in names
     ]
-    found = [line for lines in chosen for line in lines]
+    lines_of_agent = [line for lines in chosen for line in lines]
     rules = tuple(
         (unescaped(quote(v, safe="%/:?#[]@!$&'()*+,;=~")), name == "allow")
-        for name, v in found
+        for name, v in lines_of_agent
         if name != "crawl-delay" and v.startswith(("/", "*"))
     )
     delays = [
-        float(v) for name, v in found if name == "crawl-delay" and re.fullmatch(r"\d{1,9}(\.\d*)?|\.\d+", v)
+        float(v)
+        for name, v in lines_of_agent
+        if name == "crawl-delay" and re.fullmatch(r"\d{1,9}(\.\d*)?|\.\d+", v)
     ]
     return Rules(rules, max(delays, default=0.0))
 

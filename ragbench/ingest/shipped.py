@@ -22,11 +22,11 @@ def shipped_datasets() -> dict[str, Path]:
 
 def shipped(name: str) -> Path:
     "The folder of a data set that ships with ragbench; raises `ConfigError` naming those that do."
-    known = shipped_datasets()
-    if name not in known:
+    folders = shipped_datasets()
+    if name not in folders:
         raise ConfigError(
             f"no data set {name!r} ships with ragbench",
             "datasets",
-            f"There are: {', '.join(known) or 'none'}; or give the path of a folder with a dataset.toml",
+            f"There are: {', '.join(folders) or 'none'}; or give the path of a folder with a dataset.toml",
         )
-    return known[name]
+    return folders[name]

@@ -53,18 +53,18 @@ class _Listing(NamedTuple):
 
 def _inside(folder: Path) -> list[Path]:
     "What is in a folder, hidden or not."
-    with os.scandir(folder) as found:
-        return [Path(folder, e.name) for e in found]
+    with os.scandir(folder) as entries:
+        return [Path(folder, e.name) for e in entries]
 
 
 def _sorted(paths: Iterable[tuple[Path, str]], root: Path, base: Path) -> _Listing:
     "A listing of pairs (path, problem)."
-    found = sorted(dict(paths).items(), key=lambda pair: pair[0].relative_to(base).as_posix())
+    pairs = sorted(dict(paths).items(), key=lambda pair: pair[0].relative_to(base).as_posix())
     return _Listing(
         root,
         base,
-        [p for p, problem in found if not problem],
-        [Refusal(id_of(p, base), problem) for p, problem in found if problem],
+        [p for p, problem in pairs if not problem],
+        [Refusal(id_of(p, base), problem) for p, problem in pairs if problem],
     )
 
 
@@ -107,30 +107,30 @@ def matches(folder: Path, parts: Sequence[str], errors: list[tuple[Path, str]]) 
     if not parts:
         yield folder
         return
-    first, rest = parts[0], parts[1:]
-    if first == "**" == (rest or [""])[0]:
-        yield from matches(folder, rest, errors)
+    first, deeper = parts[0], parts[1:]
+    if first == "**" == (deeper or [""])[0]:
+        yield from matches(folder, deeper, errors)
         return
     if first != "**" and not glob.has_magic(first):
         if os.path.lexists(folder / first):
-            yield from matches(folder / first, rest, errors)
+            yield from matches(folder / first, deeper, errors)
         return
     try:
         inside = _inside(folder) if folder.is_dir() else []
     except OSError as e:
         errors.append((folder, f"the folder cannot be read: {e.strerror}"))
         return
-    seen = [p for p in inside if first.startswith(".") or not p.name.startswith(".")]
+    visible = [p for p in inside if first.startswith(".") or not p.name.startswith(".")]
     if first != "**":
-        for name in fnmatch.filter((p.name for p in seen), first):
-            yield from matches(folder / name, rest, errors)
+        for name in fnmatch.filter((p.name for p in visible), first):
+            yield from matches(folder / name, deeper, errors)
         return
-    if rest:
-        yield from matches(folder, rest, errors)
-    for path in seen:
+    if deeper:
+        yield from matches(folder, deeper, errors)
+    for path in visible:
         if path.is_dir() and not path.is_symlink():
             yield from matches(path, parts, errors)
-        elif not rest:
+        elif not deeper:
             yield path
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #11e0a794
@@ -173,20 +173,20 @@ def find_files(
                 str(path / "dataset.toml"),
                 f"Give {str(base)!r} itself, or follow_links=True",
             )
-        found = _sorted(walk(base, within), path, base)
-        if [e.source for e in found.errors] == ["."]:
-            raise DataError(found.errors[0].reason, str(base), "Look at its permissions")
+        listing = _sorted(walk(base, within), path, base)
+        if [e.source for e in listing.errors] == ["."]:
+            raise DataError(listing.errors[0].reason, str(base), "Look at its permissions")
     elif glob.has_magic(str(source)):
-        at = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
-        found = _matched(Path(*path.parts[:at]), path.parts[at:], follow_links)
+        n_fixed = next(i for i, part in enumerate(path.parts) if glob.has_magic(part))
+        listing = _matched(Path(*path.parts[:n_fixed]), path.parts[n_fixed:], follow_links)
     else:
-        raise DataError("there is no such file or folder", str(source)[:200], _meant(str(source)))
-    if not found.files and not found.errors:
+        raise DataError("there is no such file or folder", str(source)[:200], _suggestion(str(source)))
+    if not listing.files and not listing.errors:
         raise DataError("there are no files in it", str(source), _left_out(path) if kind else "")
-    return found
+    return listing
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #1ff1d1d4
-def _meant(source: str) -> str:
+def _suggestion(source: str) -> str:
     "What somebody may have meant by a source that is not there."
     if (name := source.casefold()) in shipped_datasets():
         return f"A data set of this name ships: load_dataset({name!r}) gives its documents and questions"
@@ -205,13 +205,12 @@ def _matched(base: Path, parts: Sequence[str], follow_links: bool = False) -> _L
     "What a pattern finds; folders are no part of it."
     errors: list[tuple[Path, str]] = []
     within = None if follow_links else Path(os.path.realpath(base))
-    found = [
+    pairs = [
         (path, _entry_problem(path) or (_OUTSIDE if within and outside(path, within) else ""))
         for path in matches(base, parts, errors)
     ]
-    return _sorted(
-        [*(pair for pair in found if pair[1] == _OUTSIDE or "folder" not in pair[1]), *errors], base, base
-    )
+    files = [pair for pair in pairs if pair[1] == _OUTSIDE or "folder" not in pair[1]]
+    return _sorted([*files, *errors], base, base)
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #9effa5e9
 def source_list(source: Any) -> list[str | Path]:
@@ -221,19 +220,8 @@ def source_list(source: Any) -> list[str | Path]:
     fix = "Give the path of a file or folder, a pattern, a URL, or a list of them"
     for s in several if several else [()]:
         if not isinstance(s, str | os.PathLike) or isinstance(os.fspath(s), bytes):
-            raise ConfigError(
-                (
-                    "source is None"
-                    if s is None
-                    else (
-                        "source is an empty list"
-                        if isinstance(s, tuple)
-                        else f"a source is of type {type(s).__name__}"
-                    )
-                ),
-                "load_corpus",
-                fix,
-            )
+            what = "source is an empty list" if s == () else f"a source is of type {type(s).__name__}"
+            raise ConfigError("source is None" if s is None else what, "load_corpus", fix)
     twice = [s for i, s in enumerate(several) if str(s) in map(str, several[:i])]
     if twice:
         raise ConfigError(f"the source {str(twice[0])!r} is given twice", "load_corpus", "Give it once")

@@ -40,12 +40,12 @@ __all__ = ['record_document', 'Ids', 'find_encoding', 'with_cells_of', 'find_del
 def record_document(doc_id: str, texts: Iterable[tuple[str, str]], **about: Any) -> Document:
     """A document of one paragraph a text; `texts` are pairs (field name, text). Raises `Refused` if all are
     empty."""
-    out, fields = TextBuilder(), []
+    builder, fields = TextBuilder(), []
     for name, text in texts:
         text = clean(text).strip()
         if text:
-            fields.append(Field(name, *out.add(text)))
-    return out.document(doc_id, fields=tuple(fields), **about)
+            fields.append(Field(name, *builder.add(text)))
+    return builder.document(doc_id, fields=tuple(fields), **about)
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #b23d56e0
 @dataclass
@@ -53,16 +53,16 @@ class Ids:
     "The ids of one file: `<file>#<id>`, each given once."
 
     file: str
-    seen: dict[str, str] = field(default_factory=dict)  # id -> where it was first used
+    places: dict[str, str] = field(default_factory=dict)  # id -> where it was first used
 
     def give(self, value: str, where: str) -> str:
         "The document id for a record's own id; raises `Refused` if it is empty or taken."
         value = value.strip()
         if not value:
             raise Refused("it has no id", where)
-        if value in self.seen:
-            raise Refused(f"its id {value!r} was already used in {self.seen[value]}", where)
-        self.seen[value] = where
+        if value in self.places:
+            raise Refused(f"its id {value!r} was already used in {self.places[value]}", where)
+        self.places[value] = where
         return f"{self.file}#{value}"
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #3e90b082
@@ -139,31 +139,31 @@ def _table_rows(
 ) -> Iterator[Row]:
     "Every row that is not blank, in order; `most` characters a row. Memory is that of one row."
     again: deque[str] = deque()
-    source, at = iter(lines), 0
+    source, line_number = iter(lines), 0
     while True:
-        taken: list[str] = []
-        row = _one_row(_taking(again, source, taken, most), delimiter, quotechar, most)
-        if not taken:
+        row_lines: list[str] = []
+        row = _one_row(_taking(again, source, row_lines, most), delimiter, quotechar, most)
+        if not row_lines:
             return
         if isinstance(row, str):
-            again.extendleft(reversed(taken[1:]))
-            yield Row(at + 1, at + 1, [], row)
-            at += 1
+            again.extendleft(reversed(row_lines[1:]))
+            yield Row(line_number + 1, line_number + 1, [], row)
+            line_number += 1
         else:
             if row:
-                yield Row(at + 1, at + len(taken), row)
-            at += len(taken)
+                yield Row(line_number + 1, line_number + len(row_lines), row)
+            line_number += len(row_lines)
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #f3c3ae37
-def _taking(again: deque[str], source: Iterator[str], taken: list[str], most: int) -> Iterator[str]:
-    """Lines, first those to be read again; each is noted in `taken`. Ends when more than `most` characters
-    were taken."""
+def _taking(again: deque[str], source: Iterator[str], row_lines: list[str], most: int) -> Iterator[str]:
+    """Lines, first those to be read again; each is noted in `row_lines`. Ends after more than `most`
+    characters."""
     size = 0
     while size <= most:
         line = again.popleft() if again else next(source, None)
         if line is None:
             return
-        taken.append(line)
+        row_lines.append(line)
         size += len(line)
         yield line
 
@@ -268,15 +268,17 @@ def check_file(path: Path, encoding: str | None, limits: Limits) -> None:
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #cfe719f3
 def _choose(
-    table: Table, texts: Sequence[str] | None, own: str | None, kept: Sequence[str] | None
+    table: Table, texts: Sequence[str] | None, own: str | None, metadata_names: Sequence[str] | None
 ) -> tuple[list[int], list[int]]:
     """Positions of the text columns and of the metadata columns; raises `Refused` for a column that the table
     lacks."""
-    check_lists("load_table", text_columns=texts, metadata_columns=kept)
+    check_lists("load_table", text_columns=texts, metadata_columns=metadata_names)
     check_texts("load_table", id_column=own)
     place = {name: n for n, name in enumerate(table.columns)}
     missing = [
-        c for c in (*(texts or ()), *(kept or ()), *([own] if own is not None else [])) if c not in place
+        c
+        for c in (*(texts or ()), *(metadata_names or ()), *([own] if own is not None else []))
+        if c not in place
     ]
     if missing:
         raise Refused(
@@ -284,11 +286,13 @@ def _choose(
             table.path.name,
             f"Its columns are {', '.join(table.columns[:50])}",
         )
-    taken = {own, *(kept or ())}
-    texts = texts if texts is not None else [c for c in table.columns if c not in taken]
-    taken = {own, *texts}
-    kept = kept if kept is not None else [c for c in table.columns if c not in taken]
-    return [place[c] for c in texts], [place[c] for c in kept]
+    used = {own, *(metadata_names or ())}
+    texts = texts if texts is not None else [c for c in table.columns if c not in used]
+    used = {own, *texts}
+    metadata_names = (
+        metadata_names if metadata_names is not None else [c for c in table.columns if c not in used]
+    )
+    return [place[c] for c in texts], [place[c] for c in metadata_names]
 
 # %% ../../nbs/06_ingest/12_tables.ipynb #6cd258bb
 def load_table(
@@ -305,7 +309,7 @@ def load_table(
 ) -> Iterator[Document | Refusal]:
     "The rows of a CSV or TSV file, one at a time: a `Document`, or a `Refusal` that names the line."
     table = open_table(path, encoding=encoding, delimiter=delimiter, quotechar=quotechar, limits=limits)
-    texts, kept = _choose(table, text_columns, id_column, metadata_columns)
+    texts, metadata_places = _choose(table, text_columns, id_column, metadata_columns)
     ids, own = Ids(doc_id), table.columns.index(id_column) if id_column is not None else None
     understood = {"encoding": table.encoding, "delimiter": table.delimiter} | (
         {"encoding_alternatives": list(table.alternatives)} if table.alternatives else {}
@@ -317,21 +321,14 @@ def load_table(
             if row.problem:
                 raise Refused(row.problem, where)
             name = ids.give(row.cells[own], where) if own is not None else f"{doc_id}#{n}"
-            said = (
-                understood
-                | {"line": row.first}
-                | {table.columns[i]: value for i in kept if (value := clean(row.cells[i]).strip())}
-            )
+            cells = {table.columns[i]: clean(row.cells[i]).strip() for i in metadata_places}
+            filled = {name: value for name, value in cells.items() if value}
+            metadata = understood | {"line": row.first} | filled
             broken = sum(c.count("\ufffd") for c in row.cells)
             if broken:
-                said = {"encoding_errors": broken} | said
-            yield record_document(
-                name,
-                ((table.columns[i], row.cells[i]) for i in texts),
-                metadata=said,
-                format="csv",
-                source=str(path),
-            )
+                metadata = {"encoding_errors": broken} | metadata
+            pairs = ((table.columns[i], row.cells[i]) for i in texts)
+            yield record_document(name, pairs, metadata=metadata, format="csv", source=str(path))
         except Refused as e:
             yield Refusal(f"{doc_id}, {where}", e.what)
     if not n:

@@ -87,12 +87,12 @@ def text_encoding(name: Any) -> str | None:
     if not isinstance(name, str) or not 0 < len(name) < 100:
         return None
     try:
-        found = codecs.lookup(name)
+        codec = codecs.lookup(name)
     except (LookupError, ValueError, TypeError, ImportError, AttributeError, OSError):
         return None  # not known, or a name that no module can have
     return (
-        found.name
-        if getattr(found, "_is_text_encoding", True) and found.name.replace("-", "_") not in _NO_CHARSETS
+        codec.name
+        if getattr(codec, "_is_text_encoding", True) and codec.name.replace("-", "_") not in _NO_CHARSETS
         else None
     )
 
@@ -137,8 +137,8 @@ def _check_size(node: Any, most: int = 10_000) -> None:
 # %% ../../nbs/06_ingest/02_text.ipynb #f67ad51a
 def front_matter(text: str) -> tuple[dict[str, Any], int]:
     "The metadata at the top of a Markdown text, and the offset at which the text proper begins."
-    found = _FRONT.match(text[:_MOST_FRONT])
-    if not found:
+    block = _FRONT.match(text[:_MOST_FRONT])
+    if not block:
         return (
             {"front_matter_error": f"longer than {thousands(_MOST_FRONT)} characters"}
             if _OPENS.match(text) and _FRONT.match(text)
@@ -147,9 +147,9 @@ def front_matter(text: str) -> tuple[dict[str, Any], int]:
     import yaml
 
     try:
-        _check_size(yaml.compose(found[1] or "{}", Loader=yaml.SafeLoader))
-        data = yaml.safe_load(found[1] or "{}")
-        return (plain(data), found.end()) if isinstance(data, dict) else ({}, 0)
+        _check_size(yaml.compose(block[1] or "{}", Loader=yaml.SafeLoader))
+        data = yaml.safe_load(block[1] or "{}")
+        return (plain(data), block.end()) if isinstance(data, dict) else ({}, 0)
     except RecursionError:
         return {"front_matter_error": "not valid YAML: nested too deep"}, 0
     except (yaml.YAMLError, ValueError, OverflowError, TypeError) as e:
@@ -178,18 +178,18 @@ def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str
     fenced = []
     opened = None
     title: tuple[int, ...] | None = None
-    at = 0
+    start = 0
     for line in text.split("\n"):
-        end, bare = at + len(line), line.strip(" \t>")
+        end, bare = start + len(line), line.strip(" \t>")
         if opened:
             if len(bare) >= len(opened[1]) and set(bare) == {opened[1][0]}:
                 fenced.append((opened[0], end, opened[2]))
                 opened = None
         elif m := _FENCE.match(line):
-            opened, title = (at, m[1], m[2].lower()), None
+            opened, title = (start, m[1], m[2].lower()), None
         elif m := _ATX.match(line):
             if words := _closed(m[2]):
-                heads.append(Heading(len(m[1]), words, at + m.start(2), at + m.start(2) + len(words)))
+                heads.append(Heading(len(m[1]), words, start + m.start(2), start + m.start(2) + len(words)))
             title = None
         elif title and (m := _RULE.match(line)):
             heads.append(Heading(1 if m[1][0] == "=" else 2, text[slice(*title)], *title))
@@ -197,10 +197,10 @@ def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str
         elif not line.strip():
             title = None
         elif title is None and not _NO_PARAGRAPH.match(line):
-            title = (end - len(line.lstrip()), at + len(line.rstrip()))
+            title = (end - len(line.lstrip()), start + len(line.rstrip()))
         else:
             title = ()  # a second line, or no paragraph at all: nothing to underline until a blank line
-        at = end + 1
+        start = end + 1
     if opened:
         fenced.append((opened[0], len(text), opened[2]))
     return tuple(heads), tuple(fenced)
@@ -209,13 +209,13 @@ def structure(text: str) -> tuple[tuple[Heading, ...], tuple[tuple[int, int, str
 def keep(text: str, drop: Iterable[tuple[int, int]]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """`text` without the spans `drop` (sorted, disjoint), and the source map: (canonical start, source start)
     of each piece kept."""
-    pieces, source_map, at, length = [], [], 0, 0
+    pieces, source_map, position, length = [], [], 0, 0
     for start, end in [*drop, (len(text), len(text))]:
-        if start > at:
-            source_map.append((length, at))
-            pieces.append(text[at:start])
-            length += start - at
-        at = max(at, end)
+        if start > position:
+            source_map.append((length, position))
+            pieces.append(text[position:start])
+            length += start - position
+        position = max(position, end)
     return "".join(pieces), tuple(source_map)
 
 
@@ -236,7 +236,7 @@ def load_markdown(
     "A Markdown file: its source as text, front matter as metadata, headings outside code."
     path = as_path(path, "load_markdown")
     check_lists("load_markdown", drop_fences=drop_fences)
-    text, said = decode(read_bytes(path, limits), encoding)
+    text, encoding_facts = decode(read_bytes(path, limits), encoding)
     text = clean(text)
     meta, begin = front_matter(text)
     unwanted = {d.lower() for d in drop_fences or ()}
@@ -254,7 +254,7 @@ def load_markdown(
         doc_id,
         body,
         headings=structure(body)[0],
-        metadata={**meta, **said},
+        metadata={**meta, **encoding_facts},
         format="markdown",
         source=str(path),
     )
@@ -265,8 +265,8 @@ def load_text(
 ) -> Document:
     "A plain text file: nothing in it is structure."
     path = as_path(path, "load_text")
-    text, said = decode(read_bytes(path, limits), encoding)
+    text, encoding_facts = decode(read_bytes(path, limits), encoding)
     text = clean(text)
     if not text.strip():
         raise Refused("there is no text in it", path.name)
-    return Document(doc_id, text, metadata=said, format="text", source=str(path))
+    return Document(doc_id, text, metadata=encoding_facts, format="text", source=str(path))

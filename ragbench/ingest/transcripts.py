@@ -19,10 +19,10 @@ from .loader import LIMITS, Limits, Refused, TextBuilder, as_path, clean, read_b
 from .text import decode, front_matter
 
 # %% auto #0
-__all__ = ['Said', 'merge', 'seconds', 'date_in', 'is_transcript', 'check_pause', 'load_transcript']
+__all__ = ['Utterance', 'merge', 'seconds', 'date_in', 'is_transcript', 'check_pause', 'load_transcript']
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #0b3364da
-class Said(NamedTuple):
+class Utterance(NamedTuple):
     """A piece of a transcript: words, who said them (or empty), when as the source writes it (or empty), and
     whether it belongs to a turn."""
 
@@ -32,16 +32,16 @@ class Said(NamedTuple):
     turn: bool = True
 
 
-def merge(pieces: Iterable[Said]) -> list[Said]:
+def merge(pieces: Iterable[Utterance]) -> list[Utterance]:
     "Consecutive turns of one named speaker as one, at the time of the first."
-    out: list[tuple[Said, list[str]]] = []
+    turns: list[tuple[Utterance, list[str]]] = []
     for p in pieces:
-        before = out[-1][0] if out else None
+        before = turns[-1][0] if turns else None
         if before and p.turn and before.turn and p.speaker and p.speaker == before.speaker:
-            out[-1][1].append(p.words)
+            turns[-1][1].append(p.words)
         else:
-            out.append((p, [p.words]))
-    return [p._replace(words=" ".join(words)) for p, words in out]
+            turns.append((p, [p.words]))
+    return [p._replace(words=" ".join(words)) for p, words in turns]
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #312a358d
 class _Cue(NamedTuple):
@@ -67,13 +67,13 @@ def _read_cues(text: str) -> tuple[list[_Cue], list[str]]:
     cues, notes = [], []
     for block in re.split(r"\n[ \t]*\n", text):
         lines = [line.strip() for line in block.strip().split("\n")]
-        at = [i for i, line in enumerate(lines) if _TIMING.match(line)]
-        if not at and lines[0].startswith("NOTE"):
+        timings = [i for i, line in enumerate(lines) if _TIMING.match(line)]
+        if not timings and lines[0].startswith("NOTE"):
             notes.append(" ".join(lines)[4:].strip())
-        for i, after in zip(at, [*at[1:], len(lines)]):
+        for i, after in zip(timings, [*timings[1:], len(lines)]):
             begin, end = _TIMING.match(lines[i]).groups()
-            said = lines[i + 1 : after - (after < len(lines) and lines[after - 1].isdigit())]
-            cues.append(_Cue(seconds(begin), seconds(end), begin, [line for line in said if line]))
+            spoken_lines = lines[i + 1 : after - (after < len(lines) and lines[after - 1].isdigit())]
+            cues.append(_Cue(seconds(begin), seconds(end), begin, [line for line in spoken_lines if line]))
     return cues, notes
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #e986325d
@@ -115,21 +115,21 @@ def _plain(line: str) -> str:
 
 def _voices(cue: _Cue) -> list[tuple[str, str]]:
     "What a caption holds, as (speaker or empty, words)."
-    before, *rest = _VOICE.split(" ".join(cue.lines))
+    before, *named = _VOICE.split(" ".join(cue.lines))
     pieces = [("", _plain(before))] + [
-        (" ".join(html.unescape(name).split()), _plain(words)) for name, words in zip(rest[::2], rest[1::2])
+        (" ".join(html.unescape(name).split()), _plain(words)) for name, words in zip(named[::2], named[1::2])
     ]
     return [(name, words) for name, words in pieces if words]
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #ad5812d7
-def _captions(cues: Iterable[_Cue], pause: float = 2.0) -> Iterator[Said]:
+def _captions(cues: Iterable[_Cue], pause: float = 2.0) -> Iterator[Utterance]:
     "Captions as pieces of turns; unnamed ones joined where less than `pause` seconds lie between them."
     cues = list(cues)
     alone = [v[0][1] for v in map(_voices, cues) if len(v) == 1 and not v[0][0]]
     trusted = sum(bool(m and _is_name(m[1])) for m in map(_LABEL.match, alone)) >= 0.5 * len(alone)
-    end, shown, open_turn = -1.0, "", None
+    end, last_line, open_turn = -1.0, "", None
     for cue in cues:
-        if shown and cue.lines[:1] == [shown] and cue.begin <= end + 0.1:
+        if last_line and cue.lines[:1] == [last_line] and cue.begin <= end + 0.1:
             cue = cue._replace(lines=cue.lines[1:])
         for speaker, words in _voices(cue):
             m = None if speaker else _LABEL.match(words)
@@ -140,10 +140,10 @@ def _captions(cues: Iterable[_Cue], pause: float = 2.0) -> Iterator[Said]:
                 continue
             if open_turn:
                 yield open_turn
-            open_turn = Said(words, speaker, cue.time) if not speaker else None
+            open_turn = Utterance(words, speaker, cue.time) if not speaker else None
             if speaker:
-                yield Said(words, speaker, cue.time)
-        end, shown = max(end, cue.end), cue.lines[-1] if cue.lines else shown
+                yield Utterance(words, speaker, cue.time)
+        end, last_line = max(end, cue.end), cue.lines[-1] if cue.lines else last_line
     if open_turn:
         yield open_turn
 
@@ -181,14 +181,14 @@ _DATES = (
 
 def date_in(text: str) -> str:
     "The first unambiguous date in `text` as `YYYY-MM-DD`; empty if there is none."
-    found = []
+    dates = []
     for m in (m for pattern in _DATES for m in pattern.finditer(text)):
         month = int(m["m"]) if m["m"].isdigit() else _MONTHS.get(m["m"][:3].lower(), 0)
         try:
-            found.append((m.start(), datetime.date(int(m["y"]), month, int(m["d"])).isoformat()))
+            dates.append((m.start(), datetime.date(int(m["y"]), month, int(m["d"])).isoformat()))
         except ValueError:
             continue  # month 13, 30 February, a number that is no date
-    return min(found)[1] if found else ""
+    return min(dates)[1] if dates else ""
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #332e0462
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d{1,3})?(?:[ ]?[AaPp]\.?[Mm]\.?)?"
@@ -200,17 +200,17 @@ _SPOKEN = re.compile(
 _ABOVE = re.compile(rf"({_NAME}?)[ \t]+[\[(]?({_STAMP})[\])]?|[\[(]?({_STAMP})[\])]?[ \t]+({_NAME})")
 
 
-def _spoken(line: str) -> Said | None:
+def _spoken(line: str) -> Utterance | None:
     "The turn that begins with this line; None if none does."
     if line.startswith("**"):
         line = line.replace("**", "", 2)
     if m := _SPOKEN.fullmatch(line):
-        said = Said((m[4] or "").strip(), m[2], m[1] or m[3] or "")
+        turn = Utterance((m[4] or "").strip(), m[2], m[1] or m[3] or "")
     elif m := _ABOVE.fullmatch(line):
-        said = Said("", m[1] or m[4], m[2] or m[3])
+        turn = Utterance("", m[1] or m[4], m[2] or m[3])
     else:
         return None
-    return said if _is_name(said.speaker) else None
+    return turn if _is_name(turn.speaker) else None
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #90e95e42
 _KEYS = {
@@ -244,18 +244,18 @@ _KEYS = {
 }
 
 
-def _read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
+def _read_turns(text: str) -> tuple[list[Utterance], dict[str, str]]:
     "The pieces of a text transcript, unmerged, and what its header says."
-    pieces: list[Said] = []
+    pieces: list[Utterance] = []
     header: dict[str, str] = {}
     begun = current = False  # a turn has begun somewhere; the last piece is an open turn
     for line in (raw.strip() for raw in text.split("\n")):
-        said = _spoken(line)
-        if said and not begun and said.speaker.lower() in _KEYS:
-            header[said.speaker.lower()] = said.words
-            said = None
-        if said:
-            pieces.append(said)
+        turn = _spoken(line)
+        if turn and not begun and turn.speaker.lower() in _KEYS:
+            header[turn.speaker.lower()] = turn.words
+            turn = None
+        if turn:
+            pieces.append(turn)
             begun = current = True
         elif not line:
             continue
@@ -264,9 +264,9 @@ def _read_turns(text: str) -> tuple[list[Said], dict[str, str]]:
         elif begun and current and not _between(line):
             pieces[-1] = pieces[-1]._replace(words=f"{pieces[-1].words} {line}".strip())
         else:
-            pieces.append(Said(line, turn=False))
+            pieces.append(Utterance(line, turn=False))
             current = False
-    return [p if p.words else Said(f"{p.speaker} {p.time}".strip(), turn=False) for p in pieces], header
+    return [p if p.words else Utterance(f"{p.speaker} {p.time}".strip(), turn=False) for p in pieces], header
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #31f410fb
 def _between(line: str) -> bool:
@@ -316,7 +316,7 @@ def load_transcript(
     "A transcript in VTT, SRT or `Speaker: words`: a paragraph a turn, with speaker and time beside the text."
     path = as_path(path, "load_transcript")
     check_pause(pause)
-    text, said = decode(read_bytes(path, limits), encoding)
+    text, encoding_facts = decode(read_bytes(path, limits), encoding)
     meta, begin = front_matter(clean(text))
     text = clean(text)[begin:]
     cues, notes = _read_cues(text)
@@ -328,40 +328,32 @@ def load_transcript(
         pieces, header = _read_turns(text)
     if not any(p.turn for p in pieces):
         raise Refused("nobody speaks in it", path.name, "Give type='text' if it is no transcript")
-    date = next(
-        filter(
-            None,
-            map(
-                date_in,
-                [
-                    str(meta.get("date", "")),
-                    header.get("date", header.get("fecha", header.get("data", ""))),
-                    *notes,
-                    *(p.words for p in pieces[:8] if not p.turn),
-                    *(p.time for p in pieces[:1]),
-                    path.stem,
-                ],
-            ),
-        ),
-        "",
-    )
-    return _document(
-        path, doc_id, merge(pieces), {**header, **meta, **({"date": date} if date else {}), **said}
-    )
+    texts = [
+        str(meta.get("date", "")),
+        header.get("date", header.get("fecha", header.get("data", ""))),
+        *notes,
+        *(p.words for p in pieces[:8] if not p.turn),
+        *(p.time for p in pieces[:1]),
+        path.stem,
+    ]
+    dates = [{"date": date} for date in map(date_in, texts) if date]
+    metadata = {**header, **meta, **(dates[0] if dates else {}), **encoding_facts}
+    return _document(path, doc_id, merge(pieces), metadata)
 
 # %% ../../nbs/06_ingest/14_transcripts.ipynb #f9987413
-def _document(path: Path, doc_id: str, pieces: list[Said], metadata: dict[str, Any]) -> Document:
+def _document(path: Path, doc_id: str, pieces: list[Utterance], metadata: dict[str, Any]) -> Document:
     "The pieces as paragraphs."
-    out, turns, after = TextBuilder(), [], ""
+    builder, turns, after = TextBuilder(), [], ""
     for p in pieces:
         heading = None if p.turn else re.fullmatch(r"(#{1,6})\s+(.+)", p.words)
         if heading:
-            out.heading(heading[2], len(heading[1]))
+            builder.heading(heading[2], len(heading[1]))
         elif p.turn:
-            turns.append(
-                Turn(p.speaker, p.time, *out.add(f"{p.speaker}: {p.words}" if p.speaker else p.words))
-            )
+            start, end = builder.add(f"{p.speaker}: {p.words}" if p.speaker else p.words)
+            turns.append(Turn(p.speaker, p.time, start, end))
         else:
-            out.add(p.words, sep="\n" if after == "line" else "\n\n")  # a header stays together
+            builder.add(p.words, sep="\n" if after == "line" else "\n\n")  # a header stays together
         after = "line" if not p.turn and not heading else ""
-    return out.document(doc_id, turns=tuple(turns), metadata=metadata, format="transcript", source=str(path))
+    return builder.document(
+        doc_id, turns=tuple(turns), metadata=metadata, format="transcript", source=str(path)
+    )

@@ -66,26 +66,24 @@ _DOC, _TAGS = re.compile(r"<DOC>(.*?)</DOC>", re.S | re.I), re.compile(r"</?[A-Z
 def _within(text: str, *tags: str) -> str:
     "What stands inside the first of `tags` that there is, all of its occurrences, without tags."
     for tag in tags:
-        if found := re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S | re.I):
-            return html.unescape(_TAGS.sub("", "\n".join(found))).strip()
+        if contents := re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S | re.I):
+            return html.unescape(_TAGS.sub("", "\n".join(contents))).strip()
     return ""
 
 
 def _trec_documents(text: str) -> list[Document]:
     "The documents of a TREC SGML file; raises `DataError` for one without a number."
-    out = []
+    documents = []
     for n, m in enumerate(_DOC.finditer(text), 1):
         own, title = _within(m[1], "DOCNO"), " ".join(_within(m[1], "HEADLINE", "TITLE", "HL").split())
         if not own:
             raise DataError("a document has no <DOCNO>", f"document {n}")
-        body = (
-            _within(m[1], "TEXT")
-            or html.unescape(
-                _TAGS.sub("", re.sub(r"<(DOCNO|HEADLINE|TITLE|HL)>.*?</\1>", "", m[1], flags=re.S | re.I))
-            ).strip()
-        )
-        out.append(titled_document(own, title, body, format="trec"))
-    return out
+        body = _within(m[1], "TEXT")
+        if not body:
+            untitled = re.sub(r"<(DOCNO|HEADLINE|TITLE|HL)>.*?</\1>", "", m[1], flags=re.S | re.I)
+            body = html.unescape(_TAGS.sub("", untitled)).strip()
+        documents.append(titled_document(own, title, body, format="trec"))
+    return documents
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #d60dcf55
 def _trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
@@ -93,7 +91,7 @@ def _trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
     'title', 'desc' or 'narr'."""
     if topic_field not in ("title", "desc", "narr"):
         raise ConfigError(f"topic_field is {topic_field!r}", "load_trec", "'title', 'desc' or 'narr'")
-    found: dict[str, str] = {}
+    topics: dict[str, str] = {}
     for block in re.findall(r"<top>(.*?)</top>", text, re.S | re.I):
         parts = {
             m[1].lower(): " ".join(html.unescape(m[2]).split())
@@ -102,18 +100,20 @@ def _trec_topics(text: str, topic_field: str = "title") -> dict[str, str]:
             )
         }
         number = re.sub(r"^Number:\s*", "", parts.get("num", ""))
-        said = re.sub(r"^(Topic|Description|Narrative):\s*", "", parts.get(topic_field, ""))
-        if not number or not said:
-            raise DataError(f"a topic has no number or no {topic_field}", f"topic {number or len(found) + 1}")
-        found[number] = said
-    if found:
-        return found
+        topic = re.sub(r"^(Topic|Description|Narrative):\s*", "", parts.get(topic_field, ""))
+        if not number or not topic:
+            raise DataError(
+                f"a topic has no number or no {topic_field}", f"topic {number or len(topics) + 1}"
+            )
+        topics[number] = topic
+    if topics:
+        return topics
     rows = [line.split("\t", 1) for line in text.splitlines() if line.strip()]
     if any(len(r) != 2 for r in rows):
         raise DataError(
             "these are no topics", "", "TREC <top> blocks, SMART records, or lines of id, tab and text"
         )
-    return {own.strip(): said.strip() for own, said in rows}
+    return {own.strip(): topic.strip() for own, topic in rows}
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #33b296fd
 def _smart_queries(
@@ -174,11 +174,11 @@ def _judgements(path: Path, grades: Mapping[int, int] | None) -> list[Judgement]
         rows = [line.split() for line in _text(path).splitlines() if line.strip()]
         if all(len(r) == 4 and set(r[2] + r[3]) <= {"0", "."} for r in rows):
             return [Judgement(r[0], r[1], 1) for r in rows]
-    found = read_qrels(path)
-    strange = {j.grade for j in found} - set(grades or ()) if grades else set()
+    judgements = read_qrels(path)
+    strange = {j.grade for j in judgements} - set(grades or ()) if grades else set()
     if strange:
         raise ConfigError(f"grades does not say what {min(strange)} means", str(path))
-    return [j._replace(grade=grades[j.grade]) for j in found] if grades else found
+    return [j._replace(grade=grades[j.grade]) for j in judgements] if grades else judgements
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #0aad580e
 _USUAL = {
@@ -190,24 +190,23 @@ _USUAL = {
 
 def _find(folder: Path, role: str) -> Path:
     "The one file in `folder` that is named like this; of two qrels files the one that is not `cranqrel`."
-    found = [f for f in sorted(folder.iterdir()) if f.is_file() and re.search(_USUAL[role], f.name, re.I)]
-    if role == "qrels" and len(found) > 1:
-        found = [f for f in found if f.name.lower() != "cranqrel"]
-    if len(found) != 1:
+    files = [f for f in sorted(folder.iterdir()) if f.is_file() and re.search(_USUAL[role], f.name, re.I)]
+    if role == "qrels" and len(files) > 1:
+        files = [f for f in files if f.name.lower() != "cranqrel"]
+    if len(files) != 1:
         raise DataError(
-            f"{len(found)} files look like {role}",
+            f"{len(files)} files look like {role}",
             str(folder),
             f"Say which: {role}=… ({', '.join(f.name for f in sorted(folder.iterdir())[:8])})",
         )
-    return found[0]
+    return files[0]
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #7a09789c
 def load_trec(
     path: str | Path | None = None,  # a folder
     *,
-    documents: (
-        str | Path | Sequence[str | Path] | None
-    ) = None,  # one or more files; None: found in the folder
+    # one or more files; None: found in the folder
+    documents: str | Path | Sequence[str | Path] | None = None,
     topics: str | Path | None = None,
     qrels: str | Path | None = None,
     topic_field: str = "title",
@@ -222,17 +221,17 @@ def load_trec(
 
     Chapter: https://ragbench.github.io/ragbench/06_ingest/trec.html
     """
-    given = {"documents": documents, "topics": topics, "qrels": qrels}
+    named = {"documents": documents, "topics": topics, "qrels": qrels}
     if grades is not None:
         _grades(grades)
     folder = None if path is None else folder_of(path, "load_trec")
-    if folder is None and any(f is None for f in given.values()):
+    if folder is None and any(f is None for f in named.values()):
         raise ConfigError(
             "no folder and not all files are given",
             "load_trec",
             "Give a folder, or documents=, topics= and qrels=",
         )
-    files = {role: f if f is not None else _find(folder, role) for role, f in given.items()}
+    files = {role: f if f is not None else _find(folder, role) for role, f in named.items()}
     sources: Any = files["documents"]
     several = sources if isinstance(sources, list | tuple) else [sources]
     if not isinstance(files["qrels"], str | Path):
@@ -252,23 +251,26 @@ def load_trec(
 # %% ../../nbs/06_ingest/26_trec.ipynb #3293b525
 def _documents(text: str, where: str | Path) -> list[Document]:
     "The documents of one file, whichever of the two kinds it is."
-    found = (
+    documents = (
         [_smart_document(r) for r in _smart_records(text)]
         if text.lstrip().startswith(".I")
         else _trec_documents(text)
     )
-    if not found:
+    if not documents:
         raise DataError(
             "there are no documents in it",
             str(where),
             "SMART records begin with .I, TREC documents with <DOC>",
         )
-    return found
+    return documents
 
 
 def _corpus(documents: Iterable[Document]) -> Corpus:
     "The documents that have a text; the others are refused."
-    kept, errors = [], []
+    texts, errors = [], []
     for d in documents:
-        kept.append(d) if d.text.strip() else errors.append(Refusal(d.id, "there is no text in it"))
-    return Corpus(kept, errors)
+        if d.text.strip():
+            texts.append(d)
+        else:
+            errors.append(Refusal(d.id, "there is no text in it"))
+    return Corpus(texts, errors)

@@ -74,7 +74,7 @@ def _read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     from trafilatura.utils import load_html
 
     try:
-        source = data.decode(known) if (known := text_encoding(charset)) else data
+        source = data.decode(encoding) if (encoding := text_encoding(charset)) else data
     except UnicodeError:
         source = data  # a header that is wrong about its page: the page's own word
     tree = load_html(source)
@@ -120,27 +120,21 @@ def _about(tree: Any, url: str) -> dict[str, str]:
     "Title, author, site, dates and canonical URL, as the page declares them."
     from htmldate import find_date
 
-    known = _trafilatura().extract_metadata(tree, default_url=url or None)
+    metadata = _trafilatura().extract_metadata(tree, default_url=url or None)
     dates = {
         name: find_date(
             tree, url=url or None, original_date=original, extensive_search=False, max_date="2100-01-01"
         )
         for name, original in (("published", True), ("modified", False))
     }
-    canonical = next(
-        (
-            link.get("href")
-            for link in tree.iter("link")
-            if (link.get("rel") or "").lower() == "canonical" and link.get("href")
-        ),
-        None,
-    )
+    canonical_links = (link for link in tree.iter("link") if (link.get("rel") or "").lower() == "canonical")
+    canonical = next((link.get("href") for link in canonical_links if link.get("href")), None)
     return _declared(tree) | tidy(
         [
             ("language", tree.get("lang")),
-            ("title", known.title),
-            ("author", known.author),
-            ("site", known.sitename),
+            ("title", metadata.title),
+            ("author", metadata.author),
+            ("site", metadata.sitename),
             *dates.items(),
             ("canonical_url", canonical),
         ]
@@ -149,16 +143,15 @@ def _about(tree: Any, url: str) -> dict[str, str]:
 # %% ../../nbs/06_ingest/21_web.ipynb #23f3cc8c
 def _declared(tree: Any) -> dict[str, str]:
     "What the `<meta>` elements of a page say under names that we know, of Dublin Core among others."
-    out: dict[str, str] = {}
+    declared: dict[str, str] = {}
     for meta in tree.iter("meta"):
         name = (meta.get("name") or meta.get("property") or "").lower()
         plain_name = re.sub(r"^(dc|dcterms|article|og|citation|schema)[.:_]", "", name)
         standard = "author" if name in ("dc.creator", "dcterms.creator") else standard_name(plain_name)
         if standard and meta.get("content"):
-            out.setdefault(
-                standard, iso_date(meta.get("content")) if standard in DATES else meta.get("content")
-            )
-    return tidy(out.items())
+            content = meta.get("content")
+            declared.setdefault(standard, iso_date(content) if standard in DATES else content)
+    return tidy(declared.items())
 
 # %% ../../nbs/06_ingest/21_web.ipynb #f65cab96
 def _html_document(doc_id: str, page: Page, source: str, **more: Any) -> Document:
@@ -183,9 +176,8 @@ def load_html(path: str | Path, *, doc_id: str, limits: Limits = LIMITS) -> Docu
     return _html_document(doc_id, page, str(path))
 
 # %% ../../nbs/06_ingest/21_web.ipynb #756cc710
-_FileReader = Callable[
-    [Path, str], Iterable["Document | Refusal"]
-]  # the file and its id -> its documents, or why not
+# the file and its id -> its documents, or why not
+_FileReader = Callable[[Path, str], Iterable["Document | Refusal"]]
 
 _FILE_TYPES = {
     "application/pdf": ".pdf",
@@ -284,13 +276,8 @@ class _Visit:
             max_depth,
             files,
         )
-        self.hosts, self.last, self.names, self.documents, self.errors = (
-            set(),
-            {},
-            {},
-            [],
-            [],
-        )  # names: URL or canonical URL -> id
+        self.hosts, self.last, self.documents, self.errors = set(), {}, [], []
+        self.names = {}  # URL or canonical URL -> id
 
     def check(self, station: str, first: bool) -> None:
         "Wait as politeness asks; raise `Refused` for a place that this visit does not go to."
@@ -309,12 +296,12 @@ class _Visit:
     def read(self, answer: Answer, follow: bool) -> tuple[Page, str | None, list[str]]:
         "What `read_page` makes of an answer, in the worker if there is one."
         job, limits = (answer.body, answer.url, answer.charset, follow), self.web.limits
-        found = (
+        result = (
             self.worker.run(read_page, job, limits.seconds, limits.memory) if self.worker else read_page(*job)
         )
-        if isinstance(found, Lost):
-            raise Refused(found.reason)
-        return found
+        if isinstance(result, Lost):
+            raise Refused(result.reason)
+        return result
 
     def close(self) -> None:
         if self.folder:
@@ -364,14 +351,14 @@ def _load_file(visit: _Visit, answer: Answer, depth: int) -> list[str]:
     path = visit.folder / f"file{ending}"
     path.write_bytes(answer.body)
     try:
-        found = list(visit.files(path, answer.url))
+        rows = list(visit.files(path, answer.url))
     finally:
         path.unlink(missing_ok=True)
-    visit.errors += [one for one in found if isinstance(one, Refusal)]
+    visit.errors += [row for row in rows if isinstance(row, Refusal)]
     visit.documents += [
-        replace(one, source=answer.url, metadata={**one.metadata, "url": answer.url, "depth": depth})
-        for one in found
-        if isinstance(one, Document)
+        replace(row, source=answer.url, metadata={**row.metadata, "url": answer.url, "depth": depth})
+        for row in rows
+        if isinstance(row, Document)
     ]
     return []
 
@@ -380,7 +367,7 @@ _MOST_LINKS = 100_000  # that one visit remembers
 
 
 def _run(visit: _Visit, start: str) -> Corpus:
-    waiting, seen, fetched = deque([(start, 0)]), {start}, 0
+    waiting, known_urls, fetched = deque([(start, 0)]), {start}, 0
     visit.hosts.add(_host(start))
     while waiting and fetched < visit.web.limits.pages:
         url, depth = waiting.popleft()
@@ -390,32 +377,21 @@ def _run(visit: _Visit, start: str) -> Corpus:
         try:
             links = visit.load(url, depth)
         except KeyboardInterrupt as e:
-            interrupted(
-                e,
-                [*visit.documents, *visit.errors],
-                f"{thousands(fetched - 1)} of {thousands(fetched + len(waiting))} pages known so far were"
-                " asked for",
-            )
+            pages = f"{thousands(fetched - 1)} of {thousands(fetched + len(waiting))} pages"
+            interrupted(e, [*visit.documents, *visit.errors], f"{pages} known so far were asked for")
             raise
         except Exception as e:
             visit.errors.append(Refusal(url, _reason(url, e)))
             continue
-        inside = (
-            [link for link in links if not visit.same_host or _host(link) in visit.hosts]
-            if depth < visit.max_depth
-            else []
-        )
-        new = [link for link in inside if link not in seen][: _MOST_LINKS - len(seen)]
-        seen.update(new)
+        inside = []
+        if depth < visit.max_depth:
+            inside = [link for link in links if not visit.same_host or _host(link) in visit.hosts]
+        new = [link for link in inside if link not in known_urls][: _MOST_LINKS - len(known_urls)]
+        known_urls.update(new)
         waiting.extend((link, depth + 1) for link in new)
     if waiting:
-        visit.errors.append(
-            Refusal(
-                waiting[0][0],
-                f"not visited, nor {len(waiting) - 1} more: the limit is {visit.web.limits.pages} pages."
-                " Raise Limits(pages=…)",
-            )
-        )
+        reason = f"not visited, nor {len(waiting) - 1} more: the limit is {visit.web.limits.pages} pages."
+        visit.errors.append(Refusal(waiting[0][0], f"{reason} Raise Limits(pages=…)"))
     return corpus_of([*visit.documents, *visit.errors])
 
 # %% ../../nbs/06_ingest/21_web.ipynb #84ea4933
@@ -468,12 +444,10 @@ def load_url(
     # also hosts that are not on the public internet; never with URLs that strangers chose
     allow_private: bool = False,
     user_agent: str = _USER_AGENT,  # its first word is the name that robots.txt is asked about
-    files: (
-        _FileReader | None
-    ) = None,  # reads what is not a page; `load_corpus` gives its loaders, None refuses
-    workers: (
-        int | None
-    ) = None,  # 0: pages are parsed in this process, where nothing bounds their time and memory
+    # reads what is not a page; `load_corpus` gives its loaders, None refuses
+    files: _FileReader | None = None,
+    # 0: pages are parsed in this process, where nothing bounds their time and memory
+    workers: int | None = None,
     # bytes and seconds a page (to fetch it, and again to parse it), memory to parse it, pages a visit
     limits: Limits = WEB_LIMITS,
 ) -> Corpus:
@@ -494,10 +468,8 @@ def load_url(
         user_agent=user_agent,
         limits=limits,
     )
-    at, [worker] = (
-        circumstances(),
-        ([None] if workers == 0 else RESERVE.take(1, ("ragbench.ingest.web", "trafilatura", "htmldate"))),
-    )
+    conditions, modules = circumstances(), ("ragbench.ingest.web", "trafilatura", "htmldate")
+    worker = RESERVE.take(1, modules)[0] if workers != 0 else None
     visit = None
     try:
         with (web := Web(limits, max_redirects, allow_private, user_agent)).http:
@@ -507,4 +479,4 @@ def load_url(
         if visit:
             visit.close()
         if worker:
-            RESERVE.give([worker], at)
+            RESERVE.give([worker], conditions)

@@ -90,13 +90,13 @@ class Styles(dict):
         return base, properties(next(element.iterchildren(w + "pPr"), None), w).over(by_name)
 
     def __missing__(self, style: str) -> _Style:
-        found, seen, at = _Style(), set(), style
-        while at in self.elements and at not in seen:  # a chain that bites its own tail ends here
-            seen.add(at)
-            at, said = self.own(self.elements[at])
-            found = found.over(said)
-        self[style] = found
-        return found
+        resolved, chain, parent = _Style(), set(), style
+        while parent in self.elements and parent not in chain:  # a chain that bites its own tail ends here
+            chain.add(parent)
+            parent, properties = self.own(self.elements[parent])
+            resolved = resolved.over(properties)
+        self[style] = resolved
+        return resolved
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #3fd84ebb
 _ROMAN = tuple(
@@ -148,19 +148,23 @@ class Numbering:
         for deeper in [d for d in counts if d > level]:
             del counts[deeper]
 
-        def shown(m):
-            at = int(m[1]) - 1
-            return number_text(counts.setdefault(at, levels[at][0]), levels[at][1]) if at in levels else ""
+        def number(m):
+            deep = int(m[1]) - 1
+            return (
+                number_text(counts.setdefault(deep, levels[deep][0]), levels[deep][1])
+                if deep in levels
+                else ""
+            )
 
-        text = re.sub("%([1-9])", shown, levels[level][2]).strip()
+        text = re.sub("%([1-9])", number, levels[level][2]).strip()
         return text + " " if text else ""
 
 # %% ../../nbs/06_ingest/10_word_styles.ipynb #8fe142bb
 def read_numbering(root: Any, styles: Mapping[str, _Style]) -> Numbering:
     "The lists that a numbering part defines."
-    out = Numbering({}, {})
+    numbering = Numbering({}, {})
     if root is None:
-        return out
+        return numbering
     w, linked = root.tag.rpartition("}")[0] + "}", {}
 
     def value(e, name, default=""):
@@ -177,21 +181,21 @@ def read_numbering(root: Any, styles: Mapping[str, _Style]) -> Numbering:
         }
 
     for a in root.iter(w + "abstractNum"):
-        out.levels[a.get(w + "abstractNumId", "")] = read(a)
+        numbering.levels[a.get(w + "abstractNumId", "")] = read(a)
         if value(a, "numStyleLink"):
             linked[a.get(w + "abstractNumId", "")] = value(a, "numStyleLink")
     for n in root.iter(w + "num"):
         num, abstract, redefined = n.get(w + "numId", ""), value(n, "abstractNumId"), read(n)
         if redefined:
-            out.levels[f"{abstract}/{num}"] = {**out.levels.get(abstract, {}), **redefined}
+            numbering.levels[f"{abstract}/{num}"] = {**numbering.levels.get(abstract, {}), **redefined}
             abstract = f"{abstract}/{num}"
         restarts = [o for o in n.iter(w + "lvlOverride") if value(o, "startOverride")]
-        out.nums[num] = (
+        numbering.nums[num] = (
             abstract,
             {whole(o.get(w + "ilvl")): whole(value(o, "startOverride"), 1) for o in restarts},
         )
     for abstract, style in linked.items():  # a list that is defined by a list style
-        target = out.nums.get(styles[style].num or "", ("",))[0]
-        if not out.levels[abstract]:
-            out.levels[abstract] = out.levels.get(target, {})
-    return out
+        target = numbering.nums.get(styles[style].num or "", ("",))[0]
+        if not numbering.levels[abstract]:
+            numbering.levels[abstract] = numbering.levels.get(target, {})
+    return numbering

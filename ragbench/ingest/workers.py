@@ -9,8 +9,8 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..base.errors import ConfigError
@@ -36,31 +36,31 @@ class _Reserve:
     "At most `most` idle workers, kept for `seconds`."
 
     def __init__(self, most: int = 2, seconds: float = 30):
-        self.most, self.seconds, self.kept, self.lock = (
-            most,
-            seconds,
-            [],
-            threading.Lock(),
-        )  # kept: (circumstances, worker)
+        self.most, self.seconds, self.lock = most, seconds, threading.Lock()
+        self.idle = []  # (circumstances, worker)
 
     def take(self, count: int, modules: Sequence[str] = ()) -> list[Worker]:
         "So many workers, among them those that were kept and would start the same today."
         with self.lock:
-            kept, self.kept = self.kept, []
-        fit = [w for at, w in kept if at == circumstances() and w.process and w.process.poll() is None]
-        for worker in [w for _, w in kept if w not in fit] + fit[count:]:
+            candidates, self.idle = self.idle, []
+        fit = [
+            w
+            for conditions, w in candidates
+            if conditions == circumstances() and w.process and w.process.poll() is None
+        ]
+        for worker in [w for _, w in candidates if w not in fit] + fit[count:]:
             worker.close()
         for worker in fit:
             worker.modules = tuple(modules)  # what it has not imported yet, it will before its next job
         return fit[:count] + [Worker(modules, _UNWANTED) for _ in range(count - len(fit))]
 
-    def give(self, workers: Iterable[Worker], at: tuple) -> None:
-        "Take back workers that were started in the circumstances `at`: some stay, the others end."
+    def give(self, workers: Iterable[Worker], conditions: tuple) -> None:
+        "Take back workers that were started under these `conditions`: some stay, the others end."
         for worker in workers:
             with self.lock:
-                stays = worker.process is not None and len(self.kept) < self.most
+                stays = worker.process is not None and len(self.idle) < self.most
                 if stays:
-                    self.kept.append((at, worker))
+                    self.idle.append((conditions, worker))
             if not stays:
                 worker.close()
                 continue
@@ -71,8 +71,8 @@ class _Reserve:
     def close(self, *workers: Worker) -> None:
         "End those of these workers that are kept; all of them if none is named."
         with self.lock:
-            going = [w for _, w in self.kept if w in workers or not workers]
-            self.kept = [(at, w) for at, w in self.kept if w not in going]
+            going = [w for _, w in self.idle if w in workers or not workers]
+            self.idle = [(conditions, w) for conditions, w in self.idle if w not in going]
         for worker in going:
             worker.close()
 
@@ -81,7 +81,9 @@ RESERVE = _Reserve()
 atexit.register(RESERVE.close)
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #e7fe8a73
-def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., Iterable]) -> list[Any]:
+def _in_this_process(
+    function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., Iterable]
+) -> list[Any]:
     "All jobs one after the other, in this process."
     results = []
     try:
@@ -94,20 +96,36 @@ def _here(function: Callable, jobs: Sequence[Sequence[Any]], bar: Callable[..., 
     return results
 
 # %% ../../nbs/06_ingest/20_workers.ipynb #b2b2137f
+def _add_results(interrupt: Any, futures: Mapping[int, Future]) -> None:
+    "Give an interrupt the results that are there, by the number of the job."
+    interrupt.results = {
+        i: future.result()
+        for i, future in futures.items()
+        if future.done() and not future.cancelled() and not future.exception()
+    }
+
+
+def _stop(futures: Iterable[Future], workers: Iterable[Worker]) -> None:
+    "Stop whoever still works."
+    for future in futures:
+        future.cancel()
+    for worker in workers:
+        if worker.process:
+            worker.process.kill()
+
+
 def in_workers(
     function: Callable,  # importable by name, so not defined in a script or notebook
     jobs: Sequence[Sequence[Any]],  # the arguments of each call
     workers: int = 0,  # processes; 0: run in this one
     seconds: float = 120,  # a job that takes longer is lost
-    memory: (
-        int | None
-    ) = None,  # bytes; a job that needs more is lost. Neither bounds anything where `workers` is 0
+    # bytes; a job that needs more is lost. Neither bounds anything where `workers` is 0
+    memory: int | None = None,
     bar: Callable[..., Iterable] = lambda it, total: it,
     modules: Sequence[str] = (),  # what a worker imports before its first job's seconds begin
     stay: bool = False,  # keep processes for the next call; not for functions that are still being written
-    cost: Sequence[
-        float
-    ] = (),  # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
+    # of each job, as far as one can tell: the dearest begin first, lest one runs alone at the end
+    cost: Sequence[float] = (),
 ) -> list[Any]:
     """The result of `function(*job)` for each job, or `Lost`; raises the first exception that a job raised. A
     `KeyboardInterrupt` carries `.results`, those that were there, by the number of the job."""
@@ -118,8 +136,8 @@ def in_workers(
             "Put it in a module, or give workers=0",
         )
     if workers < 1:
-        return _here(function, jobs, bar)
-    at, count = circumstances(), min(workers, len(jobs))
+        return _in_this_process(function, jobs, bar)
+    conditions, count = circumstances(), min(workers, len(jobs))
     idle = RESERVE.take(count, modules) if stay else [Worker(modules, _UNWANTED) for _ in range(count)]
 
     def run(job):
@@ -136,22 +154,13 @@ def in_workers(
             futures = {i: threads.submit(run, jobs[i]) for i in order}
             try:
                 results = [futures[i].result() for i in bar(range(len(jobs)), total=len(jobs))]
-            except BaseException as e:  # an error or Ctrl-C: whoever still works is stopped
+            except BaseException as e:  # an error or Ctrl-C
                 if isinstance(e, KeyboardInterrupt):
-                    interrupt: Any = e
-                    interrupt.results = {
-                        i: f.result()
-                        for i, f in futures.items()
-                        if f.done() and not f.cancelled() and not f.exception()
-                    }
-                for f in futures.values():
-                    f.cancel()
-                for worker in everyone:
-                    if worker.process:
-                        worker.process.kill()
+                    _add_results(e, futures)
+                _stop(futures.values(), everyone)
                 raise
         if stay:
-            RESERVE.give(everyone, at)
+            RESERVE.give(everyone, conditions)
             everyone = []
         return results
     finally:

@@ -33,24 +33,28 @@ class TermWeight(NamedTuple):
 
 def _varints(blob: bytes) -> list[int]:
     "SQLite's variable-length integers in a record: 7 bits a byte, most significant first; 8 bits in a ninth."
-    out, value, n = [], 0, 0
+    numbers, value, n = [], 0, 0
     for byte in blob:
         n += 1
         value = (value << 8 | byte) if n == 9 else (value << 7 | byte & 127)
         if byte < 128 or n == 9:
-            out.append(value)
+            numbers.append(value)
             value, n = 0, 0
-    return out
+    return numbers
 
 
 def _table_sizes(con: sqlite3.Connection, table: str, row: int) -> tuple[int, float, int]:
     "Passages of an FTS5 table, their mean number of words, and the number of words of passage `row`."
 
-    def one(sql, *args):
+    def record(sql, *args):
         return _varints(con.execute(sql, args).fetchone()[0])
 
-    n, *totals = one(f"SELECT block FROM {identifier(table + '_data')} WHERE id = 1")
-    return n, sum(totals) / n, sum(one(f"SELECT sz FROM {identifier(table + '_docsize')} WHERE id = ?", row))
+    n, *totals = record(f"SELECT block FROM {identifier(table + '_data')} WHERE id = 1")
+    return (
+        n,
+        sum(totals) / n,
+        sum(record(f"SELECT sz FROM {identifier(table + '_docsize')} WHERE id = ?", row)),
+    )
 
 # %% ../../nbs/10_lexical/04_explain_bm25.ipynb #4ed97f8b
 def _columns(con: sqlite3.Connection, table: str) -> list[str]:
@@ -147,7 +151,7 @@ def term_weights(
         words = words if engine.match == "or" else list(dict.fromkeys(words))
         weights = _single_terms(
             searcher,
-            [t.decode("utf-8", "replace") for w in words for t in searcher.kept["words"]([w])[0]],
+            [t.decode("utf-8", "replace") for w in words for t in searcher.cache["words"]([w])[0]],
             row,
         )
         missing = engine.match == "and" and any(not t.tf for t in weights)

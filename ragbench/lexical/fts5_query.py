@@ -35,7 +35,7 @@ def storable(text: str) -> str:
 class Words:
     "Cuts texts into words as FTS5's tokenizer `tokenize` does; may be used by several threads."
 
-    KEPT = 10_000  # texts whose words are remembered
+    CAPACITY = 10_000  # texts whose words are remembered
 
     def __init__(self, tokenize: str):
         self.con = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
@@ -51,20 +51,20 @@ class Words:
                 "Try 'porter unicode61', 'unicode61', 'ascii' or 'trigram'",
             ) from e
         self.con.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab(main, scratch, instance)")
-        self.lock, self.kept = threading.Lock(), {}
+        self.lock, self.cache = threading.Lock(), {}
 
     def __call__(self, texts: Sequence[str]) -> list[list[bytes]]:
         "The words of each text, in order."
         with self.lock:
-            if len(self.kept) > self.KEPT:
-                self.kept.clear()
-            new = [t for t in dict.fromkeys(texts) if t not in self.kept]
+            if len(self.cache) > self.CAPACITY:
+                self.cache.clear()
+            new = [t for t in dict.fromkeys(texts) if t not in self.cache]
             if new:
-                self.kept.update(zip(new, self._cut(new)))
-            return [self.kept[t] for t in texts]
+                self.cache.update(zip(new, self._cut(new)))
+            return [self.cache[t] for t in texts]
 
     def _cut(self, texts: list[str]) -> list[list[bytes]]:
-        out = [[] for _ in texts]
+        words_of = [[] for _ in texts]
         self.con.execute("BEGIN")
         try:
             self.con.executemany(
@@ -73,10 +73,10 @@ class Words:
             for row, word in self.con.execute(
                 "SELECT doc, CAST(term AS BLOB) FROM temp.words ORDER BY doc, offset"
             ):
-                out[row].append(word)
+                words_of[row].append(word)
         finally:
             self.con.execute("ROLLBACK")
-        return out
+        return words_of
 
 # %% ../../nbs/10_lexical/00_fts5_query.ipynb #aa40cdb3
 MATCHES = ("or", "and", "phrase", "near", "prefix")
@@ -84,8 +84,8 @@ MATCHES = ("or", "and", "phrase", "near", "prefix")
 
 def unstemmed(tokenize: str) -> str:
     "The tokenizer that `porter` is wrapped around, or the tokenizer itself."
-    first, _, rest = tokenize.strip().partition(" ")
-    return unstemmed(rest or "unicode61") if first.lower() == "porter" else tokenize
+    first, _, inner = tokenize.strip().partition(" ")
+    return unstemmed(inner or "unicode61") if first.lower() == "porter" else tokenize
 
 
 class QueryCompiler:

@@ -30,12 +30,12 @@ def occurrences(con: sqlite3.Connection, table: str, word: bytes, prefix: bool =
 
 def steps(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> int:
     "About how many steps FTS5 takes for a question of these index terms."
-    known = {w: occurrences(con, table, w, match == "prefix") for w in set(words)}
-    if not known or match in ("and", "near", "phrase") and not all(c for _, c in known.values()):
+    counts = {w: occurrences(con, table, w, match == "prefix") for w in set(words)}
+    if not counts or match in ("and", "near", "phrase") and not all(c for _, c in counts.values()):
         return 0  # a word that does not occur: nothing is looked for
-    total = sum(known[w][1] for w in words)
+    total = sum(counts[w][1] for w in words)
     if match == "phrase":
-        return total + len(words) * min(c for _, c in known.values())
+        return total + len(words) * min(c for _, c in counts.values())
     return len(words) * total
 
 # %% ../../nbs/10_lexical/02_query_work.ipynb #f5d3d471
