@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from typing import Any
 
 # %% auto #0
-__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'at_least', 'choice_of',
-           'text_of', 'items_of', 'whole_number', 'one_of', 'yes_or_no']
+__all__ = ['RagbenchError', 'ConfigError', 'DataError', 'VectorSpaceError', 'StoreError', 'MissingExtra', 'extra_module',
+           'at_least', 'choice_of', 'text_of', 'items_of', 'whole_number', 'one_of', 'yes_or_no']
 
 # %% ../../nbs/00_base/00_errors.ipynb #a4d72773
 class RagbenchError(Exception):
@@ -101,6 +102,14 @@ class MissingExtra(RagbenchError, ImportError):
 
     def __reduce__(self):
         return type(self), (self.package, self.extra, self.fix)
+
+# %% ../../nbs/00_base/00_errors.ipynb #89912918
+def extra_module(module: str, extra: str, package: str = "") -> Any:
+    "An optional module; raises `MissingExtra` with the `extra` that brings its `package`."
+    try:
+        return importlib.import_module(module)
+    except ImportError as e:
+        raise MissingExtra(package or module, extra) from e
 
 # %% ../../nbs/00_base/00_errors.ipynb #0aaa4e9c
 def at_least(

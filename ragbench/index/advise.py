@@ -283,9 +283,8 @@ def _parted(v: Vectors, queries: Any, n_queries: int, seed: int) -> tuple[Vector
     return v[~is_query], v[is_query]
 
 # %% ../../nbs/09_index/06_advise.ipynb #c7f0c5ef
-_ENOUGH = (
-    4_000_000  # vectors × dimensions: one core compares a query with so many numbers in about a millisecond
-)
+# vectors × dimensions: one core compares a query with so many numbers in about a millisecond
+_ENOUGH = 4_000_000
 
 # %% ../../nbs/09_index/06_advise.ipynb #cdef1995
 def _check_wishes(recall: Any, metric: Any, counts: Mapping[str, Any]) -> None:
@@ -295,6 +294,110 @@ def _check_wishes(recall: Any, metric: Any, counts: Mapping[str, Any]) -> None:
     for name, value in counts.items():
         whole_number(name, value, 1, "advise")
     one_of_few("metric", metric if isinstance(metric, str) else repr(metric), METRICS, "advise")
+
+# %% ../../nbs/09_index/06_advise.ipynb #1dabc4c2
+def _first_look(
+    configs: list[FaissFactory],
+    part: Vectors,
+    queries: Vectors,
+    recall: float,
+    k: int,
+    metric: str,
+    advance: Callable[[], Any],
+) -> list[tuple[FaissFactory, float, float]]:
+    """Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the
+    fastest of them first."""
+    judge, settings = Judge(FaissFlat(metric).build(part), queries, k), []
+    for config in configs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a small sample is meant; the final build warns
+            view, reached = _reach(judge, config.build(part), recall)
+        settings.append((config, reached, view))
+        advance()
+    seconds = _time_single([f[2] for f in settings], queries[:50], k)
+    rows = [(c, reached, float(s)) for (c, reached, _), s in zip(settings, seconds)]
+    return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
+
+
+def _at_full_size(config: FaissFactory, n: int) -> FaissFactory:
+    "The same kind of index with as many lists as `n` vectors deserve."
+    first, *parts = config.factory.split(",")
+    if not first.startswith("IVF"):
+        return config
+    nlist = max(1, min(int(4 * np.sqrt(n)), n // 39))
+    return replace(
+        config, factory=",".join([f"IVF{nlist}", *parts]), train_size=min(n, max(65_536, 64 * nlist))
+    )
+
+# %% ../../nbs/09_index/06_advise.ipynb #bac2bc3b
+def _advice(
+    rows: list[tuple], queries: Vectors, recalls: list[float], recall: float, k: int, n: int
+) -> Advice:
+    """Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search
+    first, and make the table."""
+    import pandas as pd
+
+    single = _time_single([r[2] for r in rows], queries[:100], k)
+    batch = np.array([_time_batch(r[2], queries, k) for r in rows])
+    table = pd.DataFrame(
+        {
+            "factory": [r[0] for r in rows],
+            "query": [", ".join(f"{n}={v}" for n, v in r[2].query.items()) for r in rows],
+            "recall": recalls,
+            "recall_chosen": [r[3] for r in rows],
+            "single_ms": single * 1e3,
+            "speedup": single[0] / single,
+            "batch_ms": batch * 1e3,
+            "batch_speedup": batch[0] / batch,
+            "build_s": [r[4] for r in rows],
+            "MB": [r[2].nbytes / 1e6 for r in rows],
+        }
+    )
+    table["pareto"] = [
+        not (
+            (table.recall >= a) & (table.single_ms <= t) & ((table.recall > a) | (table.single_ms < t))
+        ).any()
+        for a, t in zip(table.recall, table.single_ms)
+    ]
+    return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(queries))
+
+# %% ../../nbs/09_index/06_advise.ipynb #69291dcd
+def _measured(
+    configs: list[FaissFactory],
+    base: Vectors,
+    halves: tuple[Vectors, Vectors],
+    recall: float,
+    k: int,
+    metric: str,
+    advance: Callable[[], Any],
+) -> Advice:
+    """Build on everything, find the arguments by one half of the queries, measure by the other; the exact
+    index is the first row."""
+    began = time.perf_counter()
+    exact = FaissFlat(metric).build(base)
+    judge = Judge(exact, halves[0], k)
+    fair = Judge(exact, halves[1], k)
+    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
+    for config in configs:
+        began = time.perf_counter()
+        built = config.build(base)
+        seconds = time.perf_counter() - began
+        view, reached = _reach(judge, built, recall)
+        rows.append((config.factory, config.with_query(**view.query), view, reached, seconds))
+        advance()
+    return _advice(rows, halves[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
+
+# %% ../../nbs/09_index/06_advise.ipynb #a283b9ea
+def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
+    "The advice that exact search will do: measured itself, and nothing beside it."
+    query_vectors = v[:100] if queries is None else as_vectors(queries)
+    v.space.check(query_vectors.space)
+    if not len(query_vectors):
+        raise DataError("there are no queries", "advise", "Leave queries out, or give some")
+    began = time.perf_counter()
+    exact = FaissFlat(metric).build(v)
+    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
+    return _advice(rows, query_vectors, [1.0], recall, k, len(v))
 
 # %% ../../nbs/09_index/06_advise.ipynb #e316d335
 def advise(
@@ -350,107 +453,3 @@ def advise(
         if configs is None:
             chosen = [_at_full_size(c, len(base)) for c in chosen]
         return _measured(chosen, base, (choose, report), recall, k, metric, bar.update)
-
-# %% ../../nbs/09_index/06_advise.ipynb #1dabc4c2
-def _first_look(
-    configs: list[FaissFactory],
-    part: Vectors,
-    queries: Vectors,
-    recall: float,
-    k: int,
-    metric: str,
-    advance: Callable[[], Any],
-) -> list[tuple[FaissFactory, float, float]]:
-    """Candidates on the sample as (configuration, recall, seconds): those that reach the recall first, the
-    fastest of them first."""
-    judge, settings = Judge(FaissFlat(metric).build(part), queries, k), []
-    for config in configs:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a small sample is meant; the final build warns
-            view, reached = _reach(judge, config.build(part), recall)
-        settings.append((config, reached, view))
-        advance()
-    seconds = _time_single([f[2] for f in settings], queries[:50], k)
-    rows = [(c, reached, float(s)) for (c, reached, _), s in zip(settings, seconds)]
-    return sorted(rows, key=lambda r: (r[1] < recall, r[2]))
-
-
-def _at_full_size(config: FaissFactory, n: int) -> FaissFactory:
-    "The same kind of index with as many lists as `n` vectors deserve."
-    first, *parts = config.factory.split(",")
-    if not first.startswith("IVF"):
-        return config
-    nlist = max(1, min(int(4 * np.sqrt(n)), n // 39))
-    return replace(
-        config, factory=",".join([f"IVF{nlist}", *parts]), train_size=min(n, max(65_536, 64 * nlist))
-    )
-
-# %% ../../nbs/09_index/06_advise.ipynb #69291dcd
-def _measured(
-    configs: list[FaissFactory],
-    base: Vectors,
-    halves: tuple[Vectors, Vectors],
-    recall: float,
-    k: int,
-    metric: str,
-    advance: Callable[[], Any],
-) -> Advice:
-    """Build on everything, find the arguments by one half of the queries, measure by the other; the exact
-    index is the first row."""
-    began = time.perf_counter()
-    exact = FaissFlat(metric).build(base)
-    judge = Judge(exact, halves[0], k)
-    fair = Judge(exact, halves[1], k)
-    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
-    for config in configs:
-        began = time.perf_counter()
-        built = config.build(base)
-        seconds = time.perf_counter() - began
-        view, reached = _reach(judge, built, recall)
-        rows.append((config.factory, config.with_query(**view.query), view, reached, seconds))
-        advance()
-    return _advice(rows, halves[1], [1.0, *(fair.recall(r[2]) for r in rows[1:])], recall, k, len(base))
-
-# %% ../../nbs/09_index/06_advise.ipynb #bac2bc3b
-def _advice(
-    rows: list[tuple], queries: Vectors, recalls: list[float], recall: float, k: int, n: int
-) -> Advice:
-    """Time what was built (name, configuration, searcher, recall that chose, seconds to build), exact search
-    first, and make the table."""
-    import pandas as pd
-
-    single = _time_single([r[2] for r in rows], queries[:100], k)
-    batch = np.array([_time_batch(r[2], queries, k) for r in rows])
-    table = pd.DataFrame(
-        {
-            "factory": [r[0] for r in rows],
-            "query": [", ".join(f"{n}={v}" for n, v in r[2].query.items()) for r in rows],
-            "recall": recalls,
-            "recall_chosen": [r[3] for r in rows],
-            "single_ms": single * 1e3,
-            "speedup": single[0] / single,
-            "batch_ms": batch * 1e3,
-            "batch_speedup": batch[0] / batch,
-            "build_s": [r[4] for r in rows],
-            "MB": [r[2].nbytes / 1e6 for r in rows],
-        }
-    )
-    table["pareto"] = [
-        not (
-            (table.recall >= a) & (table.single_ms <= t) & ((table.recall > a) | (table.single_ms < t))
-        ).any()
-        for a, t in zip(table.recall, table.single_ms)
-    ]
-    return Advice(table, tuple(r[1] for r in rows), recall, k, n, len(queries))
-
-# %% ../../nbs/09_index/06_advise.ipynb #a283b9ea
-def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) -> Advice:
-    "The advice that exact search will do: measured itself, and nothing beside it."
-    query_vectors = v[:100] if queries is None else as_vectors(queries)
-    v.space.check(query_vectors.space)
-    if not len(query_vectors):
-        raise DataError("there are no queries", "advise", "Leave queries out, or give some")
-    began = time.perf_counter()
-    exact = FaissFlat(metric).build(v)
-    rows: list[tuple] = [("Flat", FaissFlat(metric), exact, 1.0, time.perf_counter() - began)]
-    return _advice(rows, query_vectors, [1.0], recall, k, len(v))

@@ -25,7 +25,7 @@ from .metrics import METRICS, nothing
 from ..base.choices import Component
 
 # %% auto #0
-__all__ = ['Backend', 'DatabaseSearcher', 'in_order', 'DatabaseIndex', 'about', 'known', 'Pointer', 'steady', 'same_space',
+__all__ = ['Backend', 'DatabaseSearcher', 'in_order', 'DatabaseIndex', 'about', 'stored_space', 'Pointer', 'steady', 'same_space',
            'WithMetadata']
 
 # %% ../../nbs/09_index/08_database_index.ipynb #3c71fad9
@@ -116,10 +116,18 @@ def _search_rows(
     "What `search` does: check `k`, space and filter, ask the database, put its answers in order."
     k = whole_number("k", k, 1, "search")
     q = db.prepare(queries)
-    asked, rows = read_where(where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row)
-    if not len(q) or (rows is not None and not rows.size) or any(c.op == "in" and not c.value for c in asked):
+    comparisons, rows = read_where(
+        where, 0 if where is None or isinstance(where, Mapping) else db.backend.next_row
+    )
+    if (
+        not len(q)
+        or (rows is not None and not rows.size)
+        or any(c.op == "in" and not c.value for c in comparisons)
+    ):
         return nothing(len(q), k)
-    return in_order(db.backend.find(q, k, asked, rows, db.index), k, getattr(db.index, "min_score", None))
+    return in_order(
+        db.backend.find(q, k, comparisons, rows, db.index), k, getattr(db.index, "min_score", None)
+    )
 
 
 def _retuned(index: Any, settings: Mapping[str, Any]) -> Any:
@@ -162,16 +170,16 @@ def _put_rows(
 
 def _remove_rows(db: DatabaseSearcher, rows: Sequence[int] | np.ndarray) -> int:
     "What `delete` does; raises `DataError` for rows that never were."
-    gone = np.unique(row_numbers(rows, db.backend.next_row, "delete"))
-    return db.backend.remove(gone) if gone.size else 0
+    numbers = np.unique(row_numbers(rows, db.backend.next_row, "delete"))
+    return db.backend.remove(numbers) if numbers.size else 0
 
 # %% ../../nbs/09_index/08_database_index.ipynb #2ac47d65
 def in_order(
-    found: Sequence[tuple[np.ndarray, np.ndarray]], k: int, min_score: float | None = None
+    answers: Sequence[tuple[np.ndarray, np.ndarray]], k: int, min_score: float | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     "Answers `(q, k)` by score, then by row, cut at `min_score`, filled with −inf and −1."
-    scores, rows = nothing(len(found), k)
-    for i, (s, r) in enumerate(found):
+    scores, rows = nothing(len(answers), k)
+    for i, (s, r) in enumerate(answers):
         s, r = np.asarray(s, dtype=np.float32), np.asarray(r, dtype=np.int64)
         if min_score is not None:
             s, r = s[s >= min_score], r[s >= min_score]
@@ -242,7 +250,7 @@ def about(index: Any, space: Space) -> dict[str, Any]:
     }
 
 
-def known(index: Any, stored: Mapping[str, Any], where: str) -> Space:
+def stored_space(index: Any, stored: Mapping[str, Any], where: str) -> Space:
     "The space of a stored index; raises `ConfigError` for another metric, or an earlier version."
     if stored.get("dates") != "as numbers":
         what = "it was built by an earlier version, which kept no numbers for dates"
@@ -273,15 +281,15 @@ class Pointer:
                 f"it is damaged ({e})", str(self.path), "Remove it and build the collection again"
             ) from e
 
-    def write(self, said: Mapping[str, Any]) -> None:
-        """Let it say something else, in one step; under `held`, so what lies beside it unfinished is nobody's
+    def write(self, message: Mapping[str, Any]) -> None:
+        """Let it say something else, in one step; under `lock`, so what lies beside it unfinished is nobody's
         any more."""
         for rubbish in self.path.parent.glob(f".{self.path.name}.*.tmp*"):
             rubbish.unlink()
-        write_atomic(self.path, json.dumps(said))
+        write_atomic(self.path, json.dumps(message))
 
-    def held(self) -> FileLock:
-        "The right to build or change: `with pointer.held():`."
+    def lock(self) -> FileLock:
+        "The right to build or change: `with pointer.lock():`."
         make_folder(self.path.parent)
         return FileLock(self.path.with_name(f".{self.path.name}.lock"))
 
@@ -294,21 +302,23 @@ def steady(
     target = read(False)
     while True:
         try:
-            got = ask(target)
+            answer = ask(target)
         except failures:
-            if (now := read(True)) == target:
+            if (latest := read(True)) == target:
                 raise
         else:
-            if (now := read(False)) == target:
-                return got
-        target = now
+            if (latest := read(False)) == target:
+                return answer
+        target = latest
 
 # %% ../../nbs/09_index/08_database_index.ipynb #e4343143
-def same_space(index: Any, opened: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
+def same_space(index: Any, opened: Mapping[str, Any], current: Mapping[str, Any], where: str) -> None:
     """Raise `VectorSpaceError`, or `ConfigError` for another metric, where a name has come to mean a
     collection that cannot be compared with the one that was `opened`."""
-    if now["space"] != opened["space"] or now["metric"] != opened["metric"]:
-        known(index, opened, where).check(known(index, now, where), f"rebuilt {where!r}: its")
+    if current["space"] != opened["space"] or current["metric"] != opened["metric"]:
+        stored_space(index, opened, where).check(
+            stored_space(index, current, where), f"rebuilt {where!r}: its"
+        )
 
 # %% ../../nbs/09_index/08_database_index.ipynb #92ff0a9a
 class _FaissBackend:
@@ -336,16 +346,16 @@ class _FaissBackend:
         self.live = np.concatenate([self.live, np.ones(len(rows), bool)])
 
     def remove(self, rows) -> int:
-        gone = np.flatnonzero(np.isin(self.names, rows) & self.live)
-        self.live[gone] = False
-        return self.searcher.delete(gone) if gone.size else 0
+        places = np.flatnonzero(np.isin(self.names, rows) & self.live)
+        self.live[places] = False
+        return self.searcher.delete(places) if places.size else 0
 
     def find(self, array, k, clauses, rows, settings) -> list[tuple[np.ndarray, np.ndarray]]:
         mask = None if rows is None else np.isin(self.names, rows) & self.live
         if clauses:
             mask = matching(self.metadata, clauses) & self.live
-        scores, found = self.searcher.search(Vectors(array, self.searcher.space), k, where=mask)
-        return [(s[r >= 0], self.names[r[r >= 0]]) for s, r in zip(scores, found)]
+        scores, rows_found = self.searcher.search(Vectors(array, self.searcher.space), k, where=mask)
+        return [(s[r >= 0], self.names[r[r >= 0]]) for s, r in zip(scores, rows_found)]
 
     def close(self) -> None:
         self.searcher, self.metadata = None, []

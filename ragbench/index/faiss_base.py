@@ -54,16 +54,14 @@ class Built:
     metric: str
     config: str  # code that makes the configuration again
     next_row: int  # the number of the next row to be added
-    rows: np.ndarray | None = field(
-        default=None, repr=False
-    )  # (ntotal,) row of each FAISS position; None: they agree
+    # (ntotal,) row of each FAISS position; None: they agree
+    rows: np.ndarray | None = field(default=None, repr=False)
     mapped: bool = False
     notes: tuple[str, ...] = ()
     most_threads: int = field(default_factory=threads)
     resources: Any = field(default=None, repr=False)  # what the index needs to stay alive: files, a device
-    size: int = field(
-        init=False, repr=False
-    )  # vectors in the index: FAISS itself takes half a microsecond to say it
+    # vectors in the index: FAISS itself takes half a microsecond to say it
+    size: int = field(init=False, repr=False)
 
     def __post_init__(self):
         if self.index.d != self.space.dim:
@@ -347,10 +345,10 @@ def delete(built: Built, rows: np.ndarray | list[int]) -> int:
     import faiss
 
     built.refuse_if_mapped("delete from")
-    gone = np.unique(row_numbers(rows, built.next_row, "delete"))
+    numbers = np.unique(row_numbers(rows, built.next_row, "delete"))
     keeps = keeps_ids(built.index)
     have = np.arange(built.next_row) if built.rows is None else built.rows
-    places = gone if keeps else np.flatnonzero(np.isin(have, gone))
+    places = numbers if keeps else np.flatnonzero(np.isin(have, numbers))
     if not places.size:
         return 0
     try:
@@ -441,13 +439,13 @@ class FlatSearcher(FaissSearcher):
         """Scores of some rows for one prepared query, summed in float64 in a fixed order: equal vectors get
         equal scores."""
         rows, query, step = np.asarray(rows), query.astype(np.float64), max(1, BLOCK // self.built.space.dim)
-        out = np.empty(len(rows))
+        scores = np.empty(len(rows))
         for i in range(0, len(rows), step):
             v = self.vectors_of(rows[i : i + step]).astype(np.float64)
-            out[i : i + step] = (
+            scores[i : i + step] = (
                 -((v - query) ** 2).sum(axis=1) if self.metric == "l2" else (v * query).sum(axis=1)
             )
-        return out
+        return scores
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #b3bb19cc
 def searcher_of(built: Built, query: Mapping[str, float] | None = None) -> FaissSearcher:

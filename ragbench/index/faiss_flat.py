@@ -78,7 +78,7 @@ def border(exact: FlatSearcher, query: np.ndarray, best: np.ndarray) -> float:
 def found_share(
     exact: FlatSearcher, query: np.ndarray, candidates: np.ndarray, wanted: int, least: float
 ) -> float:
-    """The share of `wanted` rows among the rows `found` for one prepared query, by their exact scores of at
+    """The share of `wanted` rows among `candidates` for one prepared query, by their exact scores of at
     least `least`; 1 where nothing is wanted."""
     if not wanted:
         return 1.0

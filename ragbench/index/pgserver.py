@@ -21,37 +21,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import ConfigError, MissingExtra, StoreError
+from ..base.errors import ConfigError, StoreError, extra_module
 from ..base.processes import left_behind, temporary_folder
 
 # %% auto #0
-__all__ = ['PREFIX', 'need', 'connect', 'hide_password', 'private_server', 'private_database', 'stop_private']
+__all__ = ['PREFIX', 'need', 'connection', 'connect', 'hide_password', 'private_server', 'private_database', 'stop_private']
 
 # %% ../../nbs/09_index/09_pgserver.ipynb #f348741d
 def need(module: str, package: str) -> Any:
     "An optional module, or a `MissingExtra` that names the extra `pgvector`."
-    import importlib
+    return extra_module(module, "pgvector", package)
 
+
+def connection(url: str, autocommit: bool = False) -> Any:
+    "An open psycopg connection; raises `StoreError` where no server answers."
+    psycopg = need("psycopg", "psycopg[binary]")
     try:
-        return importlib.import_module(module)
-    except ImportError as e:
-        raise MissingExtra(package, "pgvector") from e
+        return psycopg.connect(url, connect_timeout=10, autocommit=autocommit)
+    except psycopg.OperationalError as e:
+        what = f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})"
+        raise StoreError(what, hide_password(url), "Start it, or leave url out for a private one") from e
 
 
 @contextlib.contextmanager
 def connect(url: str) -> Iterator[Any]:
     """A psycopg connection to `url`, committed at the end, rolled back after an error; raises `StoreError`
     where no server answers."""
-    psycopg, server = need("psycopg", "psycopg[binary]"), hide_password(url)
-    try:
-        con = psycopg.connect(url, connect_timeout=10)
-    except psycopg.OperationalError as e:
-        raise StoreError(
-            f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})",
-            server,
-            "Start it, or leave url out for a private one",
-        ) from e
-    with con:
+    with connection(url) as con:
         yield con
 
 # %% ../../nbs/09_index/09_pgserver.ipynb #33deaa35

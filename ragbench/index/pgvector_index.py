@@ -20,9 +20,9 @@ from ..base.number_text import thousands
 from ..base.threads import threads
 from ..core.vectors import Vectors
 from .conditions import Clause, on_numbers, with_numbers
-from .database_index import DatabaseIndex, DatabaseSearcher, about, known, same_space
+from .database_index import DatabaseIndex, DatabaseSearcher, about, same_space, stored_space
 from .faiss_base import one_of_few
-from .pgserver import connect, hide_password, need, private_database, private_server
+from .pgserver import connection, connect, hide_password, need, private_database, private_server
 
 # %% auto #0
 __all__ = ['MOST', 'PgVectorIndex', 'hold', 'fill']
@@ -42,9 +42,8 @@ class PgVectorIndex(DatabaseIndex):
     Chapter: https://ragbench.github.io/ragbench/09_index/pgvector_index.html
     """
 
-    url: str | None = field(
-        default=None, repr=False, compare=False
-    )  # where, not what; it may hold a password
+    # where, not what; it may hold a password
+    url: str | None = field(default=None, repr=False, compare=False)
     index: str | None = "hnsw"
     m: int = 24
     ef_construction: int = 128
@@ -102,7 +101,7 @@ class PgVectorIndex(DatabaseIndex):
         if stored is None:
             con.close()
             raise StoreError("there is no table of ours of this name", self.table, "Build it first")
-        space = known(self, stored, self.table)
+        space = stored_space(self, stored, self.table)
         return DatabaseSearcher(_PgBackend(con, self.url, self.table, self, stored, own=False), self, space)
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #6ab3a149
@@ -115,10 +114,10 @@ def _sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any,
     from psycopg.sql import SQL
     from psycopg.types.json import Jsonb
 
-    parts, given = [], []
+    parts, params = [], []
     if rows is not None:
         parts.append(SQL("id = ANY(%s)"))
-        given.append(rows.tolist())
+        params.append(rows.tolist())
     for c in on_numbers(clauses):
         if c.op in ("in", "$ne"):
             parts.append(
@@ -126,7 +125,7 @@ def _sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any,
                     "metadata -> %s @> ANY(%s)" if c.op == "in" else "(metadata -> %s @> ANY(%s)) IS NOT TRUE"
                 )
             )
-            given += [c.field, [Jsonb(v) for v in c.value]]
+            params += [c.field, [Jsonb(v) for v in c.value]]
         else:
             path = SQL(
                 {
@@ -137,12 +136,12 @@ def _sql_where(clauses: Sequence[Clause], rows: np.ndarray | None) -> tuple[Any,
                 }[c.op]
             )
             parts.append(SQL("jsonb_path_exists(metadata -> %s, {}, %s)").format(path))
-            given += [c.field, Jsonb({"v": c.value})]
-    return (SQL(" WHERE ") + SQL(" AND ").join(parts) if parts else SQL("")), given
+            params += [c.field, Jsonb({"v": c.value})]
+    return (SQL(" WHERE ") + SQL(" AND ").join(parts) if parts else SQL("")), params
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #49bc6be5
-def _set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
-    """`SET LOCAL` each of `settings` in the present transaction, run the statements `then`, in one round
+def _set_local(con: Any, settings: Mapping[str, Any], *statements: Any) -> Any:
+    """`SET LOCAL` each of `settings` in the present transaction, run `statements`, in one round
     trip; the cursor of the last."""
     from psycopg.sql import SQL, Identifier, Literal
 
@@ -153,7 +152,7 @@ def _set_local(con: Any, settings: Mapping[str, Any], *then: Any) -> Any:
                     SQL("SET LOCAL {} = {}").format(Identifier(*name.split(".")), Literal(value))
                     for name, value in settings.items()
                 ),
-                *then,
+                *statements,
             ]
         )
     )
@@ -166,9 +165,9 @@ def _query_settings(index: PgVectorIndex, k: int, filtered: bool) -> dict[str, A
     "The settings under which a query of this index runs."
     if index.index is None:
         return {}
-    force = (
-        {} if filtered else {"enable_seqscan": "off"}
-    )  # the index that was asked for, though a small table is read as fast; exact where there is a filter and the planner likes it better  # noqa: E501
+    # the index that was asked for, though a small table is read as fast; exact where there is a filter and
+    # the planner likes it better
+    force = {} if filtered else {"enable_seqscan": "off"}
     if index.index == "ivfflat":
         return {
             "ivfflat.probes": min(index.nprobe, index.nlist),
@@ -229,19 +228,19 @@ class _PgBackend:
         if not self.finalizer.alive:
             raise ConfigError("the index is closed", self.table, "Build or open it again")
 
-    def run(self, sql: str, given: Sequence[Any] = (), **parts: Any) -> Any:
+    def run(self, sql: str, params: Sequence[Any] = (), **parts: Any) -> Any:
         "Execute with `{t}` as the table; raises `ConfigError` after `close`."
         from psycopg.sql import SQL
 
         self.alive()
-        return self.con.execute(SQL(sql).format(t=self.t, **parts), given or None)
+        return self.con.execute(SQL(sql).format(t=self.t, **parts), params or None)
 
     def head(self) -> dict[str, Any]:
         self.alive()
-        found = _comment(self.con, self.table)
-        if found is None:
+        comment = _comment(self.con, self.table)
+        if comment is None:
             raise StoreError("the table is gone", self.table, "Build it again")
-        return found
+        return comment
 
     def set_head(self, **values: Any) -> None:
         from psycopg.sql import Literal
@@ -304,13 +303,14 @@ def hold(backend: _PgBackend, settings: Mapping[str, Any], mode: str = "ACCESS S
 def _comment(con: Any, table: str) -> dict[str, Any] | None:
     """What a table of ours says about itself; None where there is no table; raises `ConfigError` for a table
     of someone else's."""
-    found = con.execute(
+    # one snapshot: a table that is just replaced is the old or the new one
+    record = con.execute(
         "SELECT d.description FROM pg_class c LEFT JOIN pg_description d ON d.objoid = c.oid AND d.classoid ="
         " 'pg_class'::regclass AND d.objsubid = 0 WHERE c.relname = %s AND c.relnamespace ="
         " current_schema()::regnamespace",
         [table],
-    ).fetchone()  # one snapshot: a table that is just replaced is the old or the new one
-    return None if found is None else _read_comment(found[0], table)
+    ).fetchone()
+    return None if record is None else _read_comment(record[0], table)
 
 
 def _read_comment(text: str | None, table: str) -> dict[str, Any]:
@@ -375,26 +375,30 @@ def _pg_find(
     import pgvector
     from psycopg.sql import SQL
 
-    where, given = _sql_where(clauses, rows)
+    where, params = _sql_where(clauses, rows)
     make = pgvector.HalfVector if settings.type == "halfvec" else pgvector.Vector
     sql = SQL("SELECT id, embedding {op} %s FROM {t}{where} ORDER BY embedding {op} %s LIMIT %s").format(
         op=SQL(_OPERATORS[settings.metric]), t=backend.t, where=where
     )
 
     def ask(q: np.ndarray, prepare: bool | None) -> tuple[np.ndarray, np.ndarray]:
-        got = backend.con.execute(sql, (make(q), *given, make(q), k), binary=True, prepare=prepare).fetchall()
-        d = np.array([g[1] for g in got], dtype=np.float64)
-        return (-(d * d) if settings.metric == "l2" else -d), np.array([g[0] for g in got], dtype=np.int64)
+        records = backend.con.execute(
+            sql, (make(q), *params, make(q), k), binary=True, prepare=prepare
+        ).fetchall()
+        d = np.array([g[1] for g in records], dtype=np.float64)
+        return (-(d * d) if settings.metric == "l2" else -d), np.array(
+            [g[0] for g in records], dtype=np.int64
+        )
 
     with backend.lock, backend.con.transaction():
-        hold(backend, _query_settings(settings, k, bool(given)))
-        out = [ask(q, None) for q in array]
-        short = [i for i, (_, r) in enumerate(out) if len(r) < k] if settings.index else []
+        hold(backend, _query_settings(settings, k, bool(params)))
+        answers = [ask(q, None) for q in array]
+        short = [i for i, (_, r) in enumerate(answers) if len(r) < k] if settings.index else []
         if short:
             _set_local(backend.con, {"enable_indexscan": "off"})
         for i in short:
-            out[i] = ask(array[i], False)
-    return out
+            answers[i] = ask(array[i], False)
+    return answers
 
 # %% ../../nbs/09_index/10_pgvector_index.ipynb #2ed343d9
 def _index_sql(index: PgVectorIndex, table: Any) -> Any:
@@ -406,9 +410,9 @@ def _index_sql(index: PgVectorIndex, table: Any) -> Any:
         if index.index == "hnsw"
         else {"lists": index.nlist}
     )
-    given = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
+    parameters = SQL(", ").join([SQL("{} = {}").format(SQL(n), Literal(v)) for n, v in options.items()])
     return SQL("CREATE INDEX ON {} USING {} (embedding {}) WITH ({})").format(
-        table, SQL(index.index), SQL(index.type + _CLASSES[index.metric]), given
+        table, SQL(index.index), SQL(index.type + _CLASSES[index.metric]), parameters
     )
 
 
@@ -456,15 +460,7 @@ def _check_dimensions(index: PgVectorIndex, dim: int) -> None:
 def _connection(url: str) -> Any:
     "An open connection that commits each statement, with pgvector's types."
     psycopg, pg = need("psycopg", "psycopg[binary]"), need("pgvector.psycopg", "pgvector")
-    shown = hide_password(url)
-    try:
-        con = psycopg.connect(url, connect_timeout=10, autocommit=True)
-    except psycopg.OperationalError as e:
-        raise StoreError(
-            f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})",
-            shown,
-            "Start it, or leave url out for a private one",
-        ) from e
+    server, con = hide_password(url), connection(url, autocommit=True)
     try:
         con.execute("CREATE EXTENSION IF NOT EXISTS vector")
         pg.register_vector(con)
@@ -473,13 +469,13 @@ def _connection(url: str) -> Any:
         con.close()
         raise ConfigError(
             f"the server has no pgvector ({str(e).strip().splitlines()[0]})",
-            shown,
+            server,
             "Install the extension, or leave url out for a private server",
         ) from e
     if tuple(map(int, version.split(".")[:2])) < (0, 8):
         con.close()
         raise ConfigError(
-            f"pgvector is {version}; iterative scans need 0.8", shown, "Run ALTER EXTENSION vector UPDATE"
+            f"pgvector is {version}; iterative scans need 0.8", server, "Run ALTER EXTENSION vector UPDATE"
         )
     return con
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import ConfigError, MissingExtra, StoreError
+from ..base.errors import ConfigError, MissingExtra, StoreError, extra_module
 from ..base.threads import threads
 from .conditions import LIMITS, Clause, kind, on_numbers, with_numbers
 from .database_index import Pointer, same_space, steady
@@ -69,11 +69,7 @@ def _qdrant_score(scores: Sequence[float], metric: str) -> np.ndarray:
 # %% ../../nbs/09_index/12_qdrant_edge.ipynb #47901b6e
 def edge() -> Any:
     "The library; raises `MissingExtra` without it."
-    try:
-        import qdrant_edge
-    except ImportError as e:
-        raise MissingExtra("qdrant-edge-py", "qdrant") from e
-    return qdrant_edge
+    return extra_module("qdrant_edge", "qdrant", "qdrant-edge-py")
 
 
 class _EdgeWords:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..base.errors import ConfigError, MissingExtra
+from ..base.errors import ConfigError, extra_module
 from .addresses import _addresses, checked_addresses, is_public
 from .loader import Limits, Refused, check_limits, whole_number
 from .content_codings import content_codings, unpacked
@@ -22,11 +22,7 @@ __all__ = ['WEB_LIMITS', 'httpx_module', 'normal_url', 'unescaped', 'Answer', 'W
 # %% ../../nbs/06_ingest/17_fetch.ipynb #97d214e7
 def httpx_module() -> Any:
     "The module httpx, or the extra that brings it."
-    try:
-        import httpx
-    except ImportError as e:
-        raise MissingExtra("httpx", "web") from e
-    return httpx
+    return extra_module("httpx", "web")
 
 # %% ../../nbs/06_ingest/17_fetch.ipynb #5ee4467e
 def normal_url(url: str, base: str = "") -> str:

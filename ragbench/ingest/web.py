@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 from ..core.documents import Corpus, Document, Refusal
-from ..base.errors import ConfigError, MissingExtra, RagbenchError
+from ..base.errors import ConfigError, RagbenchError, extra_module
 from ..base.number_text import thousands
 from ..base.processes import temporary_folder
 from .metadata_names import DATES, standard_name
@@ -47,11 +47,7 @@ logger = logging.getLogger("ragbench.ingest")
 # %% ../../nbs/06_ingest/21_web.ipynb #2c9beb75
 def _trafilatura() -> Any:
     "The module trafilatura, or the extra that brings it."
-    try:
-        import trafilatura
-    except ImportError as e:
-        raise MissingExtra("trafilatura", "web") from e
-    return trafilatura
+    return extra_module("trafilatura", "web")
 
 # %% ../../nbs/06_ingest/21_web.ipynb #68351d23
 class Page(NamedTuple):

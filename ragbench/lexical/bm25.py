@@ -23,7 +23,7 @@ from ..base.choices import Component
 
 # %% auto #0
 __all__ = ['METHODS', 'LARGE', 'BLOCK', 'FULL', 'BM25', 'best', 'Postings', 'scores_of', 'search_postings', 'read_postings',
-           'kept_postings']
+           'stored_postings']
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #cf09c7a4
 METHODS = ("fts5", "robertson", "lucene", "atire", "bm25l", "bm25+")
@@ -53,16 +53,15 @@ class BM25(Component):
             ("delta", 0 if self.delta is None else self.delta, math.inf),
         ):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most:
-                raise ConfigError(
-                    f"{name} is {value!r}", "BM25", "k1 and delta are at least 0, b is from 0 to 1"
-                )
+                fix = "k1 and delta are at least 0, b is from 0 to 1"
+                raise ConfigError(f"{name} is {value!r}", "BM25", fix)
 
     def idf(self, df: np.ndarray, n: int) -> np.ndarray:
         "How rare words are that occur in `df` of `n` passages."
         kinds, where = np.unique(df, return_inverse=True)
-        return np.array([self._idf(int(d), n) for d in kinds], dtype=np.float64)[
-            where
-        ]  # math.log: numpy's may differ from C's in the last bit
+        # by math.log: numpy's may differ from C's in the last bit
+        values = np.array([self._idf(int(d), n) for d in kinds], dtype=np.float64)
+        return values[where]
 
     def _idf(self, df: int, n: int) -> float:
         if self.method == "lucene":
@@ -100,9 +99,8 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
     return rows[np.argsort(-scores[rows], kind="stable")[:k]]
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #bf656eed
-LARGE = (
-    1 << 24
-)  # postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
+# postings from which on numbers are kept narrow, and weights are worked out for the words that are asked
+LARGE = 1 << 24
 BLOCK = 1 << 20  # postings that are worked on at a time
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #7f05c3eb
@@ -113,12 +111,10 @@ class Postings:
 
     words: list[bytes] = field(repr=False)
     indptr: np.ndarray = field(repr=False)  # (n_words + 1,) int64
-    docs: np.ndarray = field(
-        repr=False
-    )  # (nnz,) int64, or int32 where there are many: positions of passages, rising within a list
-    tf: np.ndarray = field(
-        repr=False
-    )  # (nnz,) float64, or float32 where there are many and it holds them exactly
+    # (nnz,) int64, or int32 where there are many: positions of passages, rising within a list
+    docs: np.ndarray = field(repr=False)
+    # (nnz,) float64, or float32 where there are many and it holds them exactly
+    tf: np.ndarray = field(repr=False)
     length: np.ndarray = field(repr=False)  # (n,) int64, words of each passage
     rowids: np.ndarray = field(repr=False)  # (n,) int64, what FTS5 calls each passage
     bm25: BM25 = BM25()
@@ -174,12 +170,12 @@ class Postings:
     @functools.cached_property
     def weights(self) -> np.ndarray:
         "What each posting adds to a score, `(nnz,)` float64."
-        out, first = np.empty(len(self.docs)), 0
+        values, first = np.empty(len(self.docs)), 0
         while first < len(self.words):
             last = max(first + 1, int(np.searchsorted(self.indptr, self.indptr[first] + BLOCK, "right")) - 1)
-            out[self.indptr[first] : self.indptr[last]] = self.added(first, last)
+            values[self.indptr[first] : self.indptr[last]] = self.added(first, last)
             first = last
-        return out
+        return values
 
     def list_of(self, i: int) -> tuple[np.ndarray, np.ndarray]:
         "The passages that hold word `i`, and what it adds to each."
@@ -207,19 +203,19 @@ FULL = 1 << 29  # bytes of full rows that are kept
 
 def scores_of(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
     "The score of every passage for one question, `(n,)` float64; 0 where none of its words occurs."
-    out, rows = np.zeros(len(postings)), postings._rows
+    scores, rows = np.zeros(len(postings)), postings._rows
     for i in (postings.ids[w] for w in words if w in postings.ids):
         if i in rows:
-            out += rows[i]
+            scores += rows[i]
             continue
         docs, weights = postings.list_of(i)
-        if 8 * len(docs) <= len(out) or (len(rows) + 1) * out.nbytes > FULL:
-            out[docs] += weights
+        if 8 * len(docs) <= len(scores) or (len(rows) + 1) * scores.nbytes > FULL:
+            scores[docs] += weights
             continue
-        rows[i] = np.zeros(len(out))
+        rows[i] = np.zeros(len(scores))
         rows[i][docs] = weights
-        out += rows[i]
-    return out
+        scores += rows[i]
+    return scores
 
 # %% ../../nbs/10_lexical/01_bm25.ipynb #9abeba73
 def _held_by(postings: Postings, words: Sequence[bytes]) -> np.ndarray:
@@ -235,9 +231,8 @@ def search_postings(
     postings: Postings,
     queries: Sequence[Sequence[bytes]],  # the words of each question
     k: int,
-    where: (
-        np.ndarray | None
-    ) = None,  # FTS5's row ids of the passages that may be found, int64; all, if not given
+    # FTS5's row ids of the passages that may be found, int64; all, if not given
+    where: np.ndarray | None = None,
     every: bool = False,  # only passages that hold every word
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores `(q, k)` float64 and row ids `(q, k)` of the best passages, best first, ties in order of row id."
@@ -308,13 +303,9 @@ class _Counter:
         tf = np.bincount(np.cumsum(new) - 1, np.concatenate(values), minlength=int(new.sum()))
         self.length += np.bincount(rows, minlength=len(self.rowids))
         exact = (tf == tf.astype(np.float32)).all()
-        self.blocks.append(
-            (
-                np.bincount(of_word[new], minlength=len(docs)),
-                rows[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64),
-                tf.astype(np.float32) if exact else tf,
-            )
-        )
+        df = np.bincount(of_word[new], minlength=len(docs))
+        rows = rows[new].astype(np.int32 if len(self.rowids) < 2**31 else np.int64)
+        self.blocks.append((df, rows, tf.astype(np.float32) if exact else tf))
 
     def postings(self, words: list[bytes]) -> Postings:
         "All of them: in eight bytes a number where there are few, which is quicker."
@@ -339,7 +330,9 @@ def _index_digest(con: sqlite3.Connection, table: str) -> str:
     return digest("".join(parts).encode())
 
 
-def kept_postings(store: Any, con: sqlite3.Connection, table: str, weights: Sequence[float] = ()) -> Postings:
+def stored_postings(
+    store: Any, con: sqlite3.Connection, table: str, weights: Sequence[float] = ()
+) -> Postings:
     """The postings of an FTS5 table out of a `Store`, read from the table and put there if they are not in it
     yet."""
 

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..base.errors import ConfigError, DataError, MissingExtra, choice_of, text_of, whole_number
-from ..core.row_filter import row_filter
+from ..base.errors import ConfigError, DataError, choice_of, extra_module, text_of
 from ..core.runs import pad
-from .passages import texts_of
+from .passages import searched_rows, texts_of
 from .bm25 import BM25, best
 from ..base.choices import Component
 
@@ -28,12 +27,7 @@ VARIANTS = ("lucene", "robertson", "atire", "bm25l", "bm25+")
 
 def need(module: str) -> Any:
     "An optional module, or a `MissingExtra` that names how to get it."
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as e:
-        raise MissingExtra({"Stemmer": "PyStemmer"}.get(module, module), "bm25s") from e
+    return extra_module(module, "bm25s", {"Stemmer": "PyStemmer"}.get(module, module))
 
 # %% ../../nbs/10_lexical/05_bm25s.ipynb #0ce0c665
 @dataclass(frozen=True)
@@ -88,32 +82,25 @@ class BM25SSearcher:
 
     @property
     def nbytes(self) -> int:
-        return (
-            sum(a.nbytes for a in self.index.scores.values() if isinstance(a, np.ndarray))
-            if self.index
-            else 0
-        )
+        arrays = self.index.scores.values() if self.index else ()
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
 
     def search(
         self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
         question; `where`: rows that may be found."""
-        whole_number("k", k, 1, "search")
-        if isinstance(queries, str):
-            raise DataError("queries is one string", "BM25S.search", "Give a list of strings")
-        hidden = (
-            np.zeros(self.n, dtype=bool)
-            if where is None
-            else ~np.isin(np.arange(self.n), row_filter(where, self.n, foreign=True))
-        )
-        return pad([self._one(words, k, hidden) for words in self.cut(queries)], k)
+        allowed = searched_rows(queries, k, where, self.n, "BM25S")
+        hidden = np.zeros(self.n, dtype=bool)
+        if allowed is not None:
+            hidden = ~np.isin(np.arange(self.n), allowed)
+        return pad([self._search_one(words, k, hidden) for words in self.cut(queries)], k)
 
-    def _one(self, words: list[str], k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        known = [w for w in words if self.index and w in self.index.vocab_dict]
-        if not known:
+    def _search_one(self, words: list[str], k: int, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        indexed_words = [w for w in words if self.index and w in self.index.vocab_dict]
+        if not indexed_words:
             return np.empty(0), np.empty(0, np.int64)
-        scores = np.where(hidden, 0.0, self.index.get_scores(known)).astype(np.float64)
+        scores = np.where(hidden, 0.0, self.index.get_scores(indexed_words)).astype(np.float64)
         rows = best(scores, k)
         return scores[rows], rows
 

@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 
 from ..core.chunks import Chunks, chunk_sections
-from ..base.errors import ConfigError, DataError, StoreError, at_least, choice_of, whole_number
+from ..base.errors import ConfigError, DataError, StoreError, at_least, choice_of
 from ..base.files import whole_file
-from ..core.row_filter import row_filter
 from ..core.runs import pad
-from .bm25 import BM25, Postings, kept_postings, read_postings, search_postings
-from .passages import texts_of
+from .bm25 import BM25, Postings, stored_postings, read_postings, search_postings
+from .passages import searched_rows, texts_of
 from .query_work import SHORT, WORTH, check_work, steps
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
 from ..base.choices import Component
@@ -189,10 +188,10 @@ class FTS5Searcher:
     store: Any = field(default=None, repr=False)  # a Store, to keep the postings in
     weights: tuple[float, ...] = ()  # of the table's columns, in order; 1 for columns beyond
     only: tuple[str, ...] = ()  # the columns that are searched; all, if none is named
-    kept: dict = field(default_factory=dict, repr=False)
+    cache: dict = field(default_factory=dict, repr=False)
 
     def __post_init__(self):
-        self.kept.update(
+        self.cache.update(
             compile=QueryCompiler(self.engine.tokenize, self.engine.match, self.engine.near),
             words=Words(self.engine.tokenize),
         )
@@ -205,17 +204,14 @@ class FTS5Searcher:
         blocks = self.con.execute(
             f"SELECT sum(length(block)) FROM {identifier(self.table + '_data')}"
         ).fetchone()[0]
-        return blocks + (self.kept["postings"].nbytes if "postings" in self.kept else 0)
+        return blocks + (self.cache["postings"].nbytes if "postings" in self.cache else 0)
 
     def search(
         self, queries: Sequence[str], k: int, where: Sequence[int] | np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
         question; `where`: rows that may be found."""
-        whole_number("k", k, 1, "search")
-        if isinstance(queries, str):
-            raise DataError("queries is one string", "FTS5.search", "Give a list of strings")
-        allowed = None if where is None else row_filter(where, len(self), foreign=True)
+        allowed = searched_rows(queries, k, where, len(self), "FTS5")
         if _use_postings(self, queries):
             return search_postings(
                 self.postings, terms_of(self, queries), k, allowed, every=self.engine.match == "and"
@@ -241,13 +237,13 @@ class FTS5Searcher:
             raise DataError(
                 "the table is being written to", self.table, "Commit the transaction, then search"
             )
-        if self.kept.get("stamp") != (now := stamp(self.con, self.table)):
-            read = read_postings if self.store is None else lambda *args: kept_postings(self.store, *args)
-            self.kept.update(
+        if self.cache.get("stamp") != (current_stamp := stamp(self.con, self.table)):
+            read = read_postings if self.store is None else lambda *args: stored_postings(self.store, *args)
+            self.cache.update(
                 postings=read(self.con, self.table, self.weights).with_bm25(self.engine.bm25 or BM25()),
-                stamp=now,
+                stamp=current_stamp,
             )
-        return self.kept["postings"]
+        return self.cache["postings"]
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #f17a612f
 BATCH = 16  # from how many questions on the postings are worth reading
@@ -258,14 +254,14 @@ LONG = 256  # words of one question; FTS5's time grows with their square
 def terms_of(searcher: FTS5Searcher, queries: Sequence[str]) -> list[list[bytes]]:
     """The index terms of each question, as its kind of match counts them: words that repeat count once except
     in `or` and `phrase`."""
-    engine, terms = searcher.engine, searcher.kept["words"]
+    engine, terms = searcher.engine, searcher.cache["words"]
     if engine.match in ("or", "phrase"):
         return terms(list(queries))
     if engine.match == "prefix":
-        return [list(dict.fromkeys(words)) for words in searcher.kept["compile"].words(list(queries))]
+        return [list(dict.fromkeys(words)) for words in searcher.cache["compile"].words(list(queries))]
     return [
         [t for each in terms([w.decode("utf-8", "replace") for w in dict.fromkeys(words)]) for t in each]
-        for words in searcher.kept["compile"].words(list(queries))
+        for words in searcher.cache["compile"].words(list(queries))
     ]
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #c4844397
@@ -283,19 +279,18 @@ def _use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
     )
     if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]:
         return long
-    return long or len(queries) >= BATCH or searcher.kept.get("stamp") == stamp(searcher.con, searcher.table)
+    return long or len(queries) >= BATCH or searcher.cache.get("stamp") == stamp(searcher.con, searcher.table)
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #f034ac11
 def expressions(searcher: FTS5Searcher, queries: Sequence[str]) -> list[str]:
     """The FTS5 expression of each question, empty where nothing can match it; raises `DataError` for one that
     is too much work."""
     engine, terms = searcher.engine, terms_of(searcher, queries)
-    apart = [
-        engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms
-    ]  # so many words cannot stand so near
+    # so many words cannot stand so near
+    apart = [engine.match == "near" and len(set(t)) > engine.near + 2 for t in terms]
     for t, never in zip(terms, apart):
         check_work(searcher.con, searcher.table, [] if never else t, engine.match)
-    return ["" if never else searcher.kept["compile"](q) for q, never in zip(queries, apart)]
+    return ["" if never else searcher.cache["compile"](q) for q, never in zip(queries, apart)]
 
 # %% ../../nbs/10_lexical/03_fts5.ipynb #a3502d79
 def stamp(con: sqlite3.Connection, table: str) -> list:

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..core.chunks import Chunks
-from ..base.errors import ConfigError, DataError, at_least, choice_of, text_of, whole_number
+from ..base.errors import ConfigError, DataError, at_least, choice_of, text_of
 from ..base.number_text import thousands
-from ..core.row_filter import row_filter
 from ..core.runs import pad
 from ..index.pgserver import connect, hide_password, need, private_database
-from .passages import texts_of
+from .passages import searched_rows, texts_of
 from ..base.choices import Component
 
 # %% auto #0
@@ -36,9 +35,8 @@ class PgFullText(Component):
     Chapter: https://ragbench.github.io/ragbench/10_lexical/postgres.html
     """
 
-    url: str | None = field(
-        default=None, repr=False, compare=False
-    )  # where, not what; it may hold a password
+    # where, not what; it may hold a password
+    url: str | None = field(default=None, repr=False, compare=False)
     config: str = "english"
     match: str = "and"  # or "or"
     normalization: int = 0  # of ts_rank_cd: 1 divides by 1 + log(length), 2 by length, 32 by itself + 1
@@ -117,9 +115,7 @@ class PgFullTextSearcher:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores `(q, k)` float64, higher is better, and rows `(q, k)` int64 of the best passages for each
         question; `where`: rows that may be found."""
-        whole_number("k", k, 1, "search")
-        if isinstance(queries, str):
-            raise DataError("queries is one string", "PgFullText.search", "Give a list of strings")
+        allowed = searched_rows(queries, k, where, len(self), "PgFullText")
         if long := [len(t) for t in queries if len(t) > LONGEST]:
             raise DataError(
                 f"a question has {thousands(long[0])} characters",
@@ -144,7 +140,7 @@ class PgFullTextSearcher:
             "config": self.engine.config,
             "normalization": self.engine.normalization,
             "k": k,
-            "ids": None if where is None else row_filter(where, len(self), foreign=True).tolist(),
+            "ids": None if allowed is None else allowed.tolist(),
         }
         with connect(self.url) as con:
             answers = [con.execute(sql, parameters | {"text": storable(t)}).fetchall() for t in queries]

@@ -62,23 +62,18 @@ class Boost(Component):
             raise ConfigError(
                 f"when is {self.when!r}", "Boost", "Give a mapping such as {'asset': 'in query'}"
             )
-        if (
-            isinstance(self.by, bool)
-            or not isinstance(self.by, (int, float))
-            or not -np.inf < self.by < np.inf
-        ):
+        is_number = isinstance(self.by, (int, float)) and not isinstance(self.by, bool)
+        if not is_number or not -np.inf < self.by < np.inf:
             raise ConfigError(f"by is {self.by!r}", "Boost", "Give a finite number")
-        assert (
-            self.clauses is not None
-        )  # read here: a wrong one is refused now, and not at the first question
+        assert self.clauses is not None  # read here: a wrong one is refused now, not at the first question
 
     @property
     def label(self) -> str:
-        def told(v):
+        def shown_value(v):
             return v if isinstance(v, str) and re.fullmatch(r"[^\W\d][\w -]*", v) else repr(v)
 
         conditions = (
-            f"{k} {v}" if isinstance(v, str) and v == IN_QUERY else f"{k} = {told(v)}"
+            f"{k} {v}" if isinstance(v, str) and v == IN_QUERY else f"{k} = {shown_value(v)}"
             for k, v in self.when.items()
         )
         return f"{', '.join(conditions)}: {f'{float(self.by):+}'.removesuffix('.0')}"
@@ -108,22 +103,10 @@ class Boosts(Component):
     sequences = ("rules",)
 
     def __post_init__(self):
-        object.__setattr__(
-            self,
-            "rules",
-            (
-                (self.rules,)
-                if isinstance(self.rules, Boost)
-                else tuple(self.rules)
-                if isinstance(self.rules, (list, tuple))
-                else self.rules
-            ),
-        )
-        if (
-            not isinstance(self.rules, tuple)
-            or not self.rules
-            or not all(isinstance(r, Boost) for r in self.rules)
-        ):
+        rules = (self.rules,) if isinstance(self.rules, Boost) else self.rules
+        if isinstance(rules, (list, tuple)):
+            object.__setattr__(self, "rules", tuple(rules))
+        if not isinstance(rules, (list, tuple)) or not rules or not all(isinstance(r, Boost) for r in rules):
             raise ConfigError(f"rules is {self.rules!r}", "Boosts", "Give at least one Boost")
         choice_of("how", self.how, ("add", "multiply"), "Boosts")
 
@@ -165,10 +148,10 @@ class Boosts(Component):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Scores and rows `(q, k)` of each question's candidates, best first, in their new order; −inf and −1
         behind the last."""
-        out = []
+        boosted = []
         for text, s, r in zip(texts, scores, np.asarray(rows)):
             r, s = r[r >= 0], min_max(np.asarray(s, np.float64)[r >= 0])
             new = np.array([self.boosted(float(x), self.applied(text, chunks, int(i))) for x, i in zip(s, r)])
             order = np.argsort(-new, kind="stable")
-            out.append((new[order], r[order]))
-        return pad(out, np.shape(rows)[1])
+            boosted.append((new[order], r[order]))
+        return pad(boosted, np.shape(rows)[1])

@@ -43,17 +43,17 @@ def merged(
     passages: Sequence[_Passage],  # best first
 ) -> list[_Passage]:
     "Passages of one document that overlap or touch become one, at the place of the best of them."
-    out: list[_Passage] = []
+    disjoint: list[_Passage] = []
     for p in passages:
-        mine = [o for o in out if o.doc_row == p.doc_row and o.start <= p.end and p.start <= o.end]
+        mine = [o for o in disjoint if o.doc_row == p.doc_row and o.start <= p.end and p.start <= o.end]
         if not mine:
-            out.append(p)
+            disjoint.append(p)
             continue
         grown = mine[0]._replace(
             start=min(p.start, *(o.start for o in mine)), end=max(p.end, *(o.end for o in mine))
         )
-        out = [grown if o is mine[0] else o for o in out if o is mine[0] or o not in mine]
-    return out
+        disjoint = [grown if o is mine[0] else o for o in disjoint if o is mine[0] or o not in mine]
+    return disjoint
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #9d89fd5d
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def grown(
 ) -> list[_Passage]:
     """Each row grown, best first, and what is related to it behind it; nothing that earlier passages cover
     wholly."""
-    out, covered = [], {}
+    widened, covered = [], {}
     for i, r in enumerate(int(r) for r in rows if r >= 0):
         places = [_span(grow, chunks, r)]
         if hasattr(grow, "related") and i < getattr(grow, "hits", len(rows)):
@@ -225,8 +225,8 @@ def grown(
             if ((have[:, 0] <= start) & (end <= have[:, 1])).any():
                 continue
             covered[doc] = union(np.r_[have, [(start, end)]])
-            out.append(_Passage(doc, start, end, r))
-    return out
+            widened.append(_Passage(doc, start, end, r))
+    return widened
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #f1d18796
 _Place = str | tuple[str, str]  # a document's id, or (id, title of one of its headings)
@@ -299,11 +299,11 @@ class SeeAlso(Component):
         """What is related to chunk `row`: up to `most` spans (doc_row, start, end), in the order of the
         relations."""
         doc, (start, end) = chunks.corpus[int(chunks.doc_row[row])], chunks.spans[row].tolist()
-        here = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
+        names = {doc.id, *((doc.id, h.title) for h in section_headings(doc, start, end))}
         places = [
             _place_span(chunks, target, self.chunks_each)
             for source, target in self.relations
-            if source in here
+            if source in names
         ]
         return list(dict.fromkeys(places))[: self.most]
 

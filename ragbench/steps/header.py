@@ -46,15 +46,17 @@ def headers(
     "The header of each chunk, empty where there is none."
     check_header(header, "headers")
     if hasattr(header, "headers"):
-        out = list(header.headers(chunks))
+        texts = list(header.headers(chunks))
     elif header == "title":
         titles = [_title_of(d) for d in chunks.corpus]
-        out = [titles[r] for r in chunks.doc_row.tolist()]
+        texts = [titles[r] for r in chunks.doc_row.tolist()]
     else:
-        out = chunk_sections(chunks)
-    if len(out) != len(chunks):
-        raise DataError(f"{len(out)} headers for {len(chunks)} chunks", repr(header), "Give one text a chunk")
-    return out
+        texts = chunk_sections(chunks)
+    if len(texts) != len(chunks):
+        raise DataError(
+            f"{len(texts)} headers for {len(chunks)} chunks", repr(header), "Give one text a chunk"
+        )
+    return texts
 
 
 def headed(chunks: Chunks, header: Any = None) -> list[str]:

@@ -117,11 +117,11 @@ def best_per_document(
     whole_number("most", most, 1, "best_per_document")
     rows, keep = np.asarray(rows, dtype=np.int64), np.zeros(np.shape(rows), dtype=bool)
     for i, line in enumerate(rows):
-        seen: dict[int, int] = {}
+        count_of: dict[int, int] = {}
         for j, r in enumerate(line):
             if r < 0:
                 continue
             doc = int(doc_row[r])
-            seen[doc] = seen.get(doc, 0) + 1
-            keep[i, j] = seen[doc] <= most
+            count_of[doc] = count_of.get(doc, 0) + 1
+            keep[i, j] = count_of[doc] <= most
     return _closed(scores, rows, keep)

@@ -41,24 +41,23 @@ class Rewritten(NamedTuple):
 
 # %% ../../nbs/12_steps/00_rewriting.ipynb #f7329058
 def _ask_until(
-    chat: Callable[
-        [list[dict[str, str]]], Any
-    ],  # messages to something with `text` and `finish`, such as `Chat`
+    # messages to something with `text` and `finish`, such as `Chat`
+    chat: Callable[[list[dict[str, str]]], Any],
     messages: Sequence[dict[str, str]],
     read: Callable[[str], Any],  # raises `BadAnswer`, which says why
     tries: int,
     where: str,
 ) -> Any:
     "What `read` makes of the first usable answer; raises `DataError` when none out of `tries` is."
-    asked, why = list(messages), ""
+    dialogue, why = list(messages), ""
     for _ in range(tries):
-        reply = as_reply(chat(asked), where)
+        reply = as_reply(chat(dialogue), where)
         try:
             return read(reply.text or "")
         except BadAnswer as e:
             why = str(e)
-        asked = [
-            *asked,
+        dialogue = [
+            *dialogue,
             {"role": "assistant", "content": reply.text or ""},
             {"role": "user", "content": f"This cannot be used: {why}. Answer again as you were told."},
         ]
@@ -244,9 +243,8 @@ def rewritten(rewriter: Any, question: str, store: Store | None = None) -> Rewri
 # %% ../../nbs/12_steps/00_rewriting.ipynb #2e54ef8a
 def fuse_queries(
     rewriter: Any,
-    runs: Sequence[
-        tuple[np.ndarray, np.ndarray]
-    ],  # (scores, rows) of each wording for all questions, (q, depth)
+    # (scores, rows) of each wording for all questions, (q, depth)
+    runs: Sequence[tuple[np.ndarray, np.ndarray]],
     questions: Sequence[str],
     text_hashes: np.ndarray,  # (n_chunks,) uint64
     k: int,
@@ -254,10 +252,6 @@ def fuse_queries(
     "One ranking of each question: scores `(q, k)` and rows `(q, k)`."
     if len(runs) == 1:
         return runs[0][0][:, :k], runs[0][1][:, :k]
-    fuse = RRF(getattr(rewriter, "rrf_k", 60))
-    return rank_batch(
-        *fuse.fuse_batch([s for s, _ in runs], [r for _, r in runs], ["query"] * len(runs)),
-        hash64(list(questions)),
-        text_hashes,
-        k,
-    )
+    fuse, kinds = RRF(getattr(rewriter, "rrf_k", 60)), ["query"] * len(runs)
+    scores, rows = fuse.fuse_batch([s for s, _ in runs], [r for _, r in runs], kinds)
+    return rank_batch(scores, rows, hash64(list(questions)), text_hashes, k)

@@ -46,13 +46,13 @@ def _is_number(ch: str) -> bool:
     return unicodedata.numeric(ch, None) is not None
 
 
-def _seen(text: str, offset: int, step: int) -> int:
-    "The offset of the first character from `at` on, forwards or backwards, that is seen; −1 for none."
-    while (
-        0 <= offset < len(text)
-        and unicodedata.category(text[offset]) == "Cf"
-        and text[offset] != _ZERO_WIDTH_SPACE
-    ):
+def _is_invisible(ch: str) -> bool:
+    return unicodedata.category(ch) == "Cf" and ch != _ZERO_WIDTH_SPACE
+
+
+def _visible(text: str, offset: int, step: int) -> int:
+    "The first offset from `offset` on, forwards or backwards, whose character is seen; −1 for none."
+    while 0 <= offset < len(text) and _is_invisible(text[offset]):
         offset += step
     return offset if 0 <= offset < len(text) else -1
 
@@ -68,7 +68,7 @@ def _same_word(p: str, q: str) -> bool:
         return all(kana)
     return not (_within(p, _UNSPACED) or _within(q, _UNSPACED))
 
-
+# %% ../../nbs/02_text/05_word_boundaries.ipynb #37166d0a
 _DECIMALS, _GROUPS, _MINUS = frozenset(".,٫٬．，"), frozenset(":：'’_·/⁄"), frozenset("-−")
 _THIN = frozenset("\u00a0\u2009\u202f")  # spaces of thousands
 
@@ -77,24 +77,19 @@ def _one_number(text: str, p: int, middle: int, q: int) -> bool:
     "Whether the digits at `p` and `q`, with one character between them, are one number."
     if text[middle] in _DECIMALS | _GROUPS:
         return True
-    return (
-        text[middle] in _THIN
-        and text[q : q + 3].isdecimal()
-        and len(text[q : q + 3]) == 3
-        and not text[q + 3 : q + 4].isdecimal()
-    )
+    group = text[q : q + 4]  # of three digits and no more
+    is_group = len(group) >= 3 and group[:3].isdecimal() and not group[3:].isdecimal()
+    return text[middle] in _THIN and is_group
 
-
+# %% ../../nbs/02_text/05_word_boundaries.ipynb #d8713764
 _APOSTROPHES = frozenset("'’＇")
 
 
 def _apostrophe_joins(text: str, q: int, after: bool) -> bool:
     """Whether a word goes on across the place before an apostrophe, or `after` it; `q` is the letter that
     follows the apostrophe."""
-    if after:
-        return (
-            unicodedata.normalize("NFD", text[q])[0].casefold() not in "aeiouyhœæ"
-        )  # l'eau, dell'arte, not can't
+    if after:  # l'eau, dell'arte, not can't
+        return unicodedata.normalize("NFD", text[q])[0].casefold() not in "aeiouyhœæ"
     return not (text[q] in "sS" and not _in_word(text[q + 1 : q + 2] or " "))  # the pump's
 
 # %% ../../nbs/02_text/05_word_boundaries.ipynb #5abee688
@@ -113,18 +108,16 @@ def _over(text: str, p: int, middle: int, q: int, after: bool) -> bool:
     return _apostrophe_joins(text, q, after) if ch in _APOSTROPHES else ch in ".·‧"
 
 
-def _word_goes_on(text: str, at: int) -> bool:
-    "Whether offset `at` of `text` lies inside a word."
-    p, q = _seen(text, at - 1, -1), _seen(text, at, 1)
+def _word_goes_on(text: str, offset: int) -> bool:
+    "Whether an offset lies inside a word."
+    p, q = _visible(text, offset - 1, -1), _visible(text, offset, 1)
     if p < 0 or q < 0:
         return False
-    before, behind = _seen(text, p - 1, -1), _seen(text, q + 1, 1)
+    before, behind = _visible(text, p - 1, -1), _visible(text, q + 1, 1)
+    if _in_word(text[p]) and _in_word(text[q]):
+        return _same_word(text[p], text[q])
     if _in_word(text[p]):
-        return (
-            _same_word(text[p], text[q])
-            if _in_word(text[q])
-            else behind >= 0 and _in_word(text[behind]) and _over(text, p, q, behind, False)
-        )
+        return behind >= 0 and _in_word(text[behind]) and _over(text, p, q, behind, False)
     if not _in_word(text[q]):
         return False
     if before >= 0 and _in_word(text[before]):
@@ -141,6 +134,6 @@ def stands_alone(
     digit or mark is always whole."""
     if not 0 <= start < end <= len(text):
         return False
-    return not (_in_word(text[start]) and _word_goes_on(text, start)) and not (
-        _in_word(text[end - 1]) and _word_goes_on(text, end)
-    )
+    begins_inside = _in_word(text[start]) and _word_goes_on(text, start)
+    ends_inside = _in_word(text[end - 1]) and _word_goes_on(text, end)
+    return not begins_inside and not ends_inside
