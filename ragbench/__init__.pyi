@@ -5,8 +5,8 @@ from .base.errors import RagbenchError as RagbenchError
 from .base.errors import StoreError as StoreError
 from .base.errors import VectorSpaceError as VectorSpaceError
 from .bench.index_comparison import compare_indexes as compare_indexes
+from .bench.result_data import SystemResult as SystemResult
 from .bench.results import Results as Results
-from .bench.results import SystemResult as SystemResult
 from .bench.runner import bench as bench
 from .bench.timing import machine as machine
 from .chunk.adapters import from_chonkie as from_chonkie

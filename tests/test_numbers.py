@@ -22,7 +22,7 @@ EXCEPTIONS = {  # (module, function, format): why it is not for people to read, 
     ("plot/chart.py", "_finish", ".0f"): "a width in CSS",
     ("system/explain.py", "row", ".2f"): "a width in CSS",
     ("report/html.py", "_template", ".3f"): "a share of a width in CSS",
-    ("bench/results.py", "quality_text", ".6f"): "CSV, which programs read",
+    ("bench/result_tables.py", "quality_text", ".6f"): "CSV, which programs read",
     ("steps/boosts.py", "label", "+"): "part of a name: the fields as one types them",
 }
 

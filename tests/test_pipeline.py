@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ragbench as rb
 from ragbench.base.errors import ConfigError
-from ragbench.bench.judging import gold_source, handed_over, score_step
+from ragbench.bench.judging import final_ranking, gold_source, score_step
 from ragbench.bench.plan import make_plan
 from ragbench.steps.boosts import Boost, Boosts
 from ragbench.steps.expansion import Neighbours, ParentSection
@@ -297,7 +297,7 @@ def test_memory_and_store_hand_over_the_same(data, tmp_path_factory, system, k):
     for _ in range(2):  # made, and found again
         kept = Executor(Context(store=Store(store)))
         steps = pipeline(system, corpus, texts, k)
-        ranking = handed_over(kept.value(steps.last), kept.value(steps.sources.chunks), gold, k)
+        ranking = final_ranking(kept.value(steps.last), kept.value(steps.sources.chunks), gold, k)
         run = ranking.run
         assert np.array_equal(run.rows, found.run.rows) and np.array_equal(run.scores, found.run.scores)
         assert np.array_equal(ranking.chunks.spans, found.chunks.spans)

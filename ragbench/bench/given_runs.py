@@ -7,55 +7,51 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from .plan import Settings
-from .results import Results, SystemResult
+from .execution import plain_settings, run_plan
+from .plan import Settings, make_plan
+from .result_data import ResultData, SystemResult
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
+from ..base.choices import Choices
 from ..base.errors import ConfigError, DataError
 from ..core.gold import Gold
 from ..core.ranking import Ranking
 from ..core.runs import Run
-from ..store.artifacts import versions
+from ..store.artifacts import as_store, versions
 from ..evaluate.exchange import GivenRun, as_run, run_table
-from ..evaluate.scores import score_run
-from ..system.system import System
-from ..base.choices import Choices
+from ..evaluate.scores import check_metrics, score_run
+from ..system.system import System, grid
 
 # %% auto #0
-__all__ = ['given_run', 'judged', 'from_runs', 'add_run']
+__all__ = ['R', 'given_run', 'run_result', 'from_runs', 'add_run']
 
 # %% ../../nbs/16_bench/08_given_runs.ipynb #2c6da8e7
 _ADDRESS = re.compile(r"(.+)@([0-9a-f]{16}):(\d+)-(\d+)")
 
 
-def _chunks_named(ids: Sequence[str], corpus: Corpus) -> Chunks | None:
+def _chunks_named(ids: Iterable[str], corpus: Corpus) -> Chunks | None:
     """The table of the chunks that these addresses name, in corpus order; `None` where they are no addresses.
     Raises `DataError` for one of another version of a document."""
-    found = [
-        (i, m)
-        for i in dict.fromkeys(ids)
-        if (m := _ADDRESS.fullmatch(i)) is not None and i not in corpus.rows
-    ]
-    if not found:
+    addresses = {i: match for i in ids if (match := _ADDRESS.fullmatch(i)) and i not in corpus.rows}
+    if not addresses:
         return None
     spans = set()
-    for i, m in found:
-        if m[1] not in corpus.rows:
+    for address, match in addresses.items():
+        doc_id, document_hash, start, end = match.groups()
+        if doc_id not in corpus.rows:
             continue
-        if corpus[m[1]].key != f"{m[1]}@{m[2]}":
-            raise DataError(
-                f"the chunk {i!r} is of another version of the document",
-                m[1],
-                "Give the corpus that the run was made on",
-            )
-        spans.add((corpus.row(m[1]), int(m[3]), int(m[4])))
-    return Chunks(corpus, *np.array(sorted(spans), np.int64).reshape(-1, 3).T, "read from the ids of a run")
+        if corpus[doc_id].key != f"{doc_id}@{document_hash}":
+            what = f"the chunk {address!r} is of another version of the document"
+            raise DataError(what, doc_id, "Give the corpus that the run was made on")
+        spans.add((corpus.row(doc_id), int(start), int(end)))
+    rows, starts, ends = np.array(sorted(spans), np.int64).reshape(-1, 3).T
+    return Chunks(corpus, rows, starts, ends, "read from the ids of a run")
 
 
 def given_run(
@@ -66,55 +62,119 @@ def given_run(
     if chunks is not None or isinstance(source, Ranking | Run):
         return as_run(source, corpus if chunks is None else chunks, gold, name)
     name, table = run_table(source, name)
-    return as_run(
-        table, _chunks_named([d for found in table.values() for d in found], corpus) or corpus, gold, name
-    )
+    ids = [i for ranking in table.values() for i in ranking]
+    return as_run(table, _chunks_named(ids, corpus) or corpus, gold, name)
 
 # %% ../../nbs/16_bench/08_given_runs.ipynb #13debe83
-def judged(given: GivenRun, corpus: Corpus, gold: Gold, settings: Settings, source: str = "") -> SystemResult:
+def run_result(run: GivenRun, gold: Gold, settings: Settings, config: str = "") -> SystemResult:
     "A run as one of the systems of `Results`."
-    got = score_run(
-        gold,
-        given.ranking,
-        [settings.own.get(m, m) for m in settings.columns],
-        (),
-        settings.curve,
-        settings.tokenizer,
-    )
-    facts = {
-        "missing_queries": len(given.missing),
-        "unknown_documents": len(given.unknown_documents),
-        "ties": given.ties,
+    metrics = [settings.own.get(metric, metric) for metric in settings.columns]
+    scores = score_run(gold, run.ranking, metrics, (), settings.curve, settings.tokenizer)
+    notes = {
+        "missing_queries": len(run.missing),
+        "unknown_documents": len(run.unknown_documents),
+        "ties": run.ties,
     }
-    return SystemResult(
-        given.name,
-        source or f"the run {given.name}",
-        got["metrics"],
-        got["curve"],
-        given.ranking,
-        {k: float(v) for k, v in facts.items() if v},
-    )
+    facts = {name: float(count) for name, count in notes.items() if count}
+    config = config or f"the run {run.name}"
+    return SystemResult(run.name, config, scores["metrics"], scores["curve"], run.ranking, facts)
 
 
-def _named(runs: Any) -> list[tuple[str, Any]]:
-    "(name, run) of everything that was given; empty names are found later."
+def _run_config(source: Any) -> str:
+    "What stands for the code of a run: the file that it came from, if it came from one."
+    return f"the run {source}" if isinstance(source, str | Path) else ""
+
+
+def _result_with(result: SystemResult, corpus: Corpus, gold: Gold, settings: Settings) -> SystemResult:
+    "A result with the metrics that are asked for here; new_result again where it has others."
+    if result.chunks.corpus.fingerprint != corpus.fingerprint:
+        place = f"from_runs, system {result.name!r}"
+        raise DataError("it was measured on another corpus", place, "Give the corpus that it was measured on")
+    same_questions = result.run.query_ids == tuple(q.query_id for q in gold.query_list)
+    same_budgets = result.curve.shape[1] == len(settings.curve)
+    if same_questions and same_budgets and set(settings.columns) <= set(result.scores):
+        return result
+    run = given_run(result.ranking, corpus, gold, result.name)
+    new_result = run_result(run, gold, settings, result.config)
+    return dataclasses.replace(new_result, facts=result.facts, system=result.system)
+
+# %% ../../nbs/16_bench/08_given_runs.ipynb #f47768e4
+def _named_runs(runs: Any) -> list[tuple[str, Any]]:
+    "(name, run) of everything in it; a run without a name gets one where it is read."
     if isinstance(runs, Mapping):
-        return [(str(n), r) for n, r in runs.items()]
-    if isinstance(runs, (list, tuple)):
-        return [
-            pair
-            for r in runs
-            for pair in (_named(r) if isinstance(r, Mapping) and _of_runs(r) else [("", r)])
-        ]
-    return [("", runs)]
+        return [(str(name), run) for name, run in runs.items()]
+    if not isinstance(runs, list | tuple):
+        return [("", runs)]
+    pairs = []
+    for run in runs:
+        pairs += _named_runs(run) if isinstance(run, Mapping) and _holds_runs(run) else [("", run)]
+    return pairs
 
 
-def _of_runs(given: Mapping) -> bool:
+def _holds_runs(table: Mapping) -> bool:
     "Whether a dict is of names and runs; a run itself is a dict of dicts of numbers."
-    return not all(
-        isinstance(v, Mapping) and all(isinstance(x, (int, float)) for x in v.values())
-        for v in given.values()
-    )
+    return not all(isinstance(row, Mapping) and _is_scores(row) for row in table.values())
+
+
+def _is_scores(row: Mapping) -> bool:
+    return all(isinstance(value, int | float) for value in row.values())
+
+
+def _with_distinct_names(systems: Sequence[SystemResult]) -> tuple[SystemResult, ...]:
+    "Systems with distinct names: the second `bm25` is `bm25 #2`."
+    counts: dict[str, int] = {}
+    renamed = []
+    for system in systems:
+        count = counts[system.name] = counts.get(system.name, 0) + 1
+        if count > 1:
+            system = dataclasses.replace(system, name=f"{system.name} #{count}")
+        renamed.append(system)
+    return tuple(renamed)
+
+# %% ../../nbs/16_bench/08_given_runs.ipynb #051d0c81
+_RUN_OPTIONS = ("store", "progress")  # of `bench`, where systems are run
+
+
+def _judging_settings(settings: Mapping[str, Any]) -> Settings:
+    "How runs are judged; raises `ConfigError` for a name that is no setting."
+    names = Settings.__dataclass_fields__
+    unknown = sorted(set(settings) - set(names) - set(_RUN_OPTIONS))
+    if unknown:
+        advice = f"There are: {', '.join(names)}"
+        raise ConfigError(f"unknown setting {unknown[0]!r}", "from_runs", advice)
+    options: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in _RUN_OPTIONS:
+            options[name] = tuple(value) if isinstance(value, list) else value
+    return Settings(**options)
+
+
+def _own_results(
+    corpus: Corpus, gold: Gold, systems: Sequence[System | Choices], settings: Mapping[str, Any]
+) -> ResultData:
+    "Systems of ours, run here; a list inside one would make more than one system of it."
+    single = [system for system in systems if isinstance(system, System)]
+    if len(single) < len(systems) or len(grid(*single)) != len(single):
+        raise ConfigError(
+            "a system holds a list of choices",
+            "from_runs",
+            "Give bench(corpus, gold, system) for a grid, and its results here",
+        )
+    options = {name: value for name, value in settings.items() if name not in _RUN_OPTIONS}
+    plan = make_plan(corpus, gold, single, **options)
+    store = as_store(settings.get("store", ".ragbench"), "bench")
+    return run_plan(plan, store, settings.get("progress"))
+
+
+def _run_manifest(corpus: Corpus, gold: Gold, settings: Settings) -> dict[str, Any]:
+    "What is known of runs that were made elsewhere: nothing of depth, rounds and seed."
+    fields = {k: v for k, v in vars(settings).items() if k not in ("depth", "rounds", "seed")}
+    return {
+        "corpus": {"fingerprint": corpus.fingerprint},
+        "gold": {"fingerprint": gold.fingerprint},
+        "versions": versions(),
+        "settings": plain_settings(fields),
+    }
 
 # %% ../../nbs/16_bench/08_given_runs.ipynb #60fd5187
 def from_runs(
@@ -124,139 +184,73 @@ def from_runs(
     runs: Any,
     chunks: Chunks | None = None,  # where ids are of a chunk table and no content addresses
     **settings: Any,  # metrics, budgets, curve, tokenizer, …: as `bench` takes them
-) -> Results:
+) -> ResultData:
     """Results of runs that were made elsewhere: TREC files, ranx's `Run`, dicts, data frames, a
     `Ranking`; systems among them are run here."""
     if not isinstance(corpus, Corpus) or not len(corpus):
         raise ConfigError(f"the corpus is {corpus!r:.60}", "from_runs", "Give a Corpus with documents")
     if not isinstance(gold, Gold):
         raise ConfigError(f"the gold is a {type(gold).__name__}", "from_runs", "Give a Gold")
-    named = _named(runs)
-    if not named:
+    named_runs = _named_runs(runs)
+    if not named_runs:
         raise ConfigError("there are no runs", "from_runs", 'Give {"bm25": "x.run", …}')
-    unknown = set(settings) - set(Settings.__dataclass_fields__) - {"store", "progress"}
-    if unknown:
-        raise ConfigError(
-            f"unknown setting {sorted(unknown)[0]!r}",
-            "from_runs",
-            f"There are: {', '.join(Settings.__dataclass_fields__)}",
-        )
-    plain = {
-        k: tuple(v) if isinstance(v, list) else v
-        for k, v in settings.items()
-        if k not in ("store", "progress")
-    }
-    s = Settings(**plain)
-    ours = [r for _, r in named if isinstance(r, System | Choices)]
-    base = _benched(corpus, gold, ours, settings) if ours else None
-    systems, queue = [], list(base.systems) if base else []
-    for name, r in named:
-        if isinstance(r, System):
-            systems.append(queue.pop(0))
-        elif isinstance(r, SystemResult):
-            systems.append(_rejudged(r, corpus, gold, s))
-        elif isinstance(r, Results):
-            systems += [_rejudged(x, corpus, gold, s) for x in r.systems]
+    judging = _judging_settings(settings)
+    own_systems = [run for _, run in named_runs if isinstance(run, System | Choices)]
+    own = _own_results(corpus, gold, own_systems, settings) if own_systems else None
+    own_queue = list(own.systems) if own else []
+    systems: list[SystemResult] = []
+    for name, run in named_runs:
+        if isinstance(run, System):
+            systems.append(own_queue.pop(0))
+        elif isinstance(run, SystemResult):
+            systems.append(_result_with(run, corpus, gold, judging))
+        elif isinstance(run, ResultData):
+            systems += [_result_with(system, corpus, gold, judging) for system in run.systems]
         else:
-            systems.append(
-                judged(
-                    given_run(r, corpus, gold, name, chunks),
-                    corpus,
-                    gold,
-                    s,
-                    f"the run {r}" if isinstance(r, (str, Path)) else "",
-                )
-            )
-    manifest = (
-        base.manifest
-        if base
-        else {
-            "corpus": {"fingerprint": corpus.fingerprint},
-            "gold": {"fingerprint": gold.fingerprint},
-            "versions": versions(),
-            "settings": _settings(s),
-        }
-    )
-    return Results(
+            external = given_run(run, corpus, gold, name, chunks)
+            systems.append(run_result(external, gold, judging, _run_config(run)))
+    return ResultData(
         corpus,
         gold,
-        _distinct(systems),
-        s.columns,
-        s.curve,
-        base.latency_ms if base else {},
-        manifest,
-        base.step_ms if base else {},
+        _with_distinct_names(systems),
+        judging.columns,
+        judging.curve,
+        own.latency_ms if own else {},
+        own.manifest if own else _run_manifest(corpus, gold, judging),
+        own.step_ms if own else {},
     )
 
-# %% ../../nbs/16_bench/08_given_runs.ipynb #051d0c81
-def _settings(s: Settings) -> dict[str, Any]:
-    "Settings as a manifest has them."
-    return {
-        k: [x if isinstance(x, (str, int)) else repr(x) for x in v] if isinstance(v, tuple) else v
-        for k, v in vars(s).items()
-        if k not in ("depth", "rounds", "seed")
-    }
-
-
-def _benched(corpus: Corpus, gold: Gold, systems: list[System], settings: Mapping[str, Any]) -> Results:
-    "Systems of ours, run here; a list inside one would make more than one system of it."
-    from ragbench.bench.runner import bench
-    from ragbench.system.system import grid
-
-    if any(isinstance(s, Choices) for s in systems) or len(grid(*systems)) != len(systems):
-        raise ConfigError(
-            "a system holds a list of choices",
-            "from_runs",
-            "Give bench(corpus, gold, system) for a grid, and its results here",
-        )
-    return bench(corpus, gold, systems, **settings)
-
-
-def _rejudged(r: SystemResult, corpus: Corpus, gold: Gold, s: Settings) -> SystemResult:
-    "A result with the metrics that are asked for here; judged again where it has others."
-    if r.chunks.corpus.fingerprint != corpus.fingerprint:
-        raise DataError(
-            "it was measured on another corpus",
-            f"from_runs, system {r.name!r}",
-            "Give the corpus that it was measured on",
-        )
-    if (
-        r.run.query_ids == tuple(q.query_id for q in gold.query_list)
-        and set(s.columns) <= set(r.scores)
-        and r.curve.shape[1] == len(s.curve)
-    ):
-        return r
-    given = given_run(r.ranking, corpus, gold, r.name)
-    return dataclasses.replace(judged(given, corpus, gold, s, r.config), facts=r.facts, system=r.system)
-
-# %% ../../nbs/16_bench/08_given_runs.ipynb #5527d9f3
-def _distinct(systems: Sequence[SystemResult]) -> list[SystemResult]:
-    "Systems with distinct names: the second `bm25` is `bm25 #2`."
-    seen: dict[str, int] = {}
-    out = []
-    for s in systems:
-        seen[s.name] = seen.get(s.name, 0) + 1
-        out.append(s if seen[s.name] == 1 else dataclasses.replace(s, name=f"{s.name} #{seen[s.name]}"))
-    return out
-
 # %% ../../nbs/16_bench/08_given_runs.ipynb #a692ddcc
+R = TypeVar("R", bound=ResultData)
+
+
 def add_run(
-    results: Results,
+    results: R,
     name: Any,  # of the new system; or the path of the run, which is then named after its file
     run: Any = None,  # as in `from_runs`
     chunks: Chunks | None = None,  # where ids are of a chunk table and no content addresses
-) -> Results:
+) -> R:
     "The results with one run more; raises `ConfigError` or `DataError` where it does not fit them."
     if run is None:
         name, run = "", name
     if not isinstance(name, str):
-        raise ConfigError(
-            f"the name is {name!r:.60}", "add_run", 'Write add_run("theirs", run), or add_run("theirs.trec")'
-        )
-    if name in results.names:
-        raise ConfigError(f"there is a system {name!r} already", "add_run", "Give the run another name")
-    from ragbench.evaluate.scores import check_metrics
+        advice = 'Write add_run("theirs", run), or add_run("theirs.trec")'
+        raise ConfigError(f"the name is {name!r:.60}", "add_run", advice)
+    _check_new_name(results, name, "Give the run another name")
+    settings = _settings_of(results)
+    external = given_run(run, results.corpus, results.gold, name, chunks)
+    system = run_result(external, results.gold, settings, _run_config(run))
+    _check_new_name(results, system.name, "Give the run another name: add_run(name, run)")
+    return dataclasses.replace(results, systems=(*results.systems, system))
 
+
+def _check_new_name(results: ResultData, name: str, advice: str) -> None:
+    if name in results.names:
+        raise ConfigError(f"there is a system {name!r} already", "add_run", advice)
+
+
+def _settings_of(results: ResultData) -> Settings:
+    "How these results were judged; raises `ConfigError` for a metric that is no name."
     try:
         check_metrics(results.metrics)
     except ConfigError as e:
@@ -265,24 +259,4 @@ def add_run(
             "add_run",
             "Give the run to Results.from_runs together with the systems, and the metric itself",
         ) from e
-    s = Settings(
-        metrics=tuple(results.metrics),
-        budgets=(),
-        curve=tuple(results.curve_budgets),
-        tokenizer=results.tokenizer,
-    )
-    new = judged(
-        given_run(run, results.corpus, results.gold, name, chunks),
-        results.corpus,
-        results.gold,
-        s,
-        f"the run {run}" if isinstance(run, (str, Path)) else "",
-    )
-    if new.name in results.names:
-        raise ConfigError(
-            f"there is a system {new.name!r} already",
-            "add_run",
-            "Give the run another name: add_run(name, run)",
-        )
-    out = dataclasses.replace(results, systems=(*results.systems, new))
-    return out
+    return Settings(results.metrics, (), results.curve_budgets, results.tokenizer)

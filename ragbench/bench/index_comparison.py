@@ -5,6 +5,7 @@
 # %% ../../nbs/16_bench/09_index_comparison.ipynb #20d1890a
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -26,9 +27,9 @@ def _questions_per_second(searcher: Any, queries: Vectors, k: int, rounds: int) 
     seconds = []
     with quiet():
         for _ in range(rounds):
-            began = time.perf_counter()
+            start = time.perf_counter()
             searcher.search(queries, k)
-            seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - start)
     return len(queries) / min(seconds)
 
 # %% ../../nbs/16_bench/09_index_comparison.ipynb #c91f4f12
@@ -54,26 +55,24 @@ def compare_indexes(
     """
     import pandas as pd
 
-    for name, value, least in (
-        ("k", k, 1),
-        ("rounds", rounds, 1),
-        ("questions", questions, 1),
-        ("batches", batches, 0),
-    ):
+    numbers = {"k": (k, 1), "rounds": (rounds, 1), "questions": (questions, 1), "batches": (batches, 0)}
+    for name, (value, least) in numbers.items():
         whole_number(name, value, least, "compare_indexes")
     if not isinstance(searchers, Mapping) or not searchers:
         raise ConfigError(f"searchers are {searchers!r:.60}", "compare_indexes", "Give {name: built index}")
-    asked = as_vectors(queries)
-    single = {str(i): asked[i : i + 1] for i in range(min(questions, len(asked)))}
-    ms = measure(
-        {name: lambda i, s=searcher: s.search(single[i], k) for name, searcher in searchers.items()},
-        list(single),
-        rounds,
-    )
+    vectors = as_vectors(queries)
+    single = {str(i): vectors[i : i + 1] for i in range(min(questions, len(vectors)))}
+
+    def ask(searcher: Any, question: str) -> None:
+        searcher.search(single[question], k)
+
+    calls = {name: functools.partial(ask, searcher) for name, searcher in searchers.items()}
+    ms = measure(calls, list(single), rounds)
     rows = []
     for name, searcher in searchers.items():
-        recall = ann_recall(searcher, exact, asked, k)
+        recall = ann_recall(searcher, exact, vectors, k)
         p50, p95, p99 = np.percentile(ms[name], [50, 95, 99])
+        speed = _questions_per_second(searcher, vectors, k, batches) if batches else np.nan
         rows.append(
             {
                 "index": name,
@@ -83,9 +82,7 @@ def compare_indexes(
                 "p50_ms": p50,
                 "p95_ms": p95,
                 "p99_ms": p99,
-                "questions_per_second": _questions_per_second(searcher, asked, k, batches)
-                if batches
-                else np.nan,
+                "questions_per_second": speed,
                 "bytes": int(searcher.nbytes),
             }
         )

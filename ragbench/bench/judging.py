@@ -27,18 +27,20 @@ from ..system.stages import Expanded
 from ..system.step import JSON, Answers, Step, Stored
 
 # %% auto #0
-__all__ = ['handed_over', 'gold_source', 'score_step', 'audit_step', 'guard_step']
+__all__ = ['final_ranking', 'gold_source', 'score_step', 'audit_step', 'guard_step']
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #5587eed0
-def handed_over(answer: Answers | Expanded, chunks: Chunks, gold: Gold, depth: int) -> Ranking:
-    "The ranking of every question, `depth` passages at most."
-    ids = tuple(q.query_id for q in gold.query_list)
+def final_ranking(answer: Answers | Expanded, chunks: Chunks, gold: Gold, depth: int) -> Ranking:
+    "The ranking of every question that a system hands over, `depth` passages at most."
+    query_ids = tuple(q.query_id for q in gold.query_list)
     if isinstance(answer, Expanded):
-        return Ranking(answer.chunks, Run(ids, answer.scores, answer.rows))
-    return Ranking(chunks, Run(ids, answer[0][:, :depth], answer[1][:, :depth]))
+        return Ranking(answer.chunks, Run(query_ids, answer.scores, answer.rows))
+    scores, rows = answer
+    return Ranking(chunks, Run(query_ids, scores[:, :depth], rows[:, :depth]))
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #ab3d3c16
 def gold_source(gold: Gold) -> Step:
+    "A gold standard as a source of steps."
     return Step("gold", identity=gold.fingerprint, value=gold)
 
 
@@ -59,23 +61,18 @@ def score_step(steps: Pipeline, gold: Step, settings: Settings) -> Step:
 def _score(
     config: dict[str, Any], answer: Answers | Expanded, chunks: Chunks, gold: Gold
 ) -> dict[str, np.ndarray]:
-    got = score_run(
-        gold,
-        handed_over(answer, chunks, gold, config["depth"]),
-        config["metrics"],
-        config["budgets"],
-        config["curve"],
-        config["tokenizer"],
-    )
-    return {"scores": np.stack(list(got["metrics"].values()), axis=1), "curve": got["curve"]}
+    ranking = final_ranking(answer, chunks, gold, config["depth"])
+    measures = [config[name] for name in ("metrics", "budgets", "curve", "tokenizer")]
+    scores = score_run(gold, ranking, *measures)
+    return {"scores": np.stack(list(scores["metrics"].values()), axis=1), "curve": scores["curve"]}
 
 
 def _pack_scores(value: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: Packed(array) for name, array in value.items()}
 
 
-def _unpack_scores(a: Artifact, value: Any) -> dict[str, np.ndarray]:
-    return {name: np.array(a.array(name)) for name in ("scores", "curve")}
+def _unpack_scores(artifact: Artifact, value: Any) -> dict[str, np.ndarray]:
+    return {name: np.array(artifact.array(name)) for name in ("scores", "curve")}
 
 
 _SCORES = Stored(_pack_scores, _unpack_scores)
@@ -86,17 +83,16 @@ def audit_step(leaf: Retrieval, chunks: Step, gold: Step) -> Step | None:
     embedder = leaf.retriever.embedder
     if not hasattr(embedder, "fit") and not hasattr(embedder, "chars_read"):
         return None
-    return Step(
-        "audit", {"header": leaf.retriever.header}, (leaf.embedder, chunks, gold), _audit, stored=JSON
-    )
+    config, inputs = {"header": leaf.retriever.header}, (leaf.embedder, chunks, gold)
+    return Step("audit", config, inputs, _audit, stored=JSON)
 
 
 def _audit(config: dict[str, Any], embedder: Any, chunks: Chunks, gold: Gold) -> dict[str, float]:
     texts, size = headed(chunks, config["header"]), chunks.end - chunks.start
-    before = np.array([len(t) for t in texts]) - size  # characters of the header
-    read = np.clip(embedder.chars_read(texts) - before, 0, size)
-    found = truncation(gold, chunks, chunks.start + read)
-    return {"truncated_chunks": found.truncated, "gold_past_window": found.share}
+    header_size = np.array([len(t) for t in texts]) - size  # characters
+    read_size = np.clip(embedder.chars_read(texts) - header_size, 0, size)
+    audit = truncation(gold, chunks, chunks.start + read_size)
+    return {"truncated_chunks": audit.truncated, "gold_past_window": audit.share}
 
 # %% ../../nbs/16_bench/06b_judging.ipynb #567aaa72
 def guard_step(leaf: Retrieval, cut: int) -> Step:

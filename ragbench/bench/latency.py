@@ -5,15 +5,17 @@
 # %% ../../nbs/16_bench/03_latency.ipynb #11771d10
 from __future__ import annotations
 
+import functools
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from .costs import calls_needed
+from .plan_executor import PlanExecutor
 from .timing import Stopwatch, Yardstick, local_ms, machine, quiet, time_alone, timed_questions
 from ..store.fingerprint import code_hash, fingerprint
 from ..base.progress import progress_bar
@@ -24,138 +26,135 @@ from ..core.gold_records import Query
 from ..index.conditions import params_of
 
 # %% auto #0
-__all__ = ['timed']
+__all__ = ['plan_latency']
 
 # %% ../../nbs/16_bench/03_latency.ipynb #cbb6d3fe
-def _rounds_of(asked: int | None, questions: int) -> int:
+def _rounds_for(rounds: int | None, questions: int) -> int:
     "How often each of so many questions is asked."
-    return asked if asked is not None else min(3, math.ceil(calls_needed(0.95) / max(1, questions)))
+    return min(3, math.ceil(calls_needed(0.95) / max(1, questions))) if rounds is None else rounds
 
 # %% ../../nbs/16_bench/03_latency.ipynb #8bd7ec9a
-def _usual_ms(runner: Any) -> float:
+def _usual_ms(executor: PlanExecutor) -> float:
     "Milliseconds that the yardstick takes on this machine, measured once and kept."
 
-    def build():
+    def build() -> dict[str, Any]:
         with quiet():
             return {"ms": Yardstick().ms(300)}
 
     recipe = {"machine": machine(), "code": code_hash(Yardstick), "versions": versions()}
-    return float(
-        np.median(runner.artifact("yardstick", "how fast this machine is", recipe, build).array("ms"))
-    )
+    artifact = executor.artifact("yardstick", "how fast this machine is", recipe, build)
+    return float(np.median(artifact.array("ms")))
 
 
-def _asked(runner: Any, steps: Pipeline) -> list[Query]:
+def _timed_queries(executor: PlanExecutor, steps: Pipeline) -> list[Query]:
     "The questions that are timed, each with what the filter of one system asks of it."
-    s, queries = runner.plan.settings, runner.plan.gold.query_list
+    settings, queries = executor.plan.settings, executor.plan.gold.query_list
     names = params_of(steps.system.where)
-    some = (queries[i] for i in timed_questions(len(queries), s.timed, s.seed))
-    return [q._replace(params={name: q.params[name] for name in names} or None) for q in some]
+    sample = [queries[i] for i in timed_questions(len(queries), settings.timed, settings.seed)]
+    return [q._replace(params={name: q.params[name] for name in names} or None) for q in sample]
 
 
-def _recipe(runner: Any, steps: Pipeline) -> dict[str, Any]:
+def _recipe(executor: PlanExecutor, steps: Pipeline) -> dict[str, Any]:
     "What decides the milliseconds of one system."
-    s, asked = runner.plan.settings, _asked(runner, steps)
-    brought = {"params": [q.params for q in asked]} if any(q.params for q in asked) else {}
+    settings, queries = executor.plan.settings, _timed_queries(executor, steps)
+    params = {"params": [q.params for q in queries]} if any(q.params for q in queries) else {}
     return {
         "system": steps.system,
         "chunks": steps.sources.chunks.key,
-        "queries": [q.text for q in asked],
-        **brought,
-        "rounds": _rounds_of(s.rounds, len(asked)),
-        **({} if s.seconds is None else {"seconds": s.seconds}),
-        "depth": s.depth,
+        "queries": [q.text for q in queries],
+        **params,
+        "rounds": _rounds_for(settings.rounds, len(queries)),
+        **({} if settings.seconds is None else {"seconds": settings.seconds}),
+        "depth": settings.depth,
         "machine": machine(),
         "code": code_hash(Stopwatch),
         "versions": versions(),
     }
 
+
+def _calls_left(executor: PlanExecutor, recipe: dict[str, Any]) -> int:
+    "Calls that have to be timed: none where the store has them."
+    if executor.store.get("timing", fingerprint("timing", recipe), warn=False):
+        return 0
+    return recipe["rounds"] * len(recipe["queries"])
+
 # %% ../../nbs/16_bench/03_latency.ipynb #7e839160
+def _search_call(built: BuiltSystem, depth: int) -> Callable[[Query], Any]:
+    "What is timed, a function of one question: steps have a clock of their own."
+    if built.system.staged:
+        return Stopwatch(built, min(depth, built.system.candidates))
+    ranker = built.ranker
+    return lambda query: ranker.rank([query.text], depth, params=[query.params or {}])
+
+
 def _measured(
-    runner: Any, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: _Budget
+    executor: PlanExecutor, steps: Pipeline, recipe: dict[str, Any], bar: Any, budget: _TimeBudget
 ) -> dict[str, Any]:
     "Time one system; no other process that shares the store times meanwhile."
-    system, depth = steps.system, recipe["depth"]
-    built = BuiltSystem(system, runner.value(steps.sources.chunks), runner, steps.sources)
-    for step in built.pipeline(depth).fixed:
-        runner.value(step)  # built before the clock starts
-    if system.staged:
-        ask = Stopwatch(built, min(depth, system.candidates))
-    else:
-        ranker = built.ranker
-        ask = lambda q: ranker.rank([q.text], depth, params=[q.params or {}])  # noqa: E731
-    with runner.store.locked("timing", "one at a time"), budget.share() as seconds:
-        ms, ticks = time_alone(
-            ask, _asked(runner, steps), recipe["rounds"], seconds, progress=bar.update, collect=budget.first
-        )  # garbage takes a second, where much is in memory: once is enough
-    parts = ask.steps(len(ms)) if system.staged else {}
-    return {
-        "ms": ms,
-        "ticks": ticks,
-        "parts": list(parts),
-        **{f"step-{name}": x for name, x in parts.items()},
-    }
+    chunks = executor.value(steps.sources.chunks)
+    built = BuiltSystem(steps.system, chunks, executor, steps.sources)
+    for step in built.pipeline(recipe["depth"]).fixed:
+        executor.value(step)  # built before the clock starts
+    ask, queries = _search_call(built, recipe["depth"]), _timed_queries(executor, steps)
+    with executor.store.locked("timing", "one at a time"), budget.share() as seconds:
+        # garbage takes a second, where much is in memory: once is enough
+        collect = budget.is_untouched
+        rounds = recipe["rounds"]
+        ms, ticks = time_alone(ask, queries, rounds, seconds, progress=bar.update, collect=collect)
+    step_ms = ask.steps(len(ms)) if isinstance(ask, Stopwatch) else {}
+    arrays = {f"step-{name}": times for name, times in step_ms.items()}
+    return {"ms": ms, "ticks": ticks, "parts": list(step_ms), **arrays}
 
 # %% ../../nbs/16_bench/03_latency.ipynb #abe6c08a
-def _shaped(a: Artifact, name: str, usual: float, questions: int) -> np.ndarray:
+def _shaped(artifact: Artifact, name: str, usual_ms: float, questions: int) -> np.ndarray:
     "Steadied milliseconds `(rounds, questions)`, or `(1, calls)` where the time was up before."
-    ms = np.array(a.array(name)) * usual / local_ms(a.array("ticks"), len(a.array("ms")))
+    yardstick_ms = local_ms(artifact.array("ticks"), len(artifact.array("ms")))
+    ms = np.array(artifact.array(name)) * usual_ms / yardstick_ms
     return ms.reshape(-1, questions) if len(ms) % questions == 0 else ms[None]
 
 
-class _Budget:
+class _TimeBudget:
     """Seconds for so many systems, an equal share of what is left for each; what one does not use, the others
     have."""
 
     def __init__(self, seconds: float, systems: int):
-        self.left, self.systems, self.first = seconds, systems, True
+        self.seconds, self.systems, self.is_untouched = seconds, systems, True
 
     @contextmanager
     def share(self) -> Iterator[float]:
         "The seconds of the next system; what passes inside is spent."
-        began = time.perf_counter()
-        yield max(0.0, self.left) / max(1, self.systems)
-        self.left, self.systems, self.first = (
-            self.left - (time.perf_counter() - began),
-            self.systems - 1,
-            False,
-        )
+        start = time.perf_counter()
+        yield max(0.0, self.seconds) / max(1, self.systems)
+        self.seconds -= time.perf_counter() - start
+        self.systems -= 1
+        self.is_untouched = False
 
 # %% ../../nbs/16_bench/03_latency.ipynb #f7f29322
-def timed(
-    runner: Any,  # with a plan and a store; it knows how to make an artifact
+def plan_latency(
+    executor: PlanExecutor,
     seconds: float,  # most for all that is not yet timed
     progress: bool | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Milliseconds of every call, by system, and by system and step: `(rounds, n_timed)` each; empty without
     rounds."""
-    plan, latency, by_step = runner.plan, {}, {}
-    recipes = [_recipe(runner, steps) for steps in plan.pipelines]
+    latency_ms: dict[str, np.ndarray] = {}
+    step_ms: dict[str, dict[str, np.ndarray]] = {}
+    plan = executor.plan
+    recipes = [_recipe(executor, steps) for steps in plan.pipelines]
     if not recipes[0]["rounds"]:
-        return latency, by_step
-    calls = [
-        (
-            0
-            if runner.store.get("timing", fingerprint("timing", r), warn=False)
-            else r["rounds"] * len(r["queries"])
-        )
-        for r in recipes
-    ]
+        return latency_ms, step_ms
+    calls = [_calls_left(executor, recipe) for recipe in recipes]
     with progress_bar("timing", sum(calls), "call", progress) as bar:
-        runner.bar, usual, begun, budget = bar, _usual_ms(runner), 0, _Budget(seconds, sum(map(bool, calls)))
-        for name, steps, recipe, n in zip(plan.names, plan.pipelines, recipes, calls):
-            a = runner.artifact(
-                "timing",
-                name,
-                recipe,
-                lambda steps=steps, recipe=recipe: _measured(runner, steps, recipe, bar, budget),
-            )
-            begun += n
-            bar.update(begun - bar.n)  # of a system that was too slow for all its calls
-            questions = len(recipe["queries"])
-            latency[name] = _shaped(a, "ms", usual, questions)
-            if a.value("parts"):
-                by_step[name] = {
-                    step: _shaped(a, f"step-{step}", usual, questions) for step in a.value("parts")
-                }
-    return latency, by_step
+        usual_ms, budget, calls_done = _usual_ms(executor), _TimeBudget(seconds, sum(map(bool, calls))), 0
+        executor.bar = bar
+        for name, steps, recipe, own_calls in zip(plan.names, plan.pipelines, recipes, calls):
+            build = functools.partial(_measured, executor, steps, recipe, bar, budget)
+            artifact = executor.artifact("timing", name, recipe, build)
+            calls_done += own_calls
+            bar.update(calls_done - bar.n)  # of a system that was too slow for all its calls
+            questions, step_names = len(recipe["queries"]), artifact.value("parts")
+            latency_ms[name] = _shaped(artifact, "ms", usual_ms, questions)
+            if step_names:
+                arrays = {s: _shaped(artifact, f"step-{s}", usual_ms, questions) for s in step_names}
+                step_ms[name] = arrays
+    return latency_ms, step_ms

@@ -10,14 +10,15 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..store.session_code import own_code
-from .results import Results, SystemResult
+from .result_data import ResultData, SystemResult
 from ..core.chunks import Chunks
 from ..core.corpus_values import corpus_of, corpus_values, errors_of
 from ..core.documents import Corpus, Document, Page
@@ -46,114 +47,169 @@ class _Parts:
 
     def array(self, value: np.ndarray) -> str:
         "The name of the part that holds an array."
-        out = io.BytesIO()
-        np.lib.format.write_array(out, np.ascontiguousarray(value), version=(1, 0), allow_pickle=False)
-        name = f"arrays/{hashlib.sha256(out.getvalue()).hexdigest()[:24]}.npy"
-        self.data[name] = out.getvalue()
+        stream = io.BytesIO()
+        np.lib.format.write_array(stream, np.ascontiguousarray(value), version=(1, 0), allow_pickle=False)
+        data = stream.getvalue()
+        name = f"arrays/{hashlib.sha256(data).hexdigest()[:24]}.npy"
+        self.data[name] = data
         return name
 
     def json(self, name: str, value: Any) -> None:
         "A part of JSON."
-        self.data[name] = json.dumps(
-            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        ).encode()
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        self.data[name] = text.encode()
 
     def zipped(self) -> bytes:
         "All parts as a ZIP; the same parts are the same bytes."
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as z:
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             for name, data in self.data.items():
-                z.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
-        return out.getvalue()
+                info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                archive.writestr(info, data, zipfile.ZIP_DEFLATED)
+        return stream.getvalue()
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #07452e52
-def _narrow(a: np.ndarray) -> np.ndarray:
+def _narrow(integers: np.ndarray) -> np.ndarray:
     "Integers in the smallest type that holds them all."
-    if not len(a.ravel()):
-        return a.astype(np.int8)
-    return next(
-        a.astype(t)
-        for t in (np.int8, np.int16, np.int32, np.int64)
-        if np.iinfo(t).min <= a.min() and a.max() <= np.iinfo(t).max
-    )
+    if not integers.size:
+        return integers.astype(np.int8)
+    low, high = integers.min(), integers.max()
+    kinds = (np.int8, np.int16, np.int32, np.int64)
+    return next(integers.astype(t) for t in kinds if np.iinfo(t).min <= low and high <= np.iinfo(t).max)
 
 
 def _run_parts(run: Run, parts: _Parts) -> dict[str, Any]:
     "A run over the queries of the gold; scores whose values float32 holds lose nothing in it."
     scores = np.where(np.isfinite(run.scores), run.scores, 0.0)
     short = scores.astype(np.float32)
-    return {
-        "rows": parts.array(_narrow(run.rows)),
-        "scores": parts.array(short if (short.astype(np.float64) == scores).all() else scores),
-    }
+    exact = bool((short.astype(np.float64) == scores).all())
+    return {"rows": parts.array(_narrow(run.rows)), "scores": parts.array(short if exact else scores)}
+
+
+def _section_parts(sections: Sequence[str], parts: _Parts) -> dict[str, Any]:
+    "The sections of chunks: each name once, and its row for each chunk."
+    row = {name: i for i, name in enumerate(dict.fromkeys(sections))}
+    rows = np.array([row[name] for name in sections], np.int64)
+    return {"names": list(row), "rows": parts.array(_narrow(rows))}
 
 
 def _chunk_parts(chunks: Chunks, parts: _Parts) -> dict[str, Any]:
     "A chunk table: starts as they are, ends as lengths."
-    lengths = np.bincount(chunks.doc_row, minlength=len(chunks.corpus))
-    section = None
-    if chunks.section is not None:
-        names = list(dict.fromkeys(chunks.section))
-        row = {n: i for i, n in enumerate(names)}
-        section = {
-            "names": names,
-            "rows": parts.array(_narrow(np.array([row[s] for s in chunks.section], np.int64))),
-        }
+    counts = np.bincount(chunks.doc_row, minlength=len(chunks.corpus))
     return {
-        "counts": parts.array(_narrow(lengths)),
+        "counts": parts.array(_narrow(counts)),
         "start": parts.array(_narrow(chunks.start)),
         "length": parts.array(_narrow(chunks.end - chunks.start)),
         "made_by": chunks.made_by,
-        "section": section,
+        "section": None if chunks.section is None else _section_parts(chunks.section, parts),
     }
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #0e620432
+def _as_json(value: Any) -> Any:
+    "A tuple of records as a list of lists; what is no tuple as it is."
+    if not isinstance(value, tuple):
+        return value
+    return [list(item) if isinstance(item, tuple) else item for item in value]
+
+
 def _gold_part(gold: Gold, text: bool) -> dict[str, Any]:
     "A gold standard as JSON, every field of it; without texts, what quotes the documents is left out."
-    kept = [k for k in gold.__dataclass_fields__ if text or k not in ("anchors", "inexact")]
-    return {
-        k: (
-            [list(v) if isinstance(v, tuple) else v for v in x]
-            if isinstance(x := getattr(gold, k), tuple)
-            else x
-        )
-        for k in kept
-    }
+    names = [name for name in gold.__dataclass_fields__ if text or name not in ("anchors", "inexact")]
+    return {name: _as_json(getattr(gold, name)) for name in names}
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #59eec64b
-def _system_part(s: SystemResult, parts: _Parts, table: Mapping[int, Any]) -> dict[str, Any]:
+def _chunk_tables(results: ResultData, parts: _Parts) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    "Every chunk table as JSON, equal ones once; and where each is in that list, by its `id`."
+    tables: list[dict[str, Any]] = []
+    positions: dict[int, int] = {}
+    for system in results.systems:
+        stages = (*system.stages, *system.parts)
+        for chunks in (system.chunks, *(stage.ranking.chunks for stage in stages)):
+            if id(chunks) in positions:
+                continue
+            table = _chunk_parts(chunks, parts)
+            if table not in tables:
+                tables.append(table)
+            positions[id(chunks)] = tables.index(table)
+    return tables, positions
+
+
+def _stage_part(stage: Stage, parts: _Parts, positions: Mapping[int, int]) -> dict[str, Any]:
+    chunks, run = stage.ranking.chunks, stage.ranking.run
+    return {"name": stage.name, "chunks": positions[id(chunks)], "run": _run_parts(run, parts)}
+
+
+def _system_part(system: SystemResult, parts: _Parts, positions: Mapping[int, int]) -> dict[str, Any]:
     "One system as JSON that names its arrays."
-
-    def stages(given):
-        return [
-            {"name": g.name, "chunks": table[id(g.ranking.chunks)], "run": _run_parts(g.ranking.run, parts)}
-            for g in given
-        ]
-
     return {
-        "name": s.name,
-        "config": s.config,
-        "scores": {m: parts.array(x) for m, x in s.scores.items()},
-        "curve": parts.array(s.curve),
-        "run": _run_parts(s.run, parts),
-        "chunks": table[id(s.chunks)],
-        "facts": {k: float(v) for k, v in s.facts.items()},
-        "stages": stages(s.stages),
-        "parts": stages(s.parts),
+        "name": system.name,
+        "config": system.config,
+        "scores": {metric: parts.array(scores) for metric, scores in system.scores.items()},
+        "curve": parts.array(system.curve),
+        "run": _run_parts(system.run, parts),
+        "chunks": positions[id(system.chunks)],
+        "facts": {name: float(value) for name, value in system.facts.items()},
+        "stages": [_stage_part(stage, parts, positions) for stage in system.stages],
+        "parts": [_stage_part(stage, parts, positions) for stage in system.parts],
     }
+
+# %% ../../nbs/16_bench/06_results_file.ipynb #7d460b3a
+def _results_part(results: ResultData, parts: _Parts) -> dict[str, Any]:
+    "Everything but corpus and gold as JSON that names its arrays."
+    tables, positions = _chunk_tables(results, parts)
+    systems = [_system_part(system, parts, positions) for system in results.systems]
+    manifest, code = dict(results.manifest), own_code(results)
+    if code:
+        manifest["own_code"] = code
+    for metric in results.metrics:
+        depth = metric.rpartition("@")[2]
+        if depth.isdigit():
+            results.handed(int(depth))  # counted now, while the texts are there
+    tokens = {
+        depth: [None if np.isnan(mean) else float(mean) for mean in means]
+        for depth, means in results.tokens_by_depth.items()
+    }
+    return {
+        "metrics": list(results.metrics),
+        "curve_budgets": list(results.curve_budgets),
+        "systems": systems,
+        "chunks": tables,
+        "manifest": manifest,
+        "handed": tokens,
+        "latency_ms": _array_parts(results.latency_ms, parts),
+        "step_ms": {name: _array_parts(steps, parts) for name, steps in results.step_ms.items()},
+    }
+
+
+def _array_parts(arrays: Mapping[str, np.ndarray], parts: _Parts) -> dict[str, str]:
+    return {name: parts.array(np.asarray(array)) for name, array in arrays.items()}
+
+# %% ../../nbs/16_bench/06_results_file.ipynb #01737d32
+def _with_about(parts: _Parts) -> _Parts:
+    "The parts in the order of their names, with a first one that says what they are."
+    data = dict(sorted(parts.data.items()))
+    about = {
+        "what": NAME,
+        "schema": SCHEMA,
+        "versions": versions(),
+        "sha256": {name: hashlib.sha256(part).hexdigest() for name, part in data.items()},
+    }
+    file = _Parts()
+    file.json("about.json", about)
+    file.data |= data
+    return file
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #975c699d
 def save(
-    results: Results,
+    results: ResultData,
     path: str | Path,  # such as "results.zip"
     with_texts: bool = True,  # False: without the texts of the documents
 ) -> Path:
     """Write results as one file, whole or not at all; raises `DataError` for a path that is none and for a
     manifest that is not JSON."""
-    if not isinstance(path, (str, Path)):
-        raise DataError(
-            f"the path is {path!r:.60}", "Results.save", "Give the name of a file, such as results.zip"
-        )
+    if not isinstance(path, str | Path):
+        advice = "Give the name of a file, such as results.zip"
+        raise DataError(f"the path is {path!r:.60}", "Results.save", advice)
     yes_or_no("with_texts", with_texts, "Results.save")
     if with_texts and not results.texts:
         raise DataError(
@@ -161,41 +217,9 @@ def save(
             "Results.save",
             "Write save(path, with_texts=False), or load them with their corpus",
         )
-    parts, tables, table = _Parts(), [], {}
-    for c in {
-        id(c): c
-        for s in results.systems
-        for c in (s.chunks, *(g.ranking.chunks for g in (*s.stages, *s.parts)))
-    }.values():
-        part = _chunk_parts(c, parts)
-        if part not in tables:
-            tables.append(part)
-        table[id(c)] = tables.index(part)
-    for m in results.metrics:
-        if "@" in m and (k := m.rsplit("@", 1)[1]).isdigit():
-            results.handed(int(k))  # counted now, while the texts are there
-    systems = [_system_part(s, parts, table) for s in results.systems]
-    timing = {
-        "latency_ms": {n: parts.array(np.asarray(v)) for n, v in results.latency_ms.items()},
-        "step_ms": {
-            n: {k: parts.array(np.asarray(v)) for k, v in steps.items()}
-            for n, steps in results.step_ms.items()
-        },
-    }
-    manifest = dict(results.manifest) | ({"own_code": own} if (own := own_code(results)) else {})
+    parts = _Parts()
     try:
-        parts.json(
-            "results.json",
-            {
-                "metrics": list(results.metrics),
-                "curve_budgets": list(results.curve_budgets),
-                "systems": systems,
-                "chunks": tables,
-                "manifest": manifest,
-                "handed": {k: [None if x != x else float(x) for x in v] for k, v in results._handed.items()},
-                **timing,
-            },
-        )
+        parts.json("results.json", _results_part(results, parts))
     except (TypeError, ValueError) as e:
         raise DataError(
             f"the manifest holds something that is not JSON: {e}",
@@ -204,23 +228,7 @@ def save(
         ) from e
     parts.json("gold.json", _gold_part(results.gold, with_texts))
     parts.json("corpus.json", corpus_values(results.corpus, with_texts))
-    return write_atomic(path, _about(parts).zipped())
-
-# %% ../../nbs/16_bench/06_results_file.ipynb #01737d32
-def _about(parts: _Parts) -> _Parts:
-    "The parts with a first one that says what they are."
-    out = _Parts()
-    out.json(
-        "about.json",
-        {
-            "what": NAME,
-            "schema": SCHEMA,
-            "versions": versions(),
-            "sha256": {n: hashlib.sha256(d).hexdigest() for n, d in sorted(parts.data.items())},
-        },
-    )
-    out.data |= dict(sorted(parts.data.items()))
-    return out
+    return write_atomic(path, _with_about(parts).zipped())
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #bc12178f
 class _AbsentDocument(Document):
@@ -259,6 +267,9 @@ class _AbsentDocument(Document):
     def __repr__(self) -> str:
         return f"AbsentDocument({self.id!r}, {thousands(len(self))} characters)"
 
+    def _repr_html_(self) -> str:
+        return escape(repr(self))
+
 # %% ../../nbs/16_bench/06_results_file.ipynb #f1b0f46f
 class _AbsentCorpus(Corpus):
     "A corpus without its texts."
@@ -269,23 +280,29 @@ class _AbsentCorpus(Corpus):
         super().__init__([_AbsentDocument(d) for d in part["documents"]], errors_of(part))
         self.__dict__.update(fingerprint=part["fingerprint"], words=part["words"], duplicates=())
 
+    def _repr_html_(self) -> str:
+        return escape(repr(self))
+
 # %% ../../nbs/16_bench/06_results_file.ipynb #6ec0b399
-def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
-    "The corpus of the file, or the one that was given if it is the same."
-    if given is not None:
-        if not isinstance(given, Corpus):
-            raise DataError(
-                f"the corpus is a {type(given).__name__}",
-                "Results.load",
-                "Give a Corpus, such as load_corpus returns",
-            )
-        if given.fingerprint != part["fingerprint"]:
-            raise DataError(
-                "the corpus is another one than these results were measured on",
-                where,
-                f"Its fingerprint is {given.fingerprint[:12]}…, and should be {part['fingerprint'][:12]}…",
-            )
-        return given
+def _check_corpus(corpus: Any, fingerprint: str, where: str) -> None:
+    "Raise `DataError` unless a corpus is the one that the file was written with."
+    if not isinstance(corpus, Corpus):
+        kind = type(corpus).__name__
+        advice = "Give a Corpus, such as load_corpus returns"
+        raise DataError(f"the corpus is a {kind}", "Results.load", advice)
+    if corpus.fingerprint != fingerprint:
+        raise DataError(
+            "the corpus is another one than these results were measured on",
+            where,
+            f"Its fingerprint is {corpus.fingerprint[:12]}…, and should be {fingerprint[:12]}…",
+        )
+
+
+def _read_corpus(part: Mapping[str, Any], corpus: Corpus | None, where: str) -> Corpus:
+    "The corpus of the file, or the one of the caller if it is the same."
+    if corpus is not None:
+        _check_corpus(corpus, part["fingerprint"], where)
+        return corpus
     if not part["texts"]:
         return _AbsentCorpus(part)
     return corpus_of(part, where)
@@ -293,17 +310,20 @@ def _read_corpus(part: Mapping[str, Any], given: Any, where: str) -> Corpus:
 # %% ../../nbs/16_bench/06_results_file.ipynb #612adce4
 def _read_gold(part: Mapping[str, Any]) -> Gold:
     "The gold of the file."
+    queries = tuple(Query(row[0], row[1], tuple(row[2]), *row[3:]) for row in part["query_list"])
+    evidence = tuple(Evidence(*row) for row in part["evidence_list"])
+    fields = {}
+    for name, value in part.items():
+        if name in Gold.__dataclass_fields__ and name not in ("query_list", "evidence_list"):
+            fields[name] = _from_json(value)
+    return Gold(queries, evidence, **fields)
 
-    def rows(x):
-        return tuple(tuple(v) if isinstance(v, list) else v for v in x) if isinstance(x, list) else x
 
-    queries = tuple(Query(q[0], q[1], tuple(q[2]), *q[3:]) for q in part["query_list"])
-    rest = {
-        k: rows(v)
-        for k, v in part.items()
-        if k not in ("query_list", "evidence_list") and k in Gold.__dataclass_fields__
-    }
-    return Gold(queries, tuple(Evidence(*e) for e in part["evidence_list"]), **rest)
+def _from_json(value: Any) -> Any:
+    "A list of lists as a tuple of tuples; what is no list as it is."
+    if not isinstance(value, list):
+        return value
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #1fe8f4b8
 class _Reader:
@@ -318,126 +338,121 @@ class _Reader:
     def array(self, name: str) -> np.ndarray:
         return np.lib.format.read_array(io.BytesIO(self.data[name]), allow_pickle=False)
 
+    def arrays(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+        return {key: self.array(name) for key, name in names.items()}
+
     def run(self, part: Mapping[str, str], gold: Gold) -> Run:
         "A run over the queries of the gold."
         rows = self.array(part["rows"]).astype(np.int64)
         scores = self.array(part["scores"]).astype(np.float64)
-        return Run(tuple(q.query_id for q in gold.query_list), np.where(rows == -1, -np.inf, scores), rows)
+        query_ids = tuple(q.query_id for q in gold.query_list)
+        return Run(query_ids, np.where(rows == -1, -np.inf, scores), rows)
 
     def chunks(self, part: Mapping[str, Any], corpus: Corpus) -> Chunks:
         "A chunk table over the corpus."
+        doc_row = np.repeat(np.arange(len(corpus)), self.array(part["counts"]))
         start = self.array(part["start"]).astype(np.int64)
-        section = part["section"] and [
-            part["section"]["names"][i] for i in self.array(part["section"]["rows"]).tolist()
-        ]
-        return Chunks(
-            corpus,
-            np.repeat(np.arange(len(corpus)), self.array(part["counts"])),
-            start,
-            start + self.array(part["length"]),
-            part["made_by"],
-            section,
-        )
+        end = start + self.array(part["length"])
+        sections = None
+        if part["section"]:
+            names = part["section"]["names"]
+            sections = [names[i] for i in self.array(part["section"]["rows"]).tolist()]
+        return Chunks(corpus, doc_row, start, end, part["made_by"], sections)
 
-    def system(self, part: Mapping[str, Any], gold: Gold, tables: list[Chunks]) -> SystemResult:
+    def stages(self, parts: Sequence[Any], gold: Gold, tables: Sequence[Chunks]) -> tuple[Stage, ...]:
+        "Rankings by name."
+        rankings = (Ranking(tables[part["chunks"]], self.run(part["run"], gold)) for part in parts)
+        return tuple(Stage(part["name"], ranking) for part, ranking in zip(parts, rankings))
+
+    def system(self, part: Mapping[str, Any], gold: Gold, tables: Sequence[Chunks]) -> SystemResult:
         "One system; the object that made it is not in a file."
-
-        def stages(given):
-            return tuple(
-                Stage(g["name"], Ranking(tables[g["chunks"]], self.run(g["run"], gold))) for g in given
-            )
-
         return SystemResult(
             part["name"],
             part["config"],
-            {m: self.array(a) for m, a in part["scores"].items()},
+            self.arrays(part["scores"]),
             self.array(part["curve"]),
             Ranking(tables[part["chunks"]], self.run(part["run"], gold)),
             part["facts"],
-            None,
-            stages(part["stages"]),
-            stages(part["parts"]),
+            stages=self.stages(part["stages"], gold, tables),
+            parts=self.stages(part["parts"], gold, tables),
+        )
+
+# %% ../../nbs/16_bench/06_results_file.ipynb #9346b042
+_DAMAGES = (OSError, zipfile.BadZipFile, KeyError, ValueError, EOFError, NotImplementedError, RuntimeError)
+
+
+def _opened(path: str | Path) -> _Reader:
+    "The parts of a file, all of them checked."
+    if not isinstance(path, str | Path):
+        advice = "Give the name of a file that results.save wrote"
+        raise DataError(f"the path is {path!r:.60}", "Results.load", advice)
+    where = str(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = {info.filename: archive.read(info) for info in archive.infolist()}
+        about = json.loads(data["about.json"])
+    except FileNotFoundError as e:
+        raise DataError("there is no such file", where, "Write it with results.save(path)") from e
+    except (*_DAMAGES, zlib.error) as e:
+        what = f"it is damaged, or no file of results ({e})"
+        raise DataError(what, where, "Get the file again, or make it again with results.save") from e
+    _check_parts(data, about, where)
+    return _Reader(data, where)
+
+
+def _check_parts(data: Mapping[str, bytes], about: Any, where: str) -> None:
+    "Raise `DataError` unless a file holds results of this layout, every part as it was written."
+    if not isinstance(about, dict) or about.get("what") != NAME:
+        raise DataError("it is a file of something else", where, "Give a file that results.save wrote")
+    if about.get("schema") != SCHEMA:
+        version = about.get("versions", {}).get("ragbench", "of a later version")
+        layouts = f"its layout has version {about.get('schema')!r}, and this ragbench reads {SCHEMA}"
+        raise DataError(layouts, where, f"Read it with ragbench {version}")
+    hashes = {name: hashlib.sha256(part).hexdigest() for name, part in data.items()}
+    damaged = [name for name, digest in about["sha256"].items() if hashes.get(name) != digest]
+    if damaged:
+        raise DataError(
+            f"{len(damaged)} parts are damaged or missing, first {damaged[0]}",
+            where,
+            "Get the file again, or make it again with results.save",
         )
 
 # %% ../../nbs/16_bench/06_results_file.ipynb #a48b9692
+def _read_results(file: _Reader, corpus: Corpus | None) -> ResultData:
+    "The parts of a file put together."
+    part, gold = file.json("results.json"), _read_gold(file.json("gold.json"))
+    corpus = _read_corpus(file.json("corpus.json"), corpus, file.where)
+    tables = [file.chunks(table, corpus) for table in part["chunks"]]
+    results = ResultData(
+        corpus,
+        gold,
+        tuple(file.system(system, gold, tables) for system in part["systems"]),
+        part["metrics"],
+        part["curve_budgets"],
+        file.arrays(part["latency_ms"]),
+        part["manifest"],
+        {name: file.arrays(steps) for name, steps in part["step_ms"].items()},
+    )
+    for depth, means in part["handed"].items():
+        tokens = [np.nan if mean is None else mean for mean in means]
+        results.tokens_by_depth[int(depth)] = np.array(tokens)
+    return results
+
+
 def load(
     path: str | Path,
-    corpus: (
-        Corpus | None
-    ) = None,  # where the file was written without texts, or to share the corpus that is there already
-) -> Results:
+    # where the file was written without texts, or to share the corpus that is there already
+    corpus: Corpus | None = None,
+) -> ResultData:
     "Results from a file; raises `DataError` for one that is damaged, of another kind, or of a newer version."
-    read = _opened(path)
+    file = _opened(path)
     try:
-        found = read.json("results.json")
-        gold = _read_gold(read.json("gold.json"))
-        there = _read_corpus(read.json("corpus.json"), corpus, read.where)
-        tables = [read.chunks(c, there) for c in found["chunks"]]
-        results = Results(
-            there,
-            gold,
-            [read.system(s, gold, tables) for s in found["systems"]],
-            found["metrics"],
-            found["curve_budgets"],
-            {n: read.array(a) for n, a in found["latency_ms"].items()},
-            found["manifest"],
-            {n: {k: read.array(a) for k, a in steps.items()} for n, steps in found["step_ms"].items()},
-        )
+        return _read_results(file, corpus)
     except RagbenchError:
         raise
     except (KeyError, ValueError, TypeError, IndexError) as e:
         raise DataError(
             f"a part is missing or not what it should be ({type(e).__name__}: {e})",
-            read.where,
+            file.where,
             "Get the file again, or make it again with results.save",
         ) from e
-    results._handed.update(
-        {int(k): np.array([np.nan if x is None else x for x in v]) for k, v in found["handed"].items()}
-    )
-    return results
-
-# %% ../../nbs/16_bench/06_results_file.ipynb #9346b042
-def _opened(path: str | Path) -> _Reader:
-    "The parts of a file, all of them checked."
-    if not isinstance(path, (str, Path)):
-        raise DataError(
-            f"the path is {path!r:.60}", "Results.load", "Give the name of a file that results.save wrote"
-        )
-    where = str(path)
-    try:
-        with zipfile.ZipFile(path) as z:
-            data = {i.filename: z.read(i) for i in z.infolist()}
-        about = json.loads(data["about.json"])
-    except FileNotFoundError as e:
-        raise DataError("there is no such file", where, "Write it with results.save(path)") from e
-    except (
-        OSError,
-        zipfile.BadZipFile,
-        KeyError,
-        ValueError,
-        EOFError,
-        NotImplementedError,
-        RuntimeError,
-        zlib.error,
-    ) as e:
-        raise DataError(
-            f"it is damaged, or no file of results ({e})",
-            where,
-            "Get the file again, or make it again with results.save",
-        ) from e
-    if not isinstance(about, dict) or about.get("what") != NAME:
-        raise DataError("it is a file of something else", where, "Give a file that results.save wrote")
-    if about.get("schema") != SCHEMA:
-        raise DataError(
-            f"its layout has version {about.get('schema')!r}, and this ragbench reads {SCHEMA}",
-            where,
-            f"Read it with ragbench {about.get('versions', {}).get('ragbench', 'of a later version')}",
-        )
-    bad = [n for n, h in about["sha256"].items() if n not in data or hashlib.sha256(data[n]).hexdigest() != h]
-    if bad:
-        raise DataError(
-            f"{len(bad)} parts are damaged or missing, first {bad[0]}",
-            where,
-            "Get the file again, or make it again with results.save",
-        )
-    return _Reader(data, where)

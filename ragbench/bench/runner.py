@@ -5,188 +5,21 @@
 # %% ../../nbs/16_bench/07_runner.ipynb #cc4a30f1
 from __future__ import annotations
 
-import dataclasses
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..base.errors import yes_or_no
-from ..base.progress import Jobs, progress_bar, stoppable
-from .judging import audit_step, gold_source, guard_step, handed_over, score_step
-from .latency import timed
-from .plan import BUDGETS, CURVE, METRICS, Plan, make_plan
-from .results import Results, SystemResult
-from .timing import machine
-from ..core.documents import Corpus, doubts, refusals
+from .execution import run_plan
+from .plan import BUDGETS, CURVE, METRICS, make_plan
+from .results import Results, as_results
+from ..core.documents import Corpus
 from ..core.gold import Gold
-from ..core.labels import label
-from ..core.ranking import Ranking
-from ..core.runs import Run
-from ..embed.vector_cache import EmbeddingCache
-from ..evaluate.evidence_metrics import token_counts
-from ..evaluate.waterfall import Stage
-from ..index.faiss_flat import FaissFlat
-from ..store.artifacts import Artifact, Store, as_store, in_use, versions
-from ..store.fingerprint import remembered
-from ..system.build_context import Context
-from ..system.pipeline import Pipeline
-from ..system.retrievers import Dense, Retrieval, retrieval
-from ..system.step import Executor, Step
-from ..system.system import System, warn_if_empty
+from ..store.artifacts import Store, as_store
+from ..system.system import System
 
 # %% auto #0
-__all__ = ['Runner', 'bench', 'manifest']
-
-# %% ../../nbs/16_bench/07_runner.ipynb #f7c08d01
-class Runner(Executor):
-    "Carries out a plan through the store, and says what it is doing."
-
-    def __init__(self, plan: Plan, context: Context, bar: Any):
-        super().__init__(context)
-        self.plan, self.bar = plan, bar
-        self.spared = 0.0  # seconds that what was found took when it was made
-
-    @property
-    def store(self) -> Store:
-        return self.context.store
-
-    @property
-    def texts(self) -> list[str]:
-        return [q.text for q in self.plan.gold.query_list]
-
-    def make(self, step: Step, build: Callable[[], Mapping[str, Any]]) -> Artifact:
-        return self.artifact(step.kind, repr(step), step.recipe, build)
-
-    def artifact(
-        self, kind: str, what: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]
-    ) -> Artifact:
-        "What the store has of this recipe, or what `build` gives; the bar says what is being done."
-        self.bar.set_postfix_str(what[:60])
-        made = []
-        a = self.store.make(kind, recipe, lambda: made.append(build()) or made[0])
-        if not made:
-            self.spared += a.manifest.get("seconds", 0.0)
-        return a
-
-# %% ../../nbs/16_bench/07_runner.ipynb #7823a583
-def _waterfall_stages(runner: Runner, steps: Pipeline, handed: Stage) -> tuple[Stage, ...]:
-    "The rankings on the way through a system, in the order in which they happen."
-    chunks, first = runner.value(steps.sources.chunks), _first(steps)
-    ids, out = handed.ranking.query_ids, []
-
-    def add(name: str, answers: tuple[np.ndarray, np.ndarray]) -> None:
-        out.append(Stage(name, Ranking(chunks, Run(ids, *answers))))
-
-    near = isinstance(first.retriever, Dense) and not getattr(first.retriever.index, "exact", False)
-    if near:
-        exact = FaissFlat(getattr(first.retriever.index, "metric", "cosine"))
-        add(
-            "exact search",
-            runner.value(_asked(steps, dataclasses.replace(first.retriever, index=exact)).runs).each[0],
-        )
-    add("approximate index" if near else "exact search", runner.value(first.runs).each[0])
-    if steps.retrieval.parts or steps.system.query is not None:
-        add("fusion", runner.value(steps.candidates))
-    if steps.stages:
-        add("rerank", runner.value(steps.ranking))
-    return (*out, handed._replace(name="assembly")) if steps.expansion is not None else tuple(out)
-
-
-def _first(steps: Pipeline) -> Retrieval:
-    "The first dense retriever, or else the first, as it is asked the questions themselves."
-    found = steps.retrieval
-    dense = (leaf.retriever for leaf in found.leaves if isinstance(leaf.retriever, Dense))
-    return _asked(steps, next(dense, found.parts[0].retriever if found.parts else found.retriever))
-
-
-def _asked(steps: Pipeline, retriever: Any) -> Retrieval:
-    "The steps of a retriever that is asked the questions themselves, as deep as the system goes."
-    found = steps.retrieval
-    depth = found.retriever.depth if found.parts else steps.candidates.config["depth"]
-    return retrieval(retriever, steps.sources._replace(wordings=steps.questions), depth)
-
-# %% ../../nbs/16_bench/07_runner.ipynb #6946654b
-def _single_stages(runner: Runner, steps: Pipeline) -> tuple[Stage, ...]:
-    """The ranking of each retriever of a hybrid by itself, under its label; empty for a system that has one,
-    and where questions are rewritten first."""
-    if steps.system.query is not None:
-        return ()
-    ids = tuple(q.query_id for q in runner.plan.gold.query_list)
-    out, chunks = [], runner.value(steps.sources.chunks)
-    for part in steps.retrieval.parts:
-        run = Run(ids, *runner.value(part.runs).each[0])
-        out.append(Stage(label(part.retriever), Ranking(chunks, run)))
-    return tuple(out)
-
-# %% ../../nbs/16_bench/07_runner.ipynb #ff68fe77
-def _facts_of(runner: Runner, steps: Pipeline, gold: Step) -> dict[str, float]:
-    """Chunks, mean tokens, index bytes, truncated chunks and the share of gold past the window, money spent,
-    recall of an approximate index."""
-    plan, chunks = runner.plan, runner.value(steps.sources.chunks)
-    counts = token_counts(plan.corpus, plan.settings.tokenizer)
-    out = {
-        "chunks": len(chunks),
-        "mean_tokens": float(np.mean(counts.count(counts.line(chunks.doc_row, chunks.spans)))),
-        "index_bytes": runner.value(steps.retrieval.runs).nbytes,
-    }
-    dense = [leaf for leaf in steps.retrieval.leaves if isinstance(leaf.retriever, Dense)]
-    audited = [audit_step(leaf, steps.sources.chunks, gold) for leaf in dense]
-    audits = [{} if a is None else runner.value(a) for a in audited]
-    out |= {k: max(a[k] for a in audits) for k in (audits[0] if audits else ())}
-    spent = [c for leaf in dense if (c := getattr(leaf.retriever.embedder, "cost", None)) is not None]
-    if spent:
-        out["cost"] = float(sum(spent))  # money, by this process
-    near = [leaf.retriever for leaf in dense if not getattr(leaf.retriever.index, "exact", False)]
-    guards = [runner.value(guard_step(_asked(steps, r), plan.cut)) for r in near]
-    if guards:
-        out |= {"ann_recall": min(g["ann_recall"] for g in guards), "ann_k": guards[0]["ann_k"]}
-    return out
-
-# %% ../../nbs/16_bench/07_runner.ipynb #986fc48c
-def _system_result(runner: Runner, name: str, steps: Pipeline, gold: Step) -> SystemResult:
-    "One system on every question: what it hands over, judged, with what passed on the way."
-    plan, value = runner.plan, runner.value
-    ranking = handed_over(value(steps.last), value(steps.sources.chunks), plan.gold, plan.settings.depth)
-    warn_if_empty(steps, value)
-    runner.bar.update()
-    judged = value(score_step(steps, gold, plan.settings))
-    scores = {m: judged["scores"][:, i].copy() for i, m in enumerate(plan.settings.columns)}
-    stages = _waterfall_stages(runner, steps, Stage("handed over", ranking))
-    singles, facts = _single_stages(runner, steps), _facts_of(runner, steps, gold)
-    runner.forget()
-    runner.bar.update()
-    return SystemResult(
-        name, repr(steps.system), scores, judged["curve"], ranking, facts, steps.system, stages, singles
-    )
-
-# %% ../../nbs/16_bench/07_runner.ipynb #5da3d55c
-def _run(plan: Plan, store: Store, progress: bool | None) -> Results:
-    "Every system of the plan run and judged, then timed."
-    with (
-        remembered(),
-        stoppable(),
-        in_use(store),
-        progress_bar("bench", 2 * len(plan.systems), enabled=progress) as bar,
-    ):
-        context = Context(EmbeddingCache(store.root / "embeddings"), Jobs(enabled=progress), store=store)
-        runner, began, judge = Runner(plan, context, bar), time.perf_counter(), gold_source(plan.gold)
-        done = [_system_result(runner, n, p, judge) for n, p in zip(plan.names, plan.pipelines)]
-        rest = time.perf_counter() - began + runner.spared
-        bar.close()
-        latency, by_step = timed(runner, plan.settings.seconds or max(5.0, rest / 5), progress)
-    return Results(
-        plan.corpus,
-        plan.gold,
-        tuple(done),
-        plan.settings.columns,
-        plan.settings.curve,
-        latency,
-        manifest(plan),
-        by_step,
-    )
+__all__ = ['bench']
 
 # %% ../../nbs/16_bench/07_runner.ipynb #b7e4c1d2
 def bench(
@@ -231,30 +64,4 @@ def bench(
         "seed": seed,
     }
     plan = make_plan(corpus, gold, systems, **settings, **unknown)
-    return _run(plan, as_store(store, "bench"), progress)
-
-# %% ../../nbs/16_bench/07_runner.ipynb #568afc9f
-def manifest(plan: Plan) -> dict[str, Any]:
-    "What reproduces a run: hashes of what went in, the systems as code, settings, versions, machine."
-    return {
-        "corpus": {
-            "fingerprint": plan.corpus.fingerprint,
-            "documents": {d.id: d.text_hash for d in plan.corpus},
-            "refused": [list(e) for e in refusals(plan.corpus.errors)],
-            "doubts": [list(e) for e in doubts(plan.corpus.errors)],
-        },
-        "gold": {
-            "fingerprint": plan.gold.fingerprint,
-            "questions": len(plan.gold),
-            "unanswerable": len(plan.gold.unanswerable),
-            "lost": len(plan.gold.lost),
-            "unreachable": len(plan.gold.unreachable),
-        },
-        "systems": {n: repr(s) for n, s in zip(plan.names, plan.systems)},
-        "settings": {
-            k: [x if isinstance(x, str | int) else repr(x) for x in v] if isinstance(v, tuple) else v
-            for k, v in vars(plan.settings).items()
-        },
-        "versions": versions(),
-        "machine": machine(),
-    }
+    return as_results(run_plan(plan, as_store(store, "bench"), progress))

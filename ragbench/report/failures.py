@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.dataframe import DataFrame
-from ..bench.results import Results, SystemResult
+from ..bench.result_data import ResultData, SystemResult
+from .near_misses import near_misses
 from ..core.chunks import Chunks
 from ..base.errors import DataError, one_of
 from ..core.evidence_classes import EvidenceClass, evidence_classes
@@ -60,7 +61,7 @@ def holder(chunks: Chunks, piece: EvidenceClass) -> tuple[int, float]:
     return best
 
 # %% ../../nbs/17_report/05_failures.ipynb #26c5bc6f
-def _passages_counted(results: Results, s: SystemResult, metric: str, i: int) -> int:
+def _passages_counted(results: ResultData, s: SystemResult, metric: str, i: int) -> int:
     "How many of its first passages for the query in row `i` the metric looks at."
     if m := re.search(r"@(\d+)tok", metric):
         rows = s.run.of(i)
@@ -71,7 +72,7 @@ def _passages_counted(results: Results, s: SystemResult, metric: str, i: int) ->
     return int(m[1]) if m else s.run.rows.shape[1]
 
 
-def _spans_on_line(results: Results, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
+def _spans_on_line(results: ResultData, chunks: Chunks, rows: np.ndarray) -> np.ndarray:
     "The passages as spans on the corpus's line."
     return token_counts(results.corpus, results.tokenizer).line(chunks.doc_row[rows], chunks.spans[rows])
 
@@ -106,7 +107,7 @@ class _Trace(NamedTuple):
     lost_by: str  # a step, "chunking", or empty: it was found
 
 
-def trace(results: Results, s: SystemResult, i: int, piece: EvidenceClass, k: int) -> _Trace:
+def trace(results: ResultData, s: SystemResult, i: int, piece: EvidenceClass, k: int) -> _Trace:
     """A piece of evidence on its way through a system, for the query in row `i` of the runs, `k` passages
     counting."""
     unit, steps = results.gold.unit, _steps(s)
@@ -176,7 +177,7 @@ class Failures:
         return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{footer}"
 
 # %% ../../nbs/17_report/05_failures.ipynb #3ddd3761
-def _best_or_named(results: Results, metric: str, system: str | None, owner: str) -> str:
+def _best_or_named(results: ResultData, metric: str, system: str | None, owner: str) -> str:
     "The name of a system: the best by the metric unless one is named."
     if system is not None:
         return one_of("system", system, results.names, owner)
@@ -184,7 +185,7 @@ def _best_or_named(results: Results, metric: str, system: str | None, owner: str
 
 
 def _traces(
-    results: Results, s: SystemResult, metric: str, i: int, pieces: Sequence[EvidenceClass]
+    results: ResultData, s: SystemResult, metric: str, i: int, pieces: Sequence[EvidenceClass]
 ) -> tuple[_Trace, ...]:
     "What happened to each piece of evidence of the query in row `i`."
     k = _passages_counted(results, s, metric, i)
@@ -199,7 +200,7 @@ def _better_system(names: Sequence[str], scores: np.ndarray, column: int) -> str
 
 # %% ../../nbs/17_report/05_failures.ipynb #9318da0a
 def failures(
-    results: Results,
+    results: ResultData,
     system: str | None = None,  # the best by the metric unless named
     metric: str | None = None,  # the first unless named
 ) -> Failures:
@@ -226,7 +227,7 @@ def failures(
     return Failures(pd.DataFrame(rows, columns=columns), name, metric, results.n)
 
 # %% ../../nbs/17_report/05_failures.ipynb #06396797
-def _with_texts(results: Results, owner: str):
+def _with_texts(results: ResultData, owner: str):
     "The corpus, if its texts are there."
     if not results.texts:
         raise DataError(
@@ -241,7 +242,7 @@ def _with_texts(results: Results, owner: str):
 class Why:
     "What happened to one question in one system, and in the others."
 
-    results: Results = field(repr=False)
+    results: ResultData = field(repr=False)
     query_id: str
     question: str
     system: str
@@ -270,7 +271,7 @@ class Why:
 
     def near_misses(self, **options):
         "Passages that may answer in other words: see `Results.near_misses`."
-        return self.results.near_misses(self.query_id, **options)
+        return near_misses(self.results, self.query_id, **options)
 
     def __repr__(self) -> str:
         facts = [*_facts(self), *((name, _rank(rank)) for name, rank in self.others)]
@@ -345,7 +346,7 @@ def _facts(w: Why) -> list[tuple[str, str]]:
     return facts
 
 # %% ../../nbs/17_report/05_failures.ipynb #6c42a8af
-def why(results: Results, query_id: str, system: str | None = None, metric: str | None = None) -> Why:
+def why(results: ResultData, query_id: str, system: str | None = None, metric: str | None = None) -> Why:
     """One question looked into; of the best system by the first metric unless named. Raises `ConfigError` for
     a question that is not there."""
     one_of("question", query_id, [q.query_id for q in results.gold.query_list], "why")

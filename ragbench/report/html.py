@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 
 from ..store.session_code import called, own_code, preamble
-from .leaderboard import Leaderboard, leaderboard
+from .leaderboard import Leaderboard, compare, leaderboard
 from .short_names import legend, short_names
-from .plots import costs
-from ..bench.costs import calls_needed
-from ..bench.results import Results
+from .plots import budget_curve, costs, pareto
+from ..bench.costs import calls_needed, step_frame
+from ..bench.result_data import ResultData
+from ..bench.result_tables import quality_text
 from .tables import fitting
 from ..core.documents import Document, doubts, pages_of, refusals, section_path
 from ..base.errors import ConfigError, whole_number
@@ -109,7 +110,7 @@ def _place(doc: Document, row: int, start: int, end: int) -> list:
 
 
 def _question(
-    results: Results, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int
+    results: ResultData, i: int, systems: Sequence[int], chunk_of: Mapping, gold: Mapping, top: int
 ) -> dict[str, Any]:
     "A question for the page: text, evidence, scores by metric and the first passages of each system."
     q, corpus = results.gold.query_list[i], results.corpus
@@ -134,7 +135,7 @@ def _question(
 
 # %% ../../nbs/17_report/08_html.ipynb #f0fd4599
 def page_data(
-    results: Results,
+    results: ResultData,
     systems: Sequence[int],  # their order on the page
     top: int = 5,  # passages of each system and question
 ) -> dict[str, Any]:
@@ -179,7 +180,7 @@ def _means(x: np.ndarray) -> list[tuple[str, str]]:
     return [(number(m), interval(lo, hi)) for m, (lo, hi) in zip(x.mean(axis=0), bootstrap_interval(x))]
 
 
-def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[list, list]:
+def _tag_slices(results: ResultData, metric: str, systems: Sequence[int]) -> tuple[list, list]:
     "(tag, n) of each tag, and a row of means for each system."
     questions, x = results.gold.answerable, results.scores(metric)[:, systems]
     tags = list(dict.fromkeys(t for q in questions for t in q.tags))
@@ -188,7 +189,7 @@ def _tag_slices(results: Results, metric: str, systems: Sequence[int]) -> tuple[
     return tag_counts, [(k + 1, s, [c[k] for c in cells]) for k, s in enumerate(systems)]
 
 
-def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
+def _latencies(results: ResultData, systems: Sequence[int]) -> list[tuple]:
     "Percentiles with intervals, and calls, of each system."
     frame = results.latency()
 
@@ -205,7 +206,7 @@ def _latencies(results: Results, systems: Sequence[int]) -> list[tuple]:
     return rows
 
 # %% ../../nbs/17_report/08_html.ipynb #1d47e840
-def _manifest_of(results: Results) -> dict[str, Any]:
+def _manifest_of(results: ResultData) -> dict[str, Any]:
     """The manifest of a run, completed by the systems as code, what was counted about them, and the quality
     table."""
     return {
@@ -216,7 +217,7 @@ def _manifest_of(results: Results) -> dict[str, Any]:
         "curve_budgets": list(results.curve_budgets),
         "systems": {s.name: s.config for s in results.systems},
         "facts": {s.name: {k: float(v) for k, v in s.facts.items()} for s in results.systems},
-        "quality_csv": results.quality_csv(),
+        "quality_csv": quality_text(results),
     } | ({"own_code": own} if (own := own_code(results)) else {})
 
 
@@ -241,7 +242,7 @@ def _setting(name: str, value: Any, own: Mapping[str, Any]) -> str:
 
 # %% ../../nbs/17_report/08_html.ipynb #73321ed7
 def snippet(
-    results: Results,
+    results: ResultData,
     path: str = "results.zip",  # where `results.save` has written them
 ) -> str:
     """Code that runs these systems again on the same corpus and gold, and compares; runs that others made are
@@ -308,7 +309,7 @@ def _template():
 ROOM = 150  # characters of the leaderboard beside which a window of 1,300 pixels has none
 
 # %% ../../nbs/17_report/08_html.ipynb #f4a80ecd
-def _board_rows(results: Results, board: Leaderboard, names: Mapping[int, str]) -> dict[str, Any]:
+def _board_rows(results: ResultData, board: Leaderboard, names: Mapping[int, str]) -> dict[str, Any]:
     "The leaderboard: headers, the columns without room, and a row a system."
     columns, dropped = fitting(board.keyed, list(names.values()), ROOM)
     rows = [
@@ -325,20 +326,20 @@ def _board_rows(results: Results, board: Leaderboard, names: Mapping[int, str]) 
     return {"head": [header for header, _ in columns.values()], "dropped": dropped, "rows": rows}
 
 
-def _all_means(results: Results, s: int) -> list[tuple[str, str]]:
+def _all_means(results: ResultData, s: int) -> list[tuple[str, str]]:
     "Mean and interval of a system by every metric."
     scores = results.systems[s].scores
     return [cell for metric in results.metrics for cell in _means(scores[metric][:, None])]
 
 
-def _curve_rows(results: Results, names: Mapping[int, str]) -> list[tuple[str, list]]:
+def _curve_rows(results: ResultData, names: Mapping[int, str]) -> list[tuple[str, list]]:
     "Mean recall with its interval at each budget, a row a system."
     if not results.curve_budgets:
         return []
     return [(name, _means(results.systems[s].curve)) for s, name in names.items()]
 
 # %% ../../nbs/17_report/08_html.ipynb #aab78ea8
-def _corpus_facts(results: Results) -> dict[str, Any]:
+def _corpus_facts(results: ResultData) -> dict[str, Any]:
     "How much was searched and asked, and the files that were refused or are in doubt."
     gold, corpus = results.gold, results.corpus
     doubted, refused = doubts(corpus.errors), refusals(corpus.errors)
@@ -357,7 +358,7 @@ def _corpus_facts(results: Results) -> dict[str, Any]:
 
 
 def _question_rows(
-    results: Results,
+    results: ResultData,
     scores: np.ndarray,  # (n, s), the columns in the order of the page
 ) -> dict[str, Any]:
     "The questions of the page: those with scores, those without an answer, those whose evidence is lost."
@@ -375,9 +376,9 @@ def _question_rows(
     }
 
 
-def _timings(results: Results, names: Mapping[int, str]) -> dict[str, Any]:
+def _timings(results: ResultData, names: Mapping[int, str]) -> dict[str, Any]:
     "Latencies and steps, a row a system that was timed."
-    steps = results.steps()
+    steps = step_frame(results.names, results.step_ms)
     latency = _latencies(results, list(names)) if results.latency_ms else []
     step_rows = [
         (names[results.names.index(system)], [ms_text(v) for v in row])
@@ -392,7 +393,7 @@ def _timings(results: Results, names: Mapping[int, str]) -> dict[str, Any]:
 
 # %% ../../nbs/17_report/08_html.ipynb #0268c8bc
 def _context(
-    results: Results, board: Leaderboard, systems: Sequence[int], title: str | None, top: int
+    results: ResultData, board: Leaderboard, systems: Sequence[int], title: str | None, top: int
 ) -> dict[str, Any]:
     "The tables and texts of a page."
     gold, metric = results.gold, board.metric
@@ -421,12 +422,12 @@ def _context(
         "curve_rows": _curve_rows(results, names),
         "lost_note": lost_note(gold),
         "snippet": snippet(results),
-        "quality_csv": results.quality_csv(),
-        "sentence": results.compare(metric) if len(results) > 1 else "",
+        "quality_csv": quality_text(results),
+        "sentence": compare(results, metric) if len(results) > 1 else "",
     }
 
 # %% ../../nbs/17_report/08_html.ipynb #357354b2
-def _meaning(results: Results) -> str:
+def _meaning(results: ResultData) -> str:
     "One paragraph: metrics, unit, uncertainty."
     unit = (
         "Whole documents are judged"
@@ -445,7 +446,7 @@ def _meaning(results: Results) -> str:
 
 # %% ../../nbs/17_report/08_html.ipynb #244ab6b2
 def report(
-    results: Results,
+    results: ResultData,
     path: str | Path = "report.html",
     metric: str | None = None,  # what the page ranks by; the first metric unless named
     title: str | None = None,
@@ -464,7 +465,7 @@ def report(
     if title is not None and not isinstance(title, str):
         raise ConfigError(f"the title is {title!r:.60}", "report", "Give text")
     cost = next((c for c in costs(results) if c.startswith("latency") or c == "index_bytes"), None)
-    cheap = results.pareto(board.metric, cost) if cost else None
+    cheap = pareto(results, board.metric, cost) if cost else None
     run_manifest, js = _manifest_of(results), _file("report.js.j2")
     script_hash = base64.b64encode(hashlib.sha256(js.encode()).digest()).decode()
     page = _template().render(
@@ -472,7 +473,7 @@ def report(
         css=Markup(_file("report.css")),
         js=Markup(js),
         script_hash=Markup(f"sha256-{script_hash}"),
-        curve=_svg_of(results.budget_curve() if results.curve_budgets else None),
+        curve=_svg_of(budget_curve(results) if results.curve_budgets else None),
         **_pareto_texts(cheap),
         manifest=Markup(_json_in_html(run_manifest)),
         manifest_rows=_manifest_rows(run_manifest),

@@ -17,7 +17,7 @@ import numpy as np
 from ..base.dataframe import DataFrame
 from ..bench.costs import calls_needed
 from .letters import letters
-from ..bench.results import Results
+from ..bench.result_data import ResultData
 from .tables import html_table, latex_table, markdown_table, text_table
 from ..base.errors import ConfigError, one_of
 from ..core.estimates import FEWEST_SCORES, interval_words, scales, without_interval
@@ -72,7 +72,7 @@ def _tests_against(
     }
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #32672047
-def _tokens_read(results: Results, metric: str) -> dict[str, np.ndarray]:
+def _tokens_read(results: ResultData, metric: str) -> dict[str, np.ndarray]:
     """`tokens@k`: mean tokens that the first k passages of each system hand over, where the metric looks at k
     passages and systems differ by more than a tenth; else nothing."""
     m = re.fullmatch(r"[^@]+@(\d+)(?:-l\d+)?", metric)
@@ -102,7 +102,7 @@ def interval_note(x: np.ndarray, reference: int, clusters: np.ndarray | None) ->
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #66655b92
 def all_pairs(
-    results: Results, metric: str, baseline: str | None = None, correction: str | None = None
+    results: ResultData, metric: str, baseline: str | None = None, correction: str | None = None
 ) -> np.ndarray:
     "p of every pair `(s, s)`, in the order of the plan; by the named correction where no baseline uses it."
     options = {} if baseline is not None or correction is None else {"correction": correction}
@@ -110,7 +110,7 @@ def all_pairs(
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #8df00900
 def compared_means(
-    results: Results,
+    results: ResultData,
     metric: str,
     pairs: np.ndarray,  # from `all_pairs`
     baseline: str | None = None,
@@ -142,7 +142,7 @@ def compared_means(
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #ee8410c6
 def _leaderboard_frame(
-    results: Results,
+    results: ResultData,
     metric: str,
     pairs: np.ndarray,  # from `all_pairs`
     baseline: str | None = None,
@@ -301,7 +301,7 @@ def _notes(board: Leaderboard) -> list[str]:
     return sentences
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #59f7b66e
-def remarks(results: Results) -> list[str]:
+def remarks(results: ResultData) -> list[str]:
     "What else must be said about these results, a sentence or two each."
     sentences, n_before = [], int(results.manifest.get("selected_from", 0))
     if n_before > len(results):
@@ -324,7 +324,7 @@ def remarks(results: Results) -> list[str]:
     return sentences
 
 
-def _systems_by_fact(results: Results, fact: str) -> dict[int, list[str]]:
+def _systems_by_fact(results: ResultData, fact: str) -> dict[int, list[str]]:
     "The names of systems by how many of something was counted, fewest first; those with none are left out."
     counts = {s.name: int(s.facts.get(fact, 0)) for s in results.systems}
     return {n: [name for name in counts if counts[name] == n] for n in sorted({*counts.values()} - {0})}
@@ -445,7 +445,7 @@ def _answer(board: Leaderboard) -> str:
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #115a8fac
 def leaderboard(
-    results: Results,
+    results: ResultData,
     metric: str | None = None,  # the first one of the results unless named
     # a system to compare with, named before looking; the first of the table otherwise
     baseline: str | None = None,
@@ -481,7 +481,7 @@ def leaderboard(
     )
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #33eb1a3f
-def _two_systems(results: Results, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
+def _two_systems(results: ResultData, metric: str, a: str | None, b: str | None) -> tuple[int, int, bool]:
     "Rows of the two systems, and whether the data chose any of them."
 
     def row(name):
@@ -501,7 +501,7 @@ def _two_systems(results: Results, metric: str, a: str | None, b: str | None) ->
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #e7ca46f7
 def compare(
-    results: Results,
+    results: ResultData,
     metric: str | None = None,
     a: str | None = None,  # the best unless named
     b: str | None = None,  # the best of the others unless named
@@ -601,7 +601,7 @@ def _differences_that_stand(
     return f"{sentence}; {len(fall)} {'does' if len(fall) == 1 else 'do'} not: to {listed(fall)}{size}."
 
 # %% ../../nbs/17_report/04_leaderboard.ipynb #16ff47af
-def best(results: Results, metric: str | None = None) -> Any:
+def best(results: ResultData, metric: str | None = None) -> Any:
     """The system with the best mean of `metric`; says how much the choice flatters it, by nested
     cross-validation."""
     metric = results.metric(metric)
@@ -623,7 +623,7 @@ def best(results: Results, metric: str | None = None) -> Any:
 
 
 def slices(
-    results: Results,
+    results: ResultData,
     metric: str | None = None,
     a: str | None = None,  # the best unless named
     b: str | None = None,  # the best of the others unless named

@@ -13,7 +13,7 @@ import numpy as np
 from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError
 from ..base.number_text import interval, number
-from ..bench.results import Results
+from ..bench.result_data import ResultData
 from ..plot.chart import DASHES, PALETTE, Chart
 from .plots import looks
 from .short_names import short_names
@@ -25,7 +25,7 @@ __all__ = ['means_chart']
 
 # %% ../../nbs/17_report/11_means_chart.ipynb #1f63a7f4
 def _means_frame(
-    panels: Mapping[str, Results],  # by name of the collection
+    panels: Mapping[str, ResultData],  # by name of the collection
     metric: str,
 ) -> DataFrame:
     "Mean and interval of each system on each collection, as a long DataFrame."
@@ -40,7 +40,7 @@ def _means_frame(
     return pd.concat(frames, ignore_index=True)
 
 # %% ../../nbs/17_report/11_means_chart.ipynb #8ee7a08b
-def _panel(ax: Any, results: Results, part: Any, metric: str) -> None:
+def _panel(ax: Any, results: ResultData, part: Any, metric: str) -> None:
     "The systems of one collection, from top to bottom in the order of the plan."
     look = looks(results)
     for row, (system, mean, low, high) in enumerate(
@@ -63,7 +63,7 @@ def _panel(ax: Any, results: Results, part: Any, metric: str) -> None:
 
 # %% ../../nbs/17_report/11_means_chart.ipynb #c3d6c1e8
 def means_chart(
-    results: Results | Mapping[str, Results],  # of one collection, or of several by name
+    results: ResultData | Mapping[str, ResultData],  # of one collection, or of several by name
     metric: str | None = None,  # the first one of the results unless named
     published: Mapping[str, float] | None = None,  # figures from elsewhere, drawn as lines
 ) -> Chart:
@@ -75,8 +75,8 @@ def means_chart(
 
     Chapter: https://ragbench.github.io/ragbench/17_report/means_chart.html
     """
-    panels = {"": results} if isinstance(results, Results) else dict(results)
-    if not panels or not all(isinstance(part, Results) for part in panels.values()):
+    panels = {"": results} if isinstance(results, ResultData) else dict(results)
+    if not panels or not all(isinstance(part, ResultData) for part in panels.values()):
         raise ConfigError(f"results are {results!r}", "means_chart", "Give Results, or {name: Results}")
     if not isinstance(published, Mapping | None) or any(
         not isinstance(value, int | float) for value in (published or {}).values()

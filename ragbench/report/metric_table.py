@@ -16,7 +16,7 @@ import numpy as np
 from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError, items_of, one_of
 from ..base.number_text import p_text, several
-from ..bench.results import Results
+from ..bench.result_data import ResultData
 from ..core.estimates import without_interval
 from ragbench.report.leaderboard import (
     ALPHA,
@@ -271,7 +271,7 @@ def _table_latex(table: MetricTable, intervals: bool = True, caption: str = "", 
 
 # %% ../../nbs/17_report/09_metric_table.ipynb #95f7dc73
 def metric_table(
-    results: Results,
+    results: ResultData,
     metrics: str | Sequence[str] | None = None,  # all of the results unless named
     baseline: str | None = None,  # a system to compare with; letters for groups where there is none
     correction: str | None = None,  # holm, bh, none or tukey (all pairs); Holm against a baseline, else tukey

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..base.dataframe import DataFrame
-from ..bench.results import Results
+from ..bench.result_data import ResultData
 from ..plot.chunk_stats import sentences_and_words
 from ..base.errors import ConfigError, DataError, one_of, whole_number
 from ..core.evidence_classes import evidence_classes
@@ -60,7 +60,7 @@ def _windows(text: str, sentences: int) -> np.ndarray:
     return np.c_[s[: len(s) - n + 1, 0], s[n - 1 :, 1]]
 
 
-def _retrieved(results: Results, i: int, depth: int) -> dict[tuple[int, int, int], tuple[int, str]]:
+def _retrieved(results: ResultData, i: int, depth: int) -> dict[tuple[int, int, int], tuple[int, str]]:
     """(document row, start, end) of the passages that systems found for query `i`, with the best rank and who
     had it."""
     best_of_span: dict[tuple[int, int, int], tuple[int, str]] = {}
@@ -75,7 +75,7 @@ def _retrieved(results: Results, i: int, depth: int) -> dict[tuple[int, int, int
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #33156bae
 def _best_windows(
-    results: Results, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None
+    results: ResultData, pieces: Sequence, spans: Iterable[tuple[int, int, int]], answer: str | None
 ) -> list[tuple]:
     "(likeness, has the answer, document row, start, end, passage) of the best window of each passage."
     corpus, best = results.corpus, []
@@ -109,7 +109,7 @@ _COLUMNS = (
 )
 
 
-def _check_near_misses(results: Results, least: Any) -> None:
+def _check_near_misses(results: ResultData, least: Any) -> None:
     "Raise where there is no text to look at, no wording to compare it with, or `least` is no likeness."
     if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 100:
         raise ConfigError(f"least is {least!r}", "near_misses", "Give a number from 0 to 100")
@@ -127,7 +127,7 @@ def _check_near_misses(results: Results, least: Any) -> None:
         )
 
 
-def _near_miss_rows(results: Results, i: int, pieces: Sequence, depth: int, least: float) -> list[tuple]:
+def _near_miss_rows(results: ResultData, i: int, pieces: Sequence, depth: int, least: float) -> list[tuple]:
     "The near misses of the question in row `i`, best first, as rows of `_COLUMNS`."
     q, passages, rows = results.gold.query_list[i], _retrieved(results, i, depth), []
     windows = _best_windows(results, pieces, passages, q.answer)
@@ -140,7 +140,7 @@ def _near_miss_rows(results: Results, i: int, pieces: Sequence, depth: int, leas
 
 # %% ../../nbs/17_report/06_near_misses.ipynb #3352662d
 def near_misses(
-    results: Results,
+    results: ResultData,
     query_id: str | Sequence[str] | None = None,  # a question or several; all that have evidence unless named
     depth: int = 20,  # passages of each system
     least: float = 60.0,  # likeness, 0 to 100, below which a passage is left out unless it holds the answer

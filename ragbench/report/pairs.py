@@ -14,7 +14,7 @@ import numpy as np
 from ..base.dataframe import DataFrame
 from ..base.errors import one_of
 from ..base.number_text import number, p_text, p_words
-from ..bench.results import Results
+from ..bench.result_data import ResultData
 from .leaderboard import ALPHA, all_pairs, means_note, pairs_note
 from .short_names import legend, short_names
 from .tables import ROOM, html_cell, html_grid, html_legend, html_name, html_notes, text_lines
@@ -96,7 +96,7 @@ def _pair_cells(pairs: Pairs) -> list[list[str]]:
 
 # %% ../../nbs/17_report/10_pairs.ipynb #352a741b
 def pairs(
-    results: Results,
+    results: ResultData,
     metric: str | None = None,  # the first one of the results unless named
     correction: str | None = None,  # holm, bh or none, where max-T over all pairs is not wanted
 ) -> Pairs:

@@ -16,8 +16,8 @@ import numpy as np
 
 from ..base.dataframe import DataFrame
 from .short_names import clip, short_names
-from ..bench.results import Results, parts
-from ..bench.result_views import selected
+from ..bench.result_data import ResultData, parts
+from ..bench.selection import system_rows
 from ..plot.chart import DASHES, MARKERS, PALETTE, Chart
 from ..base.errors import ConfigError, RagbenchError, one_of, whole_number
 from ..core.estimates import interval_words
@@ -80,7 +80,7 @@ class Look:
     embedder: str
 
 # %% ../../nbs/17_report/07_plots.ipynb #c601afe3
-def looks(results: Results) -> dict[str, Look]:
+def looks(results: ResultData) -> dict[str, Look]:
     """The look of each system: colour by kind, marker by chunker, filling by embedder (while there are
     markers and fillings enough), line by variant within its kind."""
     system_parts = [parts(s.config) for s in results.systems]
@@ -152,7 +152,7 @@ def spread(
     return positions
 
 # %% ../../nbs/17_report/07_plots.ipynb #e63edffd
-def _curve_frame(results: Results) -> DataFrame:
+def _curve_frame(results: ResultData) -> DataFrame:
     "Mean evidence recall with its interval by system and budget, as a long DataFrame."
     import pandas as pd
 
@@ -232,7 +232,7 @@ def _curve_panel(ax, data, names: Sequence[str], look: Mapping[str, Look], share
         )
 
 # %% ../../nbs/17_report/07_plots.ipynb #777a4a72
-def _systems_to_draw(results: Results, systems: Any, top: int) -> tuple[Results, list[str]]:
+def _systems_to_draw(results: ResultData, systems: Any, top: int) -> tuple[ResultData, list[str]]:
     "The systems to draw in colour, those of highest curve first among equals, and the names of the others."
     top = whole_number("top", top, 1, "budget_curve")
     if systems is None:
@@ -240,7 +240,7 @@ def _systems_to_draw(results: Results, systems: Any, top: int) -> tuple[Results,
         area = np.round(np.mean([s.curve.mean(axis=0) for s in results.systems], axis=1), 9)
         rows = sorted(np.argsort(-area, kind="stable")[:top].tolist())
     else:
-        rows = selected(results, systems if isinstance(systems, (list, tuple)) else [systems])
+        rows = system_rows(results, systems if isinstance(systems, (list, tuple)) else [systems])
     colored = [results.names[i] for i in rows]
     systems = tuple(results.systems[i] for i in rows)
     others = [name for name in results.names if name not in colored]
@@ -248,7 +248,7 @@ def _systems_to_draw(results: Results, systems: Any, top: int) -> tuple[Results,
 
 # %% ../../nbs/17_report/07_plots.ipynb #e982d338
 def budget_curve(
-    results: Results,
+    results: ResultData,
     # names, patterns or predicates as in `Results.select`; the best over all budgets unless given
     systems: Any = None,
     top: int = 8,  # so many of them, where none are named
@@ -295,7 +295,7 @@ _COSTS = {
 }
 
 
-def _pareto_frame(results: Results, quality: str, cost: str) -> DataFrame:
+def _pareto_frame(results: ResultData, quality: str, cost: str) -> DataFrame:
     "Cost and quality with intervals by system, and whether it is on the frontier, as a DataFrame."
     import pandas as pd
 
@@ -431,7 +431,7 @@ def _name_points(ax, x: np.ndarray, y: np.ndarray, names: Sequence[str]) -> None
     ax.set_ylim(bottom, max([top, *(h + 1.4 * gap for *_, h in boxes)]))
 
 # %% ../../nbs/17_report/07_plots.ipynb #ecbeaa0d
-def costs(results: Results) -> list[str]:
+def costs(results: ResultData) -> list[str]:
     "The costs that were measured for these systems, latencies first."
     speed = results.latency()
     measured = [c for c in ("latency_p95", "latency_p50", "latency_p99") if speed[c].notna().any()]
@@ -440,7 +440,7 @@ def costs(results: Results) -> list[str]:
 
 # %% ../../nbs/17_report/07_plots.ipynb #3aa2a227
 def pareto(
-    results: Results,
+    results: ResultData,
     quality: str | None = None,  # a metric; the first unless named
     cost: str | None = None,  # of `costs`; the first unless named: p95 latency where it was measured
 ) -> Chart:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..bench.results import Results, SystemResult, parts
+from ..bench.result_data import SystemResult, parts
+from ..bench.results import Results
 from ..core.chunks import chunk_corpus
 from ..core.documents import Corpus, Document, Heading, Page, Refusal
 from ..core.gold import Gold
