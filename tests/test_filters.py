@@ -33,6 +33,7 @@ from ragbench import (
     SeeAlso,
     System,
     bench,
+    grid,
     load_dataset,
 )
 from ragbench.bench.plan import make_plan
@@ -142,7 +143,7 @@ def test_a_threshold_of_a_retriever_is_on_its_own_scores(corpus):
         (lambda: Dense(LSAEmbedder(3), min_score=float("nan")), "min_score is nan"),
         (lambda: System(RecursiveChunker(9), Lexical(), overfetch=3), "there is no filter"),
         (lambda: System(RecursiveChunker(9), Lexical(), where={"a": 1}, overfetch=0), "overfetch is 0"),
-        (lambda: System(RecursiveChunker(9), Lexical(), where=[1, 2]), "where is 1"),
+        (lambda: grid(System(RecursiveChunker(9), Lexical(), where=[1, 2])), "where is 1"),
         (lambda: System(RecursiveChunker(9), Lexical(), where={"a": {"$near": 1}}), "near"),
     ],
 )  # fmt: skip

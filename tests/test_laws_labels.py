@@ -288,7 +288,7 @@ def test_systems_that_differ_have_distinct_names(drawn):
                     boosts=boost,
                     rerank=rerank,
                     min_score=low,
-                    candidates=candidates,
+                    depth=candidates,
                 )
             )
         except rb.RagbenchError:

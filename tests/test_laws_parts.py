@@ -312,7 +312,7 @@ MAKERS = {
         per_document=None,
         mmr=None,
         expand=None,
-        candidates=50,
+        depth=50,
         name=None,
     ),
     rb.Dense: dict(embedder=E, index=rb.FaissFlat(), header=None),
@@ -498,7 +498,7 @@ def test_asking_deeper_than_a_system_looks():
     built = rb.System(CHUNK, rb.Hybrid(*BOTH, depth=5)).build(corpus())
     with pytest.raises(ConfigError, match="k is 6, and each part of the fusion brings 5"):
         built.search("pump", k=6)
-    built = rb.System(CHUNK, BOTH[1], per_document=1, candidates=7).build(corpus())
-    with pytest.raises(ConfigError, match="k is 8, and the steps of this system see 7"):
+    built = rb.System(CHUNK, BOTH[1], per_document=1, depth=7).build(corpus())
+    with pytest.raises(ConfigError, match="k is 8, and the steps of this system look at 7"):
         built.search("pump", k=8)
     assert built.search("pump", k=7).rows.shape == (1, 7)

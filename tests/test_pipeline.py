@@ -273,7 +273,7 @@ def systems(draw):
         chosen["header"] = draw(st.sampled_from([None, "title"]))
         chosen["mmr"] = draw(st.sampled_from([None, MMR(0.5)]))
     size = draw(st.sampled_from([6, 12]))
-    return rb.System(rb.TokenChunker(size), retriever, candidates=20, **chosen)
+    return rb.System(rb.TokenChunker(size), retriever, depth=20, **chosen)
 
 
 @pytest.fixture(scope="module")
@@ -353,7 +353,7 @@ def test_what_systems_share_is_made_once(data, tmp_path, monkeypatch):
             rerank=Backwards(),
             min_score=[None, 0.0],
             expand=[None, Neighbours()],
-            candidates=20,
+            depth=20,
         )
     )
     assert len(found) == 8

@@ -86,7 +86,7 @@ def test_a_slow_system_stops_and_leaves_the_rest_to_others(data, tmp_path):
             time.sleep(0.05)
             return np.zeros(len(rows)), rows
 
-    slow = rb.System(rb.TokenChunker(60), rb.Lexical(rb.FTS5()), rerank=Slow(), name="slow", candidates=5)
+    slow = rb.System(rb.TokenChunker(60), rb.Lexical(rb.FTS5()), rerank=Slow(), name="slow", depth=5)
     results = rb.bench(
         *data, [SYSTEMS[0], slow], store=tmp_path, **OPTIONS | {"metrics": ["mrr"]}, seconds=0.8
     )

@@ -104,7 +104,7 @@ RERANKS: dict[str, tuple[Callable, str]] = {
 def test_a_reranker(case, tmp_path):
     f, said = RERANKS[case]
     refused(
-        rb.System(CUT, LEX, rerank=Does(case, f), candidates=3),
+        rb.System(CUT, LEX, rerank=Does(case, f), depth=3),
         tmp_path,
         "the reranker Does(",
         said,
@@ -125,7 +125,7 @@ def test_a_reranker_without_a_repr_is_named_by_its_class():
 
 
 def test_what_a_good_reranker_gives_is_taken():
-    built = rb.System(CUT, LEX, candidates=3).build(CORPUS, store=False)
+    built = rb.System(CUT, LEX, depth=3).build(CORPUS, store=False)
     rows = built.search(QUESTIONS, 3).rows
     for f in (
         lambda r: (down(len(r)), r[::-1]),
@@ -133,7 +133,7 @@ def test_what_a_good_reranker_gives_is_taken():
         lambda r: [np.ones(len(r)), r[::-1].astype(float)],
     ):
         again = (
-            rb.System(CUT, LEX, rerank=Does("reversed", f), candidates=3)
+            rb.System(CUT, LEX, rerank=Does("reversed", f), depth=3)
             .build(CORPUS, store=False)
             .search(QUESTIONS, 3)
             .rows
@@ -141,7 +141,7 @@ def test_what_a_good_reranker_gives_is_taken():
         for i in range(2):
             assert again[i][again[i] >= 0].tolist() == rows[i][rows[i] >= 0].tolist()[::-1]
     assert (
-        rb.System(CUT, LEX, rerank=Does("none", lambda r: ([], [])), candidates=3)
+        rb.System(CUT, LEX, rerank=Does("none", lambda r: ([], [])), depth=3)
         .build(CORPUS, store=False)
         .search(QUESTIONS, 3)
         .rows
@@ -326,7 +326,7 @@ BOOSTS = {
 def test_boosts(case, tmp_path):
     f, said = BOOSTS[case]
     refused(
-        rb.System(CUT, DENSE, boosts=Does(case, f), candidates=4),
+        rb.System(CUT, DENSE, boosts=Does(case, f), depth=4),
         tmp_path,
         "the boosts Does(",
         said,
@@ -347,7 +347,7 @@ SELECTS = {
 def test_a_selection(case, tmp_path):
     f, said = SELECTS[case]
     refused(
-        rb.System(CUT, DENSE, mmr=Does(case, f), candidates=4),
+        rb.System(CUT, DENSE, mmr=Does(case, f), depth=4),
         tmp_path,
         "the selection Does(",
         said,

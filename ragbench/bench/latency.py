@@ -82,7 +82,7 @@ def _calls_left(executor: PlanExecutor, recipe: dict[str, Any]) -> int:
 def _search_call(built: BuiltSystem, depth: int) -> Callable[[Query], Any]:
     "What is timed, a function of one question: steps have a clock of their own."
     if built.system.staged:
-        return Stopwatch(built, min(depth, built.system.candidates))
+        return Stopwatch(built, min(depth, built.system.depth))
     ranker = built.ranker
     return lambda query: ranker.rank([query.text], depth, params=[query.params or {}])
 

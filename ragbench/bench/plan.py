@@ -258,11 +258,11 @@ def make_plan(
     cut = deepest(s.columns)
     if cut > s.depth:
         s = Settings(**{**vars(s), "depth": cut})
-    short = next((x for x in listed if x.staged and x.candidates < cut), None)
+    short = next((x for x in listed if x.staged and x.depth < cut), None)
     if short is not None:
         raise ConfigError(
-            f"a metric looks at {cut} passages, and the steps of a system see {short.candidates} candidates",
+            f"a metric looks at {cut} passages, and the steps of a system look at {short.depth}",
             repr(short),
-            "Raise candidates",
+            "Raise depth=",
         )
     return Plan(corpus, gold, tuple(listed), tuple(names_of(listed)), s)

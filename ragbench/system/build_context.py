@@ -44,10 +44,10 @@ def search_fair(
     """The best `k` for each query as scores `(q, k)` float64 and rows `(q, k)`, ties decided by the seeded
     hash of query and text."""
     n = len(text_hashes) if where is None else len(where)
-    out = [None] * len(texts)
+    out = [(np.empty(0), np.empty(0, np.int64))] * len(texts)
     open_ = np.arange(len(texts))
     if not n:
-        return pad([(np.empty(0), np.empty(0, np.int64))] * len(texts), k)
+        return pad(out, k)
     if where is not None:
         check_filter(searcher, "search")
     filtered = {} if where is None else {"where": where}

@@ -120,7 +120,7 @@ class _Walk(NamedTuple):
 def walk(built: BuiltSystem, query: Query, row: int, allowed: Allowed) -> _Walk:
     "Ask the question, with everything that passes on the way."
     most = min(len(built.chunks), MOST)
-    depth = built.system.candidates if built.system.staged else most
+    depth = built.system.depth if built.system.staged else most
     steps, trail = built.pipeline(depth), built.trail([query], depth, allowed)
     return _Walk(built, steps, trail, row, most, allowed, query)
 

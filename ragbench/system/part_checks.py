@@ -84,7 +84,9 @@ def _what_it_is(value: Any) -> str:
     return f"This is {said.format(type(value).__name__ + '(…)')}. " if said else ""
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #a2f69794
-METHODS = {  # place: the methods that something of one's own needs there
+METHODS: dict[
+    str, dict[str, tuple[str, ...]]
+] = {  # place: the methods that something of one's own needs there
     "embedder": {"embed_passages": ("texts",), "embed_queries": ("texts",)},
     "index": {"build": ("vectors",)},
     "fuse": {"fuse": ("runs", "kinds")},

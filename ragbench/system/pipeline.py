@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,8 +65,12 @@ def _pack_chunks(chunks: Chunks) -> dict[str, Any]:
 
 
 def _unpack_chunks(a: Artifact, value: Any) -> Chunks:
-    arrays = [a.array(name) for name in ("doc_row", "start", "end")]
-    return Chunks(value(0), *arrays, a.value("made_by"), a.value("section"))
+    return _chunks_of(a, value(0))
+
+
+def _chunks_of(a: Artifact, corpus: Corpus) -> Chunks:
+    doc_row, start, end = (a.array(name) for name in ("doc_row", "start", "end"))
+    return Chunks(corpus, doc_row, start, end, a.value("made_by"), a.value("section"))
 
 
 _CHUNKS = Stored(_pack_chunks, _unpack_chunks)
@@ -73,20 +78,23 @@ _CHUNKS = Stored(_pack_chunks, _unpack_chunks)
 # %% ../../nbs/13_system/06b_pipeline.ipynb #9caabed6
 def _rewrite(rewriter: Any, questions: Wordings, context: Context) -> Wordings:
     "What a rewriter makes of each question, asked for once in a context, and once ever with its store."
-    made = [
-        context.keep(("rewrite", fingerprint(rewriter), t), lambda t=t: rewritten(rewriter, t, context.store))
-        for t in questions.texts
+    name = fingerprint(rewriter)
+    rewrites = [
+        context.keep(("rewrite", name, text), functools.partial(rewritten, rewriter, text, context.store))
+        for text in questions.texts
     ]
-    if len({tuple(q.role for q in m.queries) for m in made}) > 1:
+    if len({tuple(q.role for q in rewrite.queries) for rewrite in rewrites}) > 1:
         raise DataError(
             "it makes another number of queries of some questions than of others",
             repr(rewriter),
             "Give as many for each, in the same roles",
         )
-    if not made:
+    if not rewrites:
         return questions
-    each = [([m.queries[j].text for m in made], q.role) for j, q in enumerate(made[0].queries)]
-    return Wordings(tuple(each), sum(m.ms for m in made))
+    each = [
+        ([rewrite.queries[j].text for rewrite in rewrites], q.role) for j, q in enumerate(rewrites[0].queries)
+    ]
+    return Wordings(tuple(each), sum(rewrite.ms for rewrite in rewrites))
 
 
 def _candidates(config: dict[str, Any], runs: Runs, questions: Wordings, chunks: Chunks) -> Answers:
@@ -161,8 +169,7 @@ def _pack_expanded(e: Expanded) -> dict[str, Any]:
 
 
 def _unpack_expanded(a: Artifact, value: Any) -> Expanded:
-    arrays = [a.array(name) for name in ("doc_row", "start", "end")]
-    table = Chunks(value(1).corpus, *arrays, a.value("made_by"), a.value("section"))
+    table = _chunks_of(a, value(1).corpus)
     return Expanded(table, a.array("scores"), a.array("rows"), a.array("origin"))
 
 
@@ -256,7 +263,7 @@ def pipeline(
             sources = sources._replace(allowed=allowed)
         else:  # it looks at everything, and what does not meet the condition is dropped
             sources = sources._replace(matching=matching, overfetch=system.overfetch)
-    deep = system.candidates if system.staged else depth
+    deep = system.depth if system.staged else depth
     found = retrieval(system.retriever, sources, deep)
     config = {"query": system.query, "depth": deep}
     candidates = Step(

@@ -135,6 +135,7 @@ class _Retriever(Component):
     "A retriever of ours, which says its steps."
 
     searches = True  # by itself; the parts of a hybrid do
+    steps: Callable[[Sources, int], Retrieval]  # each has its own
 
     def build(self, chunks: Chunks, context: Context) -> Ranker:
         "Index the chunks, to be asked with `rank(texts, k)`."
@@ -535,10 +536,10 @@ def fuse_runs(
     hashes, out = hash64(list(texts)), []
     if hasattr(fuse, "fuse_batch"):
         scores, rows = [s for s, _ in runs], [r for _, r in runs]
-        got = fuse.fuse_batch(scores, rows, kinds)
+        fused = fuse.fuse_batch(scores, rows, kinds)
         if not _ours(fuse):
-            got = check_ranked(
-                got,
+            fused = check_ranked(
+                fused,
                 ("fusion", fuse),
                 FUSE,
                 len(texts),
@@ -547,10 +548,11 @@ def fuse_runs(
                 best_first=False,
                 texts=texts,
             )
-        return rank_batch(*got, hashes, text_hashes, k)
+        fused_scores, fused_rows = fused
+        return rank_batch(fused_scores, fused_rows, hashes, text_hashes, k)
     for i, h in enumerate(hashes):
         parts = [(s[i][r[i] >= 0], r[i][r[i] >= 0]) for s, r in runs]
-        got = check_line(
+        line = check_line(
             fuse.fuse(parts, kinds),
             ("fusion", fuse),
             FUSE,
@@ -558,7 +560,7 @@ def fuse_runs(
             np.concatenate([r for _, r in parts]),
             best_first=False,
         )
-        out.append(rank(*got, h, text_hashes, k))
+        out.append(rank(*line, h, text_hashes, k))
     return pad(out, k)
 
 

@@ -123,7 +123,7 @@ def expanded(
     documents = _allowed_documents(chunks, allowed, len(rows))
     lists = [grown(chunks, line, grow, shown)[:k] for line, shown in zip(rows, documents)]
     spans = sorted({p[:3] for ps in lists for p in ps})
-    at = {span: i for i, span in enumerate(spans)}
+    span_rows = {span: i for i, span in enumerate(spans)}
     score = [dict(zip(line.tolist(), s.tolist())) for line, s in zip(np.asarray(rows), np.asarray(scores))]
 
     def filled(of):
@@ -136,13 +136,10 @@ def expanded(
         )
 
     sections = None if chunks.section is None else [section_of(chunks, *span) for span in spans]
-    table = Chunks(
-        chunks.corpus,
-        *np.array(spans, np.int64).reshape(-1, 3).T,
-        f"{chunks.made_by} grown by {grow!r}",
-        sections,
-    )
-    return Expanded(table, *filled(lambda p: at[p[:3]]), filled(lambda p: p.row)[1])
+    doc_row, start, end = np.array(spans, np.int64).reshape(-1, 3).T
+    table = Chunks(chunks.corpus, doc_row, start, end, f"{chunks.made_by} grown by {grow!r}", sections)
+    grown_scores, grown_rows = filled(lambda p: span_rows[p[:3]])
+    return Expanded(table, grown_scores, grown_rows, filled(lambda p: p.row)[1])
 
 
 def _allowed_documents(chunks: Chunks, allowed: Allowed, n: int) -> Sequence[np.ndarray | None]:

@@ -29,7 +29,7 @@ from ..core.labels import distinct, label, shown
 from .pipeline import Pipeline, pipeline
 from .retrievers import check_min_score, dense_parts, Hybrid, Ranker, Sources, with_header
 from .score_bounds import check_threshold, say_if_empty
-from .step import Answers, Executor, Step, Trail, as_asked
+from .step import Executor, Step, Trail, as_asked
 from .where import Allowed, allowed_rows, check_params, remembered_rows, rows_by_question
 from ..index.conditions import check_fields, check_kinds, clauses, params_of
 
@@ -93,7 +93,7 @@ class System(Component):
     expand: Any = dataclasses.field(
         default=None, kw_only=True
     )  # Neighbours, SentenceWindow, ParentSection, SeeAlso
-    candidates: int = dataclasses.field(default=200, kw_only=True)  # passages that the steps see
+    depth: int = dataclasses.field(default=200, kw_only=True)  # passages that the steps look at
     sequences = ("name",)
 
     def __post_init__(self):
@@ -105,8 +105,8 @@ class System(Component):
             "retrieve": self.retrieve,
             **{s: v for s in STEPS if (v := getattr(self, s)) is not None},
         }
-        if self.candidates != 200:
-            shown["candidates"] = self.candidates
+        if self.depth != 200:
+            shown["depth"] = self.depth
         return f"System({', '.join(f'{k}={v!r}' for k, v in shown.items())}, name={self.name!r})"
 
     @property
@@ -200,9 +200,9 @@ def _check_steps(system: System) -> None:
     for name, (fits, fix) in PARTS.items():
         check_part(getattr(system, name), "System", name, fits, fix, none=name in STEPS)
     check_header(system.header, "System")
-    for name in ("per_document", "candidates", "overfetch"):
+    for name in ("per_document", "depth", "overfetch"):
         value = getattr(system, name)
-        if value is not None or name == "candidates":
+        if value is not None or name == "depth":
             at_least(name, value, 1, "System")
     check_min_score(system.min_score, "System")
     _check_where(system)
@@ -243,6 +243,7 @@ def read_queries(queries: Queries, params: Any = None) -> tuple[Query, ...]:
     """Questions as `Query`, one that is a text under itself as its id; `params` are brought by all of them,
     or a list has those of each. Raises `DataError` for one that is no text, or nothing but white space:
     nothing can be found for it."""
+    listed: list[str | Query]
     if isinstance(queries, Mapping):
         listed = [Query(query_id, text) for query_id, text in queries.items()]
     elif isinstance(queries, bytes) or not np.iterable(queries):
@@ -287,11 +288,11 @@ def _brings(query: Query, params: Any) -> Query:
 
 def _check_depth(system: System, k: int) -> None:
     "Raise `ConfigError` where a step or a fusion does not look deep enough for `k` passages."
-    if system.staged and k > system.candidates:
+    if system.staged and k > system.depth:
         raise ConfigError(
-            f"k is {k}, and the steps of this system see {system.candidates} candidates",
+            f"k is {k}, and the steps of this system look at {system.depth} passages",
             repr(system),
-            "Raise candidates",
+            "Raise depth=",
         )
     if isinstance(system.retrieve, Hybrid) and k > system.retrieve.depth:
         raise ConfigError(
@@ -395,7 +396,7 @@ class BuiltSystem:
 # %% ../../nbs/13_system/07_system.ipynb #147a25db
 def warn_if_empty(
     steps: Pipeline,
-    value: Callable[[Step], Answers],  # of a step
+    value: Callable[[Step], Any],  # of a step: answers, or runs
 ) -> None:
     "Warn where the threshold of a system, or of one of its retrievers, left nothing."
     for part in steps.retrieval.leaves:
@@ -439,7 +440,7 @@ def _step_label(system: System) -> str:
         "per_document": "{} a document".format,
     }
     out = "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
-    return out if system.candidates == 200 else f"{out} · candidates={system.candidates}"
+    return out if system.depth == 200 else f"{out} · depth={system.depth}"
 
 
 def names_of(systems: Sequence[System]) -> list[str]:

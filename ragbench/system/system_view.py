@@ -57,7 +57,7 @@ def system_html(system: System) -> str:
         if getattr(system, step) is not None:
             lines += _lines(step, getattr(system, step))
     if system.staged:
-        lines += _lines("candidates", system.candidates)
+        lines += _lines("depth", system.depth)
     return f"<p><b>System {escape(names_of([system])[0])}</b></p>{_table(lines)}"
 
 
