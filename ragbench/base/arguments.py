@@ -130,13 +130,13 @@ def _in_words(hint: Any) -> str:
 # %% ../../nbs/00_base/02_arguments.ipynb #8b4f2257
 def _hints(call: Callable) -> dict[str, Any]:
     "The hints of a function's arguments; `Any` for one whose names are known to type checkers only."
-    out = {}
+    hints = {}
     for name, hint in inspect.get_annotations(call).items():
         try:
-            out[name] = eval(hint, inspect.unwrap(call).__globals__) if isinstance(hint, str) else hint
+            hints[name] = eval(hint, inspect.unwrap(call).__globals__) if isinstance(hint, str) else hint
         except (NameError, AttributeError, TypeError):
-            out[name] = Any
-    return out
+            hints[name] = Any
+    return hints
 
 
 def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
@@ -179,10 +179,10 @@ def _checked(call: Callable, owner: str) -> Callable:
 
 def _call_of(signature: inspect.Signature) -> str:
     "The arguments of a call, as one writes them."
-    shown = [p for p in signature.parameters.values() if p.name != "self"]
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
     return ", ".join(
         f"{'*' * (p.kind == p.VAR_POSITIONAL)}{'**' * (p.kind == p.VAR_KEYWORD)}{p.name}{'=…' if p.default is not p.empty else ''}"  # noqa: E501
-        for p in shown
+        for p in parameters
     )
 
 # %% ../../nbs/00_base/02_arguments.ipynb #226b2aae

@@ -67,8 +67,8 @@ def _strange(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
     "Which rows `(q, m)` are not among those `(q, w)` of their question; −1 never is strange."
     base = max(int(rows.max(initial=0)), int(among.max(initial=0))) + 1
     line = np.arange(len(rows))[:, None] * base
-    known = (among + line)[among >= 0]
-    return ~np.isin(rows + line, known) & (rows != -1)
+    allowed = (among + line)[among >= 0]
+    return ~np.isin(rows + line, allowed) & (rows != -1)
 
 
 def _wrong(
@@ -127,10 +127,10 @@ def check_ranked(
             who(*owner),
             fix,
         )
-    if found := _wrong(scores, rows, call, size, among, best_first, rise):
-        what, bad = found
-        asked = f", for {texts[int(np.argmax(bad.any(axis=1)))]!r:.60}" if texts is not None else ""
-        raise DataError(what + asked, who(*owner), fix)
+    if fault := _wrong(scores, rows, call, size, among, best_first, rise):
+        what, bad = fault
+        question = f", for {texts[int(np.argmax(bad.any(axis=1)))]!r:.60}" if texts is not None else ""
+        raise DataError(what + question, who(*owner), fix)
     return scores, rows
 
 # %% ../../nbs/00_base/03_component_output.ipynb #d81597d6

@@ -187,11 +187,11 @@ def one_of(
         else {}
     )
     near = max(alike, key=alike.get, default="")  # the first of those that are equally near
-    there = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
+    choices = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
     raise ConfigError(
         f"there is no {what} {given!r:.80}",
         owner,
-        (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {there}",
+        (f"Did you mean {near!r}? " if alike.get(near, 0) >= 0.5 else "") + f"There is: {choices}",
     )
 
 # %% ../../nbs/00_base/00_errors.ipynb #7dd83e5f

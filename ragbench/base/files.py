@@ -77,9 +77,9 @@ def disk_errors(where: str | Path) -> Iterator[None]:
     except StoreError:
         raise
     except Exception as e:
-        if (known := disk_error(e, where)) is None:
+        if (named := disk_error(e, where)) is None:
             raise
-        raise known from e
+        raise named from e
 
 # %% ../../nbs/00_base/05_files.ipynb #7f39c158
 _PROBE = bytes(1 << 16)
@@ -224,9 +224,9 @@ def _named_causes(new: Path, path: str | Path) -> Iterator[None]:
         yield
     except Exception as e:
         cause = _hidden_cause(new, e)
-        if cause is None or (known := disk_error(cause, path)) is None:
+        if cause is None or (named := disk_error(cause, path)) is None:
             raise
-        raise known from e
+        raise named from e
 
 # %% ../../nbs/00_base/05_files.ipynb #86efccb5
 def _exchange(a: Path, b: Path) -> bool:

@@ -21,8 +21,8 @@ def address_space(pid: int | str = "self") -> tuple[int, int]:
     except OSError:
         return 0, 0
     kilobytes = {
-        name: int(rest.split()[0])
-        for name, _, rest in (line.partition(":") for line in lines)
+        name: int(value.split()[0])
+        for name, _, value in (line.partition(":") for line in lines)
         if name in ("VmSize", "VmPeak")
     }
     return 1024 * kilobytes.get("VmSize", 0), 1024 * kilobytes.get("VmPeak", 0)
@@ -49,19 +49,19 @@ def bounded(function: Callable[[], Any], most: int) -> Any:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    given = [
+    bounds = [
         n for n in (size + most, soft, hard) if n != resource.RLIM_INFINITY
     ]  # never more than the process had before
-    resource.setrlimit(resource.RLIMIT_AS, (min(given), hard))
+    resource.setrlimit(resource.RLIMIT_AS, (min(bounds), hard))
     try:
         result = function()
     except Exception as e:
-        if out_of_memory(e) or _met(min(given), most):
+        if out_of_memory(e) or _met(min(bounds), most):
             raise MemoryError(f"{thousands(most)} bytes did not suffice") from e
         raise
     finally:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    if _met(min(given), most):
+    if _met(min(bounds), most):
         raise MemoryError(f"{thousands(most)} bytes did not suffice")
     return result
 

@@ -105,8 +105,8 @@ def _alive(pid: int) -> bool:
 def abandoned(path: Path, owner: str) -> bool:
     """Whether the owner of a file or folder, known by the tag in its name, is dead; of an unknown place,
     whether nothing has changed for a day."""
-    place, _, rest = owner.partition("-")
-    pid = rest.partition("-")[0]
+    place, _, tag = owner.partition("-")
+    pid = tag.partition("-")[0]
     if place == _place() and pid.isdigit():
         return not _alive(int(pid))
     try:

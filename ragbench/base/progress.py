@@ -25,8 +25,12 @@ def watched() -> bool:
 
 def duration(seconds: float) -> str:
     "Hours, minutes and seconds as one reads them: `0:07`, `12:30`, `1:02:03`."
-    hours, rest = divmod(round(seconds), 3600)
-    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+    hours, below_hours = divmod(round(seconds), 3600)
+    return (
+        f"{hours}:{below_hours // 60:02}:{below_hours % 60:02}"
+        if hours
+        else f"{below_hours // 60}:{below_hours % 60:02}"
+    )
 
 # %% ../../nbs/00_base/07_progress.ipynb #61f1d904
 FIRST, EVERY = 10.0, 30.0  # seconds until the first line, and between two
@@ -63,16 +67,16 @@ class Lines:
 
     def set_postfix_str(self, detail: str) -> None:
         self.detail = detail
-        self._now()
+        self._print()
 
     def update(self, n: int = 1) -> None:
         self.n += n
         if self.base is None:
             # what was there already took no time
             self.base = self.n if self.n < self.total and time.monotonic() - self.began < 1 else 0
-        self._now()
+        self._print()
 
-    def _now(self) -> None:
+    def _print(self) -> None:
         if (now := time.monotonic()) < self.due:
             return
         self.due, self.said = now + self.every, True
@@ -177,7 +181,7 @@ def stoppable(line: str = STOPPED) -> Iterator[None]:
         if not hasattr(
             e, "_render_traceback_"
         ):  # what IPython asks an exception for; an inner block was first
-            shown: Any = e
-            shown._render_traceback_ = lambda: [line]
+            interrupt: Any = e
+            interrupt._render_traceback_ = lambda: [line]
             e.add_note(line)
         raise

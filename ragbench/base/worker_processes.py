@@ -122,10 +122,10 @@ class Worker:
 
     def _start(self) -> subprocess.Popen:
         line = lifeline()
-        given = f"{json.dumps(self.modules)}, {line}, {json.dumps(self.absent)}"
+        arguments = f"{json.dumps(self.modules)}, {line}, {json.dumps(self.absent)}"
         code = (
             f"import sys; sys.path[:] = {json.dumps(sys.path)};"
-            f" from ragbench.base.worker_processes import serve; serve({given})"
+            f" from ragbench.base.worker_processes import serve; serve({arguments})"
         )
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],

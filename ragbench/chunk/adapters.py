@@ -48,15 +48,15 @@ class _Key(NamedTuple):
 def _keys(pieces: Sequence[str], letters: str) -> list[_Key]:
     "The chunks that have ink."
     whole = "\ufffd" in letters  # then it is a character like any other
-    out = []
+    keys = []
     for i, piece in enumerate(pieces):
         core = "".join(piece.split())
         bare = core if whole else core.strip("\ufffd")
         if core:
-            out.append(
+            keys.append(
                 _Key(bare or core, bool(bare) and core[0] != bare[0], bool(bare) and core[-1] != bare[-1], i)
             )
-    return out
+    return keys
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #b952f93f
 def _grown(text: str, start: int, end: int, key: _Key) -> tuple[int, int] | None:
@@ -78,14 +78,14 @@ def _latest(backward: str, keys: Sequence[_Key]) -> list[int] | None:
     """The latest place in the ink at which each chunk may begin so that all later ones still fit; `None` if
     there is none."""
     n = limit = len(backward)
-    out = []
+    places = []
     for key in reversed(keys):
         place = backward.find(key.core[::-1], max(n - limit - len(key.core), 0))
         if place < 0:
             return None
         limit = n - place - len(key.core)
-        out.append(limit)
-    return out[::-1]
+        places.append(limit)
+    return places[::-1]
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #dd272c6a
 _SHORT_GAP = 64  # characters of ink; a separator that was dropped is shorter
@@ -95,7 +95,7 @@ def _place(
     letters: str, backward: str, keys: Sequence[_Key], latest: Sequence[int], drops: bool
 ) -> np.ndarray:
     "Where each chunk lies in the ink, `(n, 2)`; `drops` prefers a short gap to an overlap."
-    n, out, previous, reach = len(letters), [], 0, 0
+    n, places, previous, reach = len(letters), [], 0, 0
     for (core, before, _, _), last in zip(keys, latest):
         m, hi, place = len(core), min(reach, last), -1
         if letters.startswith(core, hi):
@@ -108,8 +108,8 @@ def _place(
             back = backward.find(core[::-1], n - (hi + m), n - previous)
             place = n - back - m if back >= 0 else letters.find(core, hi)
         previous, reach = place, max(reach, place + m)
-        out.append((place, place + m))
-    return np.array(out, dtype=np.int64).reshape(-1, 2)
+        places.append((place, place + m))
+    return np.array(places, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #e6630c69
 class AlignmentError(DataError):
@@ -160,8 +160,8 @@ def align(
         raise _refusal(letters, keys, where)
     readings = [_place(letters, backward, keys, latest, drops) for drops in (False, True)]
     best = max(readings, key=length)
-    out, floor = np.c_[offsets[best[:, 0]], offsets[best[:, 1] - 1] + 1], 0
-    for row, key in zip(out, keys):
+    spans, floor = np.c_[offsets[best[:, 0]], offsets[best[:, 1] - 1] + 1], 0
+    for row, key in zip(spans, keys):
         start, end = row.tolist()
         piece, grown = pieces[key.number], _grown(text, start, end, key)
         if grown is None:
@@ -175,7 +175,7 @@ def align(
         if row[0] - lead >= floor and text.startswith(piece, row[0] - lead):
             row += (-lead, trail)
         floor = row[0]
-    return out
+    return spans
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #9e7ffec7
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ def _checked(pieces: Any, where: str) -> list[Any]:
     offsets."""
     if isinstance(pieces, (str, bytes, Mapping)) or not isinstance(pieces, Iterable):
         raise DataError(f"the splitter returned a {type(pieces).__name__}", where, _FIX)
-    out = list(pieces)
-    for i, p in enumerate(out):
+    listed = list(pieces)
+    for i, p in enumerate(listed):
         if isinstance(p, str):
             continue
 
@@ -271,7 +271,7 @@ def _checked(pieces: Any, where: str) -> list[Any]:
                 where,
                 _FIX,
             )
-    return out
+    return listed
 
 
 def _can(splitter: Any, *methods: str) -> Any:
@@ -293,10 +293,10 @@ def _parameters(settings: Any) -> dict[str, Any]:
     def plain(v):
         return isinstance(v, (bool, int, float)) or isinstance(v, str) and len(v) <= 40
 
-    def kept(v):
+    def is_shown(v):
         return plain(v) or isinstance(v, (list, tuple)) and 0 < len(v) <= 8 and all(map(plain, v))
 
-    return {k.strip("_"): v for k, v in getattr(settings, "__dict__", {}).items() if kept(v)}
+    return {k.strip("_"): v for k, v in getattr(settings, "__dict__", {}).items() if is_shown(v)}
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #69d25c7d
 def _native(text: str, pieces: Sequence[tuple[int | None, int | None, str]]) -> np.ndarray | None:

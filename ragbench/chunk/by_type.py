@@ -72,19 +72,19 @@ class ByType(Component):
         "The key under which the chunker of `doc` stands."
         if doc.format in self.chunkers:
             return doc.format
-        if meant := [key for key in self.chunkers if key in _ENDINGS.get(doc.format, ())]:
+        if endings := [key for key in self.chunkers if key in _ENDINGS.get(doc.format, ())]:
             raise DataError(
-                f"the format of the document is {doc.format!r}, and ByType knows {meant[0]!r}, an ending of"
+                f"the format of the document is {doc.format!r}, and ByType knows {endings[0]!r}, an ending of"
                 " files",
                 doc.id,
                 f"Write {doc.format!r} in its place",
             )
         if "default" not in self.chunkers:
-            known = ", ".join(self.chunkers)
+            keys = ", ".join(self.chunkers)
             raise DataError(
                 f"no chunker for the format {doc.format!r}",
                 doc.id,
-                f"Add {doc.format!r} or 'default' to ByType; it knows {known}",
+                f"Add {doc.format!r} or 'default' to ByType; it knows {keys}",
             )
         return "default"
 

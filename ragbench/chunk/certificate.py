@@ -173,15 +173,15 @@ def _counter(text: str, tokenizer: str) -> Callable[[int, int, int], int]:
         )
     t = get_tokenizer(tokenizer)
     spans = t.spans(text)
-    # `rest`: tokens in which no character begins
+    # `empty`: tokens in which no character begins
     starts = spans[:, 0]
-    rest = spans[spans[:, 0] == spans[:, 1], 0]
+    empty = spans[spans[:, 0] == spans[:, 1], 0]
 
     def count(s: int, e: int, bound: int) -> int:
         n = (
             np.searchsorted(starts, e)
             - np.searchsorted(starts, s)
-            - (np.searchsorted(rest, min(s + 2, e)) - np.searchsorted(rest, s))
+            - (np.searchsorted(empty, min(s + 2, e)) - np.searchsorted(empty, s))
         )
         return int(n) if n <= bound else min(int(n), t.count(text[s:e]))
 
@@ -528,10 +528,16 @@ def certify(
     if isinstance(types := getattr(chunker, "chunkers", None), Mapping):
         by_type: Any = chunker
         own = {t: [d for d in corpus or () if by_type.kind(d) == t] for t in types}
-        asked = {"size": size, "overlap": overlap, "tokenizer": tokenizer, "large": large, "seconds": seconds}
+        options = {
+            "size": size,
+            "overlap": overlap,
+            "tokenizer": tokenizer,
+            "large": large,
+            "seconds": seconds,
+        }
         return _together(
             name or repr(chunker),
-            {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **asked) for t in types},
+            {t: certify(_OfType(chunker, t), Corpus(own[t]) if own[t] else None, **options) for t in types},
         )
     _check_sizes(large, size, overlap)
     promise = Promise.of(chunker, size=size, overlap=overlap, tokenizer=tokenizer)

@@ -47,8 +47,8 @@ def certificate_matrix(certificates: Sequence[Certificate]) -> DataFrame:
     for certificate in certificates:
         marks = {row.property: mark[row.passed] for row in certificate.rows}
         rows[certificate.name] = {
-            "one line" if name.endswith("line") else SHORT.get(name, name): shown
-            for name, shown in marks.items()
+            "one line" if name.endswith("line") else SHORT.get(name, name): sign
+            for name, sign in marks.items()
         }
     return pd.DataFrame(rows).T
 

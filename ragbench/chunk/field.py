@@ -76,11 +76,11 @@ class FieldChunker(Component):
 
     def __call__(self, documents: Corpus | Document) -> Chunks:
         docs = [documents] if isinstance(documents, Document) else getattr(documents, "documents", ())
-        known = {f.name for d in docs for f in d.fields}
-        if self.fields is not None and known and (strange := [n for n in self.fields if n not in known]):
+        names = {f.name for d in docs for f in d.fields}
+        if self.fields is not None and names and (strange := [n for n in self.fields if n not in names]):
             raise ConfigError(
                 f"no document has a field {strange[0]!r}",
                 "FieldChunker",
-                f"Choose from {', '.join(sorted(known))}",
+                f"Choose from {', '.join(sorted(names))}",
             )
         return chunk_corpus(documents, self._cut, repr(self))

@@ -40,8 +40,8 @@ _INSTRUCTION = (
 
 def question(instruction: str, pieces: Sequence[str]) -> list[dict[str, str]]:
     "The messages that ask where passages begin among `pieces`."
-    shown = "\n".join(f"[{i}] {p}" for i, p in enumerate(pieces, 1))
-    return [{"role": "system", "content": instruction}, {"role": "user", "content": shown}]
+    numbered = "\n".join(f"[{i}] {p}" for i, p in enumerate(pieces, 1))
+    return [{"role": "system", "content": instruction}, {"role": "user", "content": numbered}]
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #377ce065
 def parse_cuts(
@@ -102,16 +102,16 @@ def windowed_cuts(
     cuts_of: Callable[[int, int], list[int]],  # numbers (from 2) for the pieces lo … hi − 1
 ) -> list[int]:
     "Indices of the pieces that begin a chunk, after the first one."
-    total, out, lo = np.r_[0, np.cumsum(sizes)], [], 0
+    total, starts, lo = np.r_[0, np.cumsum(sizes)], [], 0
     while True:
         hi = max(int(np.searchsorted(total, total[lo] + window, side="right")) - 1, lo + 1)
         cuts = [lo + c - 1 for c in cuts_of(lo, hi)] if hi - lo > 1 else []
-        out += cuts
+        starts += cuts
         if hi >= len(sizes):
-            return out
+            return starts
         lo = cuts[-1] if cuts else hi
         if not cuts:
-            out.append(hi)
+            starts.append(hi)
 
 # %% ../../nbs/07_chunk/13_llm.ipynb #93e09aaa
 @dataclass(frozen=True)

@@ -102,16 +102,16 @@ _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})([^\n]*)\n?", re.M)
 
 def fences(text: str) -> np.ndarray:
     "Spans of the code fences of `text`, both fence lines included: `(n, 2)` int64."
-    out, start, mark = [], None, ""
+    spans, start, mark = [], None, ""
     for m in (
         _FENCE.finditer(text) if "```" in text or "~~~" in text else ()
     ):  # most texts have none, and this is the fast way to know
         if start is None:
             start, mark = m.start(), m[1]
         elif m[1].startswith(mark) and not m[2].strip():
-            out.append((start, m.end()))
+            spans.append((start, m.end()))
             start = None
-    return np.array(out, dtype=np.int64).reshape(-1, 2)
+    return np.array(spans, dtype=np.int64).reshape(-1, 2)
 
 
 def inside(offset: int, blocks: Sequence[tuple[int, int]]) -> bool:
@@ -133,19 +133,19 @@ def _best_boundary(
 
 
 def _end_by_count(
-    table: TokenTable, whole: Sequence[tuple[int, int]], here: int, reach: int, high: int, stop: int
+    table: TokenTable, whole: Sequence[tuple[int, int]], start: int, reach: int, high: int, stop: int
 ) -> int:
     """An end where no boundary offers itself: at `reach`, but not inside a whole block, and always further
-    than `here`."""
+    than `start`."""
     if inside(reach, whole):  # after it if it fits, else before it
         first, last = whole[bisect_left(whole, (reach,)) - 1]
         if last <= high:
             return last
-        if first > here:
+        if first > start:
             return first
-    if reach > here:
+    if reach > start:
         return reach
-    i = table.first(here + 1)  # one character of more than `high` tokens
+    i = table.first(start + 1)  # one character of more than `high` tokens
     return min(table.at[i], stop) if i < len(table) else stop
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #4a2797c8
@@ -165,25 +165,23 @@ class Packer:
         blocks = ((int(s), int(e)) for s, e in self.whole)
         object.__setattr__(self, "whole", [b for b in blocks if self.table.within(*b) <= self.high])
 
-    def end(self, here: int, first: int, n: int, stop: int) -> int:
-        """Where a chunk that begins at `here`, with the token `first`, ends: at most at `stop`, before the
+    def end(self, start: int, first: int, n: int, stop: int) -> int:
+        """Where a chunk that begins at `start`, with the token `first`, ends: at most at `stop`, before the
         token `n`."""
         starts = self.table.at
         if n - first <= self.high:
             return stop
-        reach = starts[
-            min(first + self.high, n - self.low) if n - first >= 2 * self.low else first + self.high
-        ]  # leave enough for the last one
-        floor = max(here, starts[first + self.low - 1]) if self.low else here
-        best = _best_boundary(self.levels, self.whole, floor, reach)
-        return (
-            best
-            if best is not None
-            else _end_by_count(self.table, self.whole, here, reach, starts[first + self.high], stop)
-        )
+        last = first + self.high
+        if n - first >= 2 * self.low:  # leave enough for the last chunk
+            last = min(last, n - self.low)
+        floor = max(start, starts[first + self.low - 1]) if self.low else start
+        best = _best_boundary(self.levels, self.whole, floor, starts[last])
+        if best is not None:
+            return best
+        return _end_by_count(self.table, self.whole, start, starts[last], starts[first + self.high], stop)
 
-    def next(self, here: int, first: int, end: int) -> int:
-        """Where the chunk after `[here, end)` begins: at the best boundary within `overlap` tokens before
+    def next(self, begin: int, first: int, end: int) -> int:
+        """Where the chunk after `[begin, end)` begins: at the best boundary within `overlap` tokens before
         `end`."""
         if not self.overlap:
             return end
@@ -194,22 +192,22 @@ class Packer:
         back = _best_boundary(self.levels, self.whole, start - 1, end - 1, last=False)
         if back is None:
             back = end if inside(start, self.whole) else start
-        return back if here < back <= end else end
+        return back if begin < back <= end else end
 
 # %% ../../nbs/07_chunk/05_packing.ipynb #51314294
 def pack(packer: Packer, start: int, stop: int) -> list[tuple[int, int]]:
     "Chunks of `text[start:stop]`, in order, each beginning and ending later than the one before."
-    out: list[tuple[int, int]] = []
-    here, n = start, packer.table.first(stop)
-    while here < stop:
-        first = packer.table.first(here)
-        end = packer.end(here, first, n, stop)
-        if out and end <= out[-1][1]:  # the overlap left no room for what comes: begin after it
-            here = out[-1][1]
-            first = packer.table.first(here)
-            end = packer.end(here, first, n, stop)
-        out.append((here, end))
+    spans: list[tuple[int, int]] = []
+    begin, n = start, packer.table.first(stop)
+    while begin < stop:
+        first = packer.table.first(begin)
+        end = packer.end(begin, first, n, stop)
+        if spans and end <= spans[-1][1]:  # the overlap left no room for what comes: begin after it
+            begin = spans[-1][1]
+            first = packer.table.first(begin)
+            end = packer.end(begin, first, n, stop)
+        spans.append((begin, end))
         if end >= stop:
             break
-        here = packer.next(here, first, end)
-    return out
+        begin = packer.next(begin, first, end)
+    return spans

@@ -30,22 +30,22 @@ BLOCK = 1_000_000  # characters looked at together: four bytes each
 
 def places(text: str, start: int, end: int, character: str) -> np.ndarray:
     "Offsets of one character in `text[start:end]`: `(n,)` int64."
-    out = []
+    blocks = []
     for offset in range(start, end, BLOCK):
         block = np.frombuffer(text[offset : min(offset + BLOCK, end)].encode("utf-32-le"), np.uint32)
-        out.append(offset + (block == ord(character)).nonzero()[0])
-    return out[0] if len(out) == 1 else np.concatenate(out or [np.empty(0, np.int64)])
+        blocks.append(offset + (block == ord(character)).nonzero()[0])
+    return blocks[0] if len(blocks) == 1 else np.concatenate(blocks or [np.empty(0, np.int64)])
 
 
 def _every(text: str, start: int, end: int, separator: str) -> np.ndarray:
     """Offsets at which a separator stands in `text[start:end]`, from the left and without overlap: `(n,)`
     int64."""
-    out, find, k = [], text.find, len(separator)
+    offsets, find, k = [], text.find, len(separator)
     offset = find(separator, start, end)
     while offset >= 0:
-        out.append(offset)
+        offsets.append(offset)
         offset = find(separator, offset + k, end)
-    return np.array(out, dtype=np.int64)
+    return np.array(offsets, dtype=np.int64)
 
 
 def cuts(text: str, start: int, end: int, separator: str) -> np.ndarray | None:
@@ -67,15 +67,15 @@ def merge(
     overlap: int,  # largest overlap between neighbours
 ) -> list[tuple[int, int]]:
     "Chunks as pairs of boundary indices; every piece is taken to be no larger than `size`."
-    n, out, j = len(total) - 1, [], 0
+    n, chunks, j = len(total) - 1, [], 0
     totals = memoryview(np.ascontiguousarray(total))  # gives plain integers without a copy
     while True:
         i = bisect_right(totals, totals[j] + size, j) - 1
         if i <= j:
             i = min(j + 1, n)  # a piece that is too large stands alone
-        out.append((j, i))
+        chunks.append((j, i))
         if i >= n:
-            return out
+            return chunks
         if not overlap:
             j = i
             continue
@@ -98,21 +98,21 @@ def recursive_spans(
     )
     if coarsest is None:
         return [(start, end)]
-    bounds, separator, rest = coarsest[1], separators[coarsest[0]], separators[coarsest[0] + 1 :]
+    bounds, separator, finer = coarsest[1], separators[coarsest[0]], separators[coarsest[0] + 1 :]
     total = before(bounds)
     large = (total[1:] - total[:-1] >= size).nonzero()[0].tolist() if separator else []
-    out, lo, edges = [], 0, memoryview(bounds)
+    spans, lo, edges = [], 0, memoryview(bounds)
     for hi in [*large, len(bounds) - 1]:
         if hi > lo:
-            out += [(edges[lo + a], edges[lo + b]) for a, b in merge(total[lo : hi + 1], size, overlap)]
+            spans += [(edges[lo + a], edges[lo + b]) for a, b in merge(total[lo : hi + 1], size, overlap)]
         if hi < len(bounds) - 1:
-            out += (
-                recursive_spans(text, edges[hi], edges[hi + 1], before, size, overlap, rest)
-                if rest
+            spans += (
+                recursive_spans(text, edges[hi], edges[hi + 1], before, size, overlap, finer)
+                if finer
                 else [(edges[hi], edges[hi + 1])]
             )
         lo = hi + 1
-    return out
+    return spans
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #38083417
 INK = re.compile(r"\S")
@@ -120,15 +120,15 @@ INK = re.compile(r"\S")
 
 def trim(text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
     "The spans without white space at their ends, empty ones left out: `(m, 2)` int64."
-    out: list[int] = []
+    edges: list[int] = []
     for s, e in spans:
         if s < e and text[s].isspace():
             s = match.start() if (match := INK.search(text, s, e)) else e  # nothing is copied
         if s < e and text[e - 1].isspace():
             e = s + len(text[s:e].rstrip())
         if s < e:
-            out += (s, e)
-    return np.array(out, dtype=np.int64).reshape(-1, 2)
+            edges += (s, e)
+    return np.array(edges, dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #034e25b9
 def searches(
@@ -162,16 +162,16 @@ def character_spans(
     if not separators[i]:
         return [(j, min(j + size, end)) for j in range(start, max(end - overlap, start + 1), size - overlap)]
     last, first = searches(text, start, end, separators[i])
-    rest, out, j, to = separators[i + 1 :], [], start, None
+    finer, spans, j, to = separators[i + 1 :], [], start, None
     while end - j > size:
         if to is None:
             to = last(j + 1, j + size)
         if to < 0:  # the piece that begins here is too large
             to = first(j + 1)
-            out += character_spans(text, j, to, size, overlap, rest) if rest else [(j, to)]
+            spans += character_spans(text, j, to, size, overlap, finer) if finer else [(j, to)]
             j, to = to, None
             continue
-        out.append((j, to))
+        spans.append((j, to))
         if not overlap:
             j, to = to, None
             continue
@@ -182,8 +182,8 @@ def character_spans(
             back, beyond = first(max(to - room, j + 1)) if room > 0 else to, None
         j, to = back, beyond
     if j < end:
-        out.append((j, end))
-    return out
+        spans.append((j, end))
+    return spans
 
 # %% ../../nbs/07_chunk/02_recursive.ipynb #c5896685
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def _alone(text: str, start: int, end: int) -> bool:
 
 def _numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
     "Lines of `text` that open a numbered section: (offset of the line, number, title)."
-    out: list[tuple[int, tuple[int, ...], str]] = []
+    lines: list[tuple[int, tuple[int, ...], str]] = []
     before: tuple[int, ...] = ()
     for m in at_lines(NUMBERED, text):
         number, title = tuple(map(int, m[1].split("."))), m[2].strip()
@@ -75,9 +75,9 @@ def _numbered_lines(text: str) -> list[tuple[int, tuple[int, ...], str]]:
         if len(number) == 1 and not _alone(text, m.start(), m.end()):
             continue
         if follows(before, number):
-            out.append((m.start(), number, title))
+            lines.append((m.start(), number, title))
             before = number
-    return out
+    return lines
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #eb820418
 STEP = re.compile(
@@ -98,13 +98,15 @@ def marks(doc: Document) -> list[_Mark]:
         for start, h in zip(doc.section_starts, doc.headings)
         if not STEP.match(h.title)
     ]
-    taken = {s for s, _, _ in heads}
-    rest: list[tuple[int, Any, str]] = [row for row in _numbered_lines(doc.text) if row[0] not in taken]
-    rest += [(m.end(), None, "") for pattern in _BREAKS for m in pattern.finditer(doc.text)]
-    out, anchor, above = [], None, 0
-    for start, key, title in sorted([*heads, *rest], key=lambda x: x[0]):
+    heading_starts = {s for s, _, _ in heads}
+    other_rows: list[tuple[int, Any, str]] = [
+        row for row in _numbered_lines(doc.text) if row[0] not in heading_starts
+    ]
+    other_rows += [(m.end(), None, "") for pattern in _BREAKS for m in pattern.finditer(doc.text)]
+    found_marks, anchor, above = [], None, 0
+    for start, key, title in sorted([*heads, *other_rows], key=lambda x: x[0]):
         if key is None:
-            out.append(_Mark(start, 99, (), ""))
+            found_marks.append(_Mark(start, 99, (), ""))
             continue  # a break: below everything
         if isinstance(key, int):
             m = _NUMBER.match(title)
@@ -123,8 +125,8 @@ def marks(doc: Document) -> list[_Mark]:
             )
         if mark.number:
             anchor = mark
-        out.append(mark)
-    return [m for i, m in enumerate(out) if not i or m.start > out[i - 1].start]
+        found_marks.append(mark)
+    return [m for i, m in enumerate(found_marks) if not i or m.start > found_marks[i - 1].start]
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #c9281072
 @dataclass(frozen=True)
@@ -152,22 +154,22 @@ def path_of(marks: tuple[_Mark, ...]) -> str:
 
 def sections(doc: Document) -> list[Section]:
     "The sections of `doc`: they tile its text; one without a mark where there is no structure."
-    headings, out, open_ = marks(doc), [], []
+    headings, tiles, open_ = marks(doc), [], []
     if not headings or doc.text[: headings[0].start].strip():
-        out.append(Section(0, headings[0].start if headings else len(doc.text), 0, ()))
+        tiles.append(Section(0, headings[0].start if headings else len(doc.text), 0, ()))
     for i, m in enumerate(headings):
         while open_ and open_[-1].level >= m.level:
             open_.pop()
         open_.append(m)
-        out.append(
+        tiles.append(
             Section(
-                m.start if out else 0,
+                m.start if tiles else 0,
                 headings[i + 1].start if i + 1 < len(headings) else len(doc.text),
                 m.level,
                 tuple(open_),
             )
         )
-    return out
+    return tiles
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #a1e43494
 class Run(NamedTuple):

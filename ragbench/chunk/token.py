@@ -79,9 +79,9 @@ def windows(
         return np.empty((0, 2), np.int64)
     starts = table.starts[: max(n - overlap, 1) : size - overlap]
     ends = table.ends[size - 1 :: size - overlap]
-    out = np.full((len(starts), 2), table.ends[-1], np.int64)  # windows that are not full end with the text
-    out[:, 0], out[: len(ends), 1] = starts, ends
-    return out[out[:, 1] > out[:, 0]]
+    spans = np.full((len(starts), 2), table.ends[-1], np.int64)  # windows that are not full end with the text
+    spans[:, 0], spans[: len(ends), 1] = starts, ends
+    return spans[spans[:, 1] > spans[:, 0]]
 
 # %% ../../nbs/07_chunk/00_token.ipynb #0d1f7deb
 def _last_boundary(
@@ -113,17 +113,17 @@ def _snapped_windows(
 ) -> np.ndarray:
     """Windows of at most `size` tokens that share at most `overlap`, `(m, 2)`; edges stand at a boundary
     where there is one within `within` tokens."""
-    out, n, start, first = [], len(table), None, 0
+    spans, n, start, first = [], len(table), None, 0
     while first < n:
         start = int(table.starts[first]) if start is None else start
         if first + size >= n:
-            out.append((start, int(table.ends[-1])))
+            spans.append((start, int(table.ends[-1])))
             break  # the rest; empty if its tokens own no character
         edge = int(table.starts[first + size])
         end = (
             _last_boundary(boundaries, max(int(table.starts[first + size - within]) - 1, start), edge) or edge
         )
-        out.append((start, end))
+        spans.append((start, end))
         back = max(int(table.before(end)) - overlap, first + 1)
         lowest, highest = int(table.starts[back]), min(int(table.starts[min(back + within, n - 1)]) + 1, end)
         start = (
@@ -132,7 +132,7 @@ def _snapped_windows(
             else _first_boundary(boundaries, max(lowest, start + 1), highest) or lowest
         )
         first = max(table.reached(start), first + 1)
-    return np.array([(s, e) for s, e in out if e > s], dtype=np.int64).reshape(-1, 2)
+    return np.array([(s, e) for s, e in spans if e > s], dtype=np.int64).reshape(-1, 2)
 
 # %% ../../nbs/07_chunk/00_token.ipynb #748f5f33
 def tokenizer_name(tokenizer: Any, owner: str) -> Any:

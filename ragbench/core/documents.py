@@ -88,7 +88,7 @@ class Turn(NamedTuple):
 def _spans_of(kind: Any, rows: Any, name: str, doc_id: str, length: int) -> tuple:
     """Pages, headings, fields or turns as a tuple of their kind; raises `DataError` that names the document
     and the one that is wrong."""
-    out = []
+    spans = []
     for n, s in enumerate(items_of(rows, f"the {name}", doc_id, f"Give a list of {kind.__name__}")):
         if not isinstance(s, kind):
             if not isinstance(s, tuple | list) or len(s) != len(kind._fields):
@@ -97,19 +97,21 @@ def _spans_of(kind: Any, rows: Any, name: str, doc_id: str, length: int) -> tupl
                 )
             s = kind(*s)
         for part, value in zip(kind._fields, s):
-            wanted = int if part in ("number", "level", "start", "end") else str
-            if not isinstance(value, (int, np.integer) if wanted is int else str) or isinstance(value, bool):
+            type_of_part = int if part in ("number", "level", "start", "end") else str
+            if not isinstance(value, (int, np.integer) if type_of_part is int else str) or isinstance(
+                value, bool
+            ):
                 raise DataError(
                     f"the {part} of {name}[{n}] is {value!r:.60}",
                     doc_id,
-                    f"Give {'a whole number' if wanted is int else 'a string'}",
+                    f"Give {'a whole number' if type_of_part is int else 'a string'}",
                 )
         if not 0 <= s.start <= s.end <= length:
             raise DataError(
                 f"{kind.__name__.lower()} {s!r} lies outside the text of {length} characters", doc_id
             )
-        out.append(s)
-    return tuple(out)
+        spans.append(s)
+    return tuple(spans)
 
 # %% ../../nbs/03_core/01_documents.ipynb #2b637b32
 @dataclass(frozen=True)
@@ -207,18 +209,18 @@ def pages_of(
     return tuple(p.number for p in doc.pages if p.start < end and start < p.end)
 
 # %% ../../nbs/03_core/01_documents.ipynb #143e2e37
-def _line_start(text: str, at: int) -> int:
+def _line_start(text: str, position: int) -> int:
     "The start of the line of a heading, where nothing but marks stands before its title."
-    start = text.rfind("\n", max(at - 80, 0), at) + 1
-    return start if at - start < 80 and not any(c.isalpha() for c in text[start:at]) else at
+    start = text.rfind("\n", max(position - 80, 0), position) + 1
+    return start if position - start < 80 and not any(c.isalpha() for c in text[start:position]) else position
 
 
 def _first_visible(text: str, start: int, end: int | None) -> int:
     "The first character of a span that is no white space; its start where there is none."
-    end, at = len(text) if end is None else end, start
-    while at < end and text[at].isspace():
-        at += 1
-    return at if at < end else start
+    end, position = len(text) if end is None else end, start
+    while position < end and text[position].isspace():
+        position += 1
+    return position if position < end else start
 
 
 def section_headings(
@@ -381,14 +383,14 @@ class Corpus:
         )
 
 # %% ../../nbs/03_core/01_documents.ipynb #86f62b11
-def _items(title: str, found: list[str], most: int) -> str:
+def _items(title: str, items: list[str], most: int) -> str:
     "A heading with its number and a list of at most so many items, as HTML; nothing for nothing."
-    if not found:
+    if not items:
         return ""
-    more = [f"… and {thousands(len(found) - most)} more"] if len(found) > most else []
+    more = [f"… and {thousands(len(items) - most)} more"] if len(items) > most else []
     return (
-        f"<p><b>{thousands(len(found))}"
-        f" {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in found[:most] + more)}</ul>"
+        f"<p><b>{thousands(len(items))}"
+        f" {title}</b></p><ul>{''.join(f'<li>{x}</li>' for x in items[:most] + more)}</ul>"
     )
 
 # %% ../../nbs/03_core/01_documents.ipynb #395b397d

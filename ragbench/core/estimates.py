@@ -64,16 +64,16 @@ def _average_draws(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Randomly weighted means `(draws, s)` with one more group of middling size, at the bottom and at the top
     of the scale."""
-    rng, groups, draws_left, out = np.random.default_rng([seed, 7]), len(sizes), draws, ([], [])
+    rng, groups, draws_left, extremes = np.random.default_rng([seed, 7]), len(sizes), draws, ([], [])
     typical = sizes.mean()
     while draws_left:
         rows = min(draws_left, max(1, 2_000_000 // (groups + 1)))
         weight = rng.exponential(size=(rows, groups + 1))
         inside, total = weight[:, :-1] @ sums, (weight[:, :-1] @ sizes + weight[:, -1] * typical)[:, None]
-        for ends, value in zip(out, added):
+        for ends, value in zip(extremes, added):
             ends.append((inside + weight[:, -1:] * (value * typical)) / total)
         draws_left -= rows
-    return np.concatenate(out[0]), np.concatenate(out[1])
+    return np.concatenate(extremes[0]), np.concatenate(extremes[1])
 
 
 def _quantiles(averages: tuple[np.ndarray, np.ndarray], level: float) -> np.ndarray:

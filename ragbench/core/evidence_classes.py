@@ -32,9 +32,9 @@ def check_gold(corpus: Corpus, gold: GoldRecords) -> None:
         if x.reason == NO_DOCUMENT and x.doc_id in corpus.rows
     ]
     if problems:
-        rest = ["…"] if len(problems) > 50 else []
+        more = ["…"] if len(problems) > 50 else []
         raise DataError(
-            "\n".join([f"{len(problems)} pieces of evidence do not fit the corpus", *problems[:50], *rest]),
+            "\n".join([f"{len(problems)} pieces of evidence do not fit the corpus", *problems[:50], *more]),
             "Gold",
             "Make the gold again from this version of the documents",
         )

@@ -163,9 +163,9 @@ def _read_extras(lines: Iterable[tuple[int, Mapping[str, Any]]]) -> _Extras:
             try:
                 records += [kind(query_id=query_id, **mapping) for mapping in mappings]
             except TypeError:
-                wanted = ", ".join(kind._fields[1:])
+                names = ", ".join(kind._fields[1:])
                 extras.problems.append(
-                    f"line {n}: {field!r} is {mappings!r:.60}, not a list of mappings with {wanted}"
+                    f"line {n}: {field!r} is {mappings!r:.60}, not a list of mappings with {names}"
                 )
         doc_ids = row.get("nonrelevant") or []
         if isinstance(doc_ids, list) and all(isinstance(doc_id, str) for doc_id in doc_ids):

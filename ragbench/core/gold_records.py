@@ -206,8 +206,8 @@ def listed(problems: Sequence[str], what: str, most: int = 50) -> str:
     "One problem as it is; of several their number and the first ones, a line each."
     if len(problems) == 1:
         return problems[0]
-    rest = ["…"] if len(problems) > most else []
-    return "\n".join([f"{len(problems)} {what}", *problems[:most], *rest])
+    more = ["…"] if len(problems) > most else []
+    return "\n".join([f"{len(problems)} {what}", *problems[:most], *more])
 
 # %% ../../nbs/03_core/05_gold_records.ipynb #7e29a63c
 _TYPES = {

@@ -165,11 +165,11 @@ def distinct(names: Sequence[str], things: Sequence[Any]) -> list[str]:
         )
         for n, t in zip(names, things)
     ]
-    out: list[str] = []
+    unique: list[str] = []
     for name in marked:
         copies = itertools.chain([name], (f"{name} #{n}" for n in itertools.count(2)))
-        out.append(next(c for c in copies if c not in out))
-    return out
+        unique.append(next(c for c in copies if c not in unique))
+    return unique
 
 
 def labels(components: Iterable[Any]) -> list[str]:

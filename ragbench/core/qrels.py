@@ -107,10 +107,10 @@ class Qrels:
 
     def to_dict(self) -> dict[str, dict[str, int]]:
         "Query id to id to grade: the form that ranx and pytrec_eval take."
-        out: dict[str, dict[str, int]] = {}
+        grades: dict[str, dict[str, int]] = {}
         for q, d, g in self.judgements:
-            out.setdefault(q, {})[d] = g
-        return out
+            grades.setdefault(q, {})[d] = g
+        return grades
 
     def save(self, path: str | Path) -> Path:
         "Write `.json`, `.parquet`, `.tsv` (BEIR) or, for any other ending, TREC's four columns."
@@ -149,7 +149,7 @@ def read_qrels(path: str | Path) -> list[Judgement]:
             str(path),
             "Give JSON, parquet, or lines of query id, (0,) document id and grade",
         ) from e
-    out: dict[tuple[str, str], tuple[int, int]] = {}
+    grade_of: dict[tuple[str, str], tuple[int, int]] = {}
     for n, line in enumerate(text.splitlines(), 1):
         cells = line.split("\t") if line.count("\t") in (2, 3) else line.split()
         if not cells or (n == 1 and not _number(cells[-1])):
@@ -161,14 +161,15 @@ def read_qrels(path: str | Path) -> list[Judgement]:
                 "Query id, (0,) document id, whole grade",
             )
         pair, grade = (cells[0].strip(), cells[-2].strip()), int(float(cells[-1]))
-        if out.setdefault(pair, (grade, n))[0] != grade:
+        first_grade, first_line = grade_of.setdefault(pair, (grade, n))
+        if first_grade != grade:
+            what = f"document {pair[1]!r} has grade {grade} for query {pair[0]!r}"
             raise DataError(
-                f"document {pair[1]!r} has grade {grade} for query {pair[0]!r}, and {out[pair][0]} in line"
-                f" {out[pair][1]}",
+                f"{what}, and {first_grade} in line {first_line}",
                 f"{path}, line {n}",
                 "Keep the one that counts",
             )
-    return [Judgement(q, d, grade) for (q, d), (grade, _) in out.items()]
+    return [Judgement(q, d, grade) for (q, d), (grade, _) in grade_of.items()]
 
 # %% ../../nbs/03_core/06_qrels.ipynb #0f964a4e
 def _number(cell: str) -> bool:
@@ -199,7 +200,7 @@ def as_judgements(qrels: Any, where: str = "qrels") -> tuple[Judgement, ...]:
     if isinstance(qrels, str | Path):
         return tuple(read_qrels(qrels))
     if hasattr(qrels, "columns") and hasattr(qrels, "itertuples"):
-        names = [next((n for n in known if n in qrels.columns), None) for known in _COLUMNS]
+        names = [next((n for n in aliases if n in qrels.columns), None) for aliases in _COLUMNS]
         if None in names:
             raise DataError(
                 f"its columns are {', '.join(map(str, qrels.columns))}",

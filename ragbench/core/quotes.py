@@ -26,13 +26,13 @@ class Match(NamedTuple):
 # %% ../../nbs/03_core/07_quotes.ipynb #b3932e6b
 def _find_verbatim(quote: str, text: str) -> Match | None:
     "The first place where `quote` stands in `text`, white space apart; `None` where it does not."
-    wanted = quote.strip()
-    if not wanted:
+    stripped = quote.strip()
+    if not stripped:
         return None
-    start = text.find(wanted)
+    start = text.find(stripped)
     if start >= 0:
-        return Match(start, start + len(wanted), 100.0, "exact")
-    match = re.search(r"\s+".join(map(re.escape, wanted.split())), text)
+        return Match(start, start + len(stripped), 100.0, "exact")
+    match = re.search(r"\s+".join(map(re.escape, stripped.split())), text)
     return Match(*match.span(), 100.0, "spaces") if match else None
 
 # %% ../../nbs/03_core/07_quotes.ipynb #4a721dcf
@@ -70,10 +70,10 @@ def nearest_quote(quote: str, text: str) -> Match | None:
         return verbatim
     from rapidfuzz.fuzz import partial_ratio_alignment, ratio
 
-    wanted = " ".join(quote.split())
-    near = partial_ratio_alignment(wanted, text) if len(text) > len(wanted) else None
-    start, end = _settle(wanted, text, *((near.dest_start, near.dest_end) if near else (0, len(text))))
-    return Match(start, end, ratio(wanted, " ".join(text[start:end].split())), "fuzzy")
+    stripped = " ".join(quote.split())
+    near = partial_ratio_alignment(stripped, text) if len(text) > len(stripped) else None
+    start, end = _settle(stripped, text, *((near.dest_start, near.dest_end) if near else (0, len(text))))
+    return Match(start, end, ratio(stripped, " ".join(text[start:end].split())), "fuzzy")
 
 
 def find_quote(

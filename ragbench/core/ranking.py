@@ -332,8 +332,8 @@ def _ranking_text(ranking: Ranking) -> str:
             lines.append(textwrap.indent(textwrap.fill(shortened(hit.text), 95), " " * 5))
         lines += [f"     … and {thousands(more)} more"] if more else []
         lines += [] if hits else ["     no passage"]
-    rest = len(ranking.run) - 5 if shown else 0
-    lines += [f"… and {count(rest, 'more question', 'more questions')}"] if rest > 0 else []
+    n_more = len(ranking.run) - 5 if shown else 0
+    lines += [f"… and {count(n_more, 'more question', 'more questions')}"] if n_more > 0 else []
     return "\n".join([*lines, f"({_summary(ranking)})"])
 
 # %% ../../nbs/03_core/10_ranking.ipynb #c0d5b5a4
@@ -359,8 +359,8 @@ def _ranking_html(ranking: Ranking) -> str:
     for query, hits, more in shown:
         rows = "".join(map(_hit_row, hits))
         table = f"<table><tr>{head}</tr>{rows}</table>" if hits else "<p>no passage</p>"
-        rest = f"<p>… and {thousands(more)} more</p>" if more else ""
-        parts.append(f"<p dir='auto'><b>{escape(shortened(query, 200))}</b></p>{table}{rest}")
+        remark = f"<p>… and {thousands(more)} more</p>" if more else ""
+        parts.append(f"<p dir='auto'><b>{escape(shortened(query, 200))}</b></p>{table}{remark}")
     questions = len(ranking.run) - 5 if shown else 0
     parts += [f"<p>… and {count(questions, 'more question', 'more questions')}</p>"] if questions > 0 else []
     return "".join(parts) + f"<p>{escape(_summary(ranking))}</p>"

@@ -59,22 +59,22 @@ def _query_ids(ids: Iterable[str]) -> tuple[str, ...]:
 def _table(what: str, values: Any, dtype: type) -> np.ndarray:
     "Values as a table of numbers; raises `DataError`."
     try:
-        given = np.atleast_2d(np.asarray(values))
+        table = np.atleast_2d(np.asarray(values))
     except ValueError as e:
         raise DataError(
             f"{what} is no table: its lines differ in length",
             "Run",
             "Fill the short ones with −1; `pad` does it",
         ) from e
-    if given.size and given.dtype.kind not in ("iu" if dtype is np.int64 else "iuf"):
+    if table.size and table.dtype.kind not in ("iu" if dtype is np.int64 else "iuf"):
         raise DataError(
-            f"{what} holds {given.dtype} values",
+            f"{what} holds {table.dtype} values",
             "Run",
             "Give whole numbers" if dtype is np.int64 else "Give numbers",
         )
-    if given.ndim != 2:
-        raise DataError(f"{what} has shape {given.shape}", "Run", "Give one line a query")
-    return given.astype(dtype, copy=False)
+    if table.ndim != 2:
+        raise DataError(f"{what} has shape {table.shape}", "Run", "Give one line a query")
+    return table.astype(dtype, copy=False)
 
 # %% ../../nbs/03_core/04_runs.ipynb #bc182d73
 def _disorder(ids: tuple[str, ...], scores: np.ndarray, rows: np.ndarray) -> str:

@@ -63,5 +63,5 @@ def first_cover(spans) -> tuple[np.ndarray, np.ndarray]:
         return np.empty((0, 2), np.int64), np.empty(0, np.int64)
     segments = np.c_[cuts[:-1], cuts[1:]]
     over = (a[:, :1] <= segments[:, 0]) & (a[:, 1:] >= segments[:, 1])  # (n spans, m segments)
-    seen = over.any(axis=0)
-    return segments[seen], over.argmax(axis=0)[seen]
+    covered = over.any(axis=0)
+    return segments[covered], over.argmax(axis=0)[covered]

@@ -202,11 +202,11 @@ def unit(a: np.ndarray) -> np.ndarray:
     full = (norms > SMALL) & (norms < inf)
     if full.all():
         return a / norms
-    out, far = np.divide(a, norms, out=np.zeros_like(a), where=full), np.flatnonzero(~full)
+    scaled, far = np.divide(a, norms, out=np.zeros_like(a), where=full), np.flatnonzero(~full)
     rows = a[far].astype(np.float64)
     norms = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
-    out[far] = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
-    return out
+    scaled[far] = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0)
+    return scaled
 
 
 def unit64(a: np.ndarray) -> np.ndarray:

@@ -124,14 +124,14 @@ def encode_stable(
         if len(texts) > 1
         else np.zeros(len(texts), np.int64)
     )  # one text needs no order
-    out = np.empty((len(texts), encoder.get_embedding_dimension()), np.float32)
+    vectors = np.empty((len(texts), encoder.get_embedding_dimension()), np.float32)
     with _one_torch_thread():
         for batch in equal_length_batches(lengths, batch_size):
-            out[batch] = encoder.encode(
+            vectors[batch] = encoder.encode(
                 [texts[i] for i in batch],
                 prompt=prompt,
                 batch_size=len(batch),
                 normalize_embeddings=normalize,
                 show_progress_bar=False,
             )
-    return out
+    return vectors

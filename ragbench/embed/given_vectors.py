@@ -234,13 +234,13 @@ def _by_text(what: str, ids: Sequence[str], rows: Any, texts: Mapping[str, str])
             "GivenVectors.by_id",
             f"Give a row for each {what}",
         )
-    out: dict[str, np.ndarray] = {}
+    vector_of: dict[str, np.ndarray] = {}
     for x, text in texts.items():
-        same = out.setdefault(text, a[row[x]])
+        same = vector_of.setdefault(text, a[row[x]])
         if abs(same - a[row[x]]).max() > SAME * max(1, abs(same).max()):
             raise DataError(
                 f"{what} {x!r} has the text of another one, and another vector",
                 "GivenVectors.by_id",
                 "Leave one of them out: a model gives one text one vector",
             )
-    return out
+    return vector_of

@@ -125,14 +125,14 @@ def _ask_litellm(e: LiteLLMEmbedder, texts: list[str], role: str) -> Embedded | 
     litellm = e._live.once("litellm", _load_litellm)
     import openai
 
-    asked = {
+    fields = {
         "api_base": e.base_url,
         "api_key": keys[0] if keys else None,
         "dimensions": e.dim,
         "allowed_openai_params": ["dimensions"] if e.dim else None,
     }
     body = {
-        **{k: v for k, v in asked.items() if v is not None},
+        **{k: v for k, v in fields.items() if v is not None},
         **e._roles[0 if role == "query" else 1],
         **e.options,
     }

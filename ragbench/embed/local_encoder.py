@@ -79,10 +79,10 @@ def _check_width(owner: str, **widths: int | None) -> None:
 
 def _gathered(parts: Iterator[tuple[np.ndarray, Vectors]], n: int, space: Space) -> Vectors:
     "Vectors of `n` texts in their order, from parts that come in any."
-    out = np.empty((n, space.dim), np.float32)
+    array = np.empty((n, space.dim), np.float32)
     for positions, vectors in parts:
-        out[positions] = vectors.array
-    return Vectors(out, space)
+        array[positions] = vectors.array
+    return Vectors(array, space)
 
 # %% ../../nbs/08_embed/02_local_encoder.ipynb #88874c3f
 class LocalEmbedder(Component):

@@ -42,11 +42,11 @@ def listed_texts(texts: Chunks | Sequence[str], owner: str) -> list[str]:
             owner,
             "Give Chunks or a list of strings, for one text a list of one",
         )
-    out = list(texts)
-    wrong = [i for i, t in enumerate(out) if not isinstance(t, str)]
+    listed = list(texts)
+    wrong = [i for i, t in enumerate(listed) if not isinstance(t, str)]
     if wrong:
-        raise DataError(f"text {wrong[0]} is a {type(out[wrong[0]]).__name__}", owner, "Give strings")
-    return out
+        raise DataError(f"text {wrong[0]} is a {type(listed[wrong[0]]).__name__}", owner, "Give strings")
+    return listed
 
 # %% ../../nbs/08_embed/00_lsa.ipynb #60a75fe3
 @typed

@@ -121,11 +121,11 @@ class _OnnxEncoder:
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
         "Embeddings `(n, d)` float32 as the model gives them, each text on its own."
-        out = np.empty((len(texts), self.manifest["dim"]), np.float32)
+        vectors = np.empty((len(texts), self.manifest["dim"]), np.float32)
         for i, encoded in enumerate(self.tokenizer.encode_batch(list(texts))):
             ids = np.array([encoded.ids], dtype=np.int64)
-            out[i] = self.session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
-        return out
+            vectors[i] = self.session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[0][0]
+        return vectors
 
 # %% ../../nbs/08_embed/04_onnx_encoder.ipynb #9a111e84
 _PROOF = (

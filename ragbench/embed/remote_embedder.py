@@ -122,12 +122,12 @@ class _Described(_Settings):
         def default(f):
             return f.default_factory() if f.default_factory is not MISSING else f.default
 
-        shown = [
+        settings = [
             f"{f.name}={getattr(self, f.name)!r}"
             for f in fields(self)
             if f.name != "model" and getattr(self, f.name) != default(f)
         ]
-        return f"{type(self).__name__}({', '.join([repr(self.model), *shown])})"
+        return f"{type(self).__name__}({', '.join([repr(self.model), *settings])})"
 
     @property
     def name(self) -> str:
@@ -341,11 +341,11 @@ class RemoteEmbedder(_Counted):
         ready, counts = _prepare(self, list(texts), role)
         begun = list(batches(counts, self.batch_size, self.batch_tokens))
 
-        def one(rows):
+        def call(rows):
             return _call(self, [ready[i] for i in rows], role, int(counts[rows.start : rows.stop].sum()))
 
-        with closing(side_by_side(one, begun, min(self.in_flight, max(1, len(begun))))) as done:
-            for n, array in done:
+        with closing(side_by_side(call, begun, min(self.in_flight, max(1, len(begun))))) as answers:
+            for n, array in answers:
                 yield begun[n], Vectors(array, self.space)
 
     def chars_read(self, texts: Sequence[str]) -> np.ndarray:
@@ -359,7 +359,7 @@ class RemoteEmbedder(_Counted):
 
     def _embed(self, texts: list[str], role: str) -> Vectors:
         parts = list(self.embed_parts(texts, role))
-        out = np.empty((len(texts), self._dim), np.float32)
+        array = np.empty((len(texts), self._dim), np.float32)
         for rows, vectors in parts:
-            out[rows] = vectors.array
-        return Vectors(out, self.space)
+            array[rows] = vectors.array
+        return Vectors(array, self.space)

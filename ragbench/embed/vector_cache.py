@@ -73,8 +73,8 @@ class EmbeddingCache:
         try:
             con = _readonly(path) if fixed else _opened(path)
         except sqlite3.DatabaseError as e:
-            if (known := disk_error(e, path)) is not None:
-                raise known from e
+            if (named := disk_error(e, path)) is not None:
+                raise named from e
             rescue(path, str(e))
             con = _opened(path)
         try:
@@ -108,7 +108,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     "A connection to a file of this version; raises `sqlite3.DatabaseError` for one that is damaged."
     if path.is_dir():
         raise StoreError("a folder stands where a file should be", str(path), "Move it away")
-    known = path.exists() and _known.get(path) == _state(
+    is_checked = path.exists() and _known.get(path) == _state(
         path
     )  # to look at every page takes a second a gigabyte: not at each batch
     con = sqlite3.connect(path, timeout=60, isolation_level=None)
@@ -116,7 +116,7 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         con.execute("PRAGMA page_size=16384")  # of a new file
         con.execute("PRAGMA journal_mode=WAL")
-        if not known and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
+        if not is_checked and con.execute("PRAGMA quick_check(1)").fetchone() != ("ok",):
             raise sqlite3.DatabaseError("its structure is damaged")
         con.execute(TABLE)
         if con.execute("PRAGMA user_version").fetchone()[0] < _VERSION:
@@ -341,10 +341,10 @@ def _missing(
             _parts_of(embedder, [t for _, _, t in todo], role, batch_size)
         ) as parts:  # Ctrl-C while a part is written ends the calls in flight too
             for positions, array in parts if todo else ():
-                done = [todo[i][1] for i in positions]
-                _write_vectors(con, role, done, array)
-                have.update(zip(done, array))
-                progress(len(done))
+                new_hashes = [todo[i][1] for i in positions]
+                _write_vectors(con, role, new_hashes, array)
+                have.update(zip(new_hashes, array))
+                progress(len(new_hashes))
     return have
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #8640f447

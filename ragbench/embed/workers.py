@@ -20,11 +20,11 @@ __all__ = ['worker_count', 'close_workers', 'in_workers']
 _WORTH_IT = 1_000_000  # characters
 
 
-def worker_count(texts: Sequence[str], asked: int | None = None, device: str = "cpu") -> int:
+def worker_count(texts: Sequence[str], workers: int | None = None, device: str = "cpu") -> int:
     """Processes for a job: those asked for, else the cores this process may use (`RAGBENCH_THREADS`) for a
     long job, else 1."""
-    most = at_least("workers", asked, 1, "embedding") if asked is not None else threads()
-    if asked is None and (device != "cpu" or sum(map(len, texts)) < _WORTH_IT):
+    most = at_least("workers", workers, 1, "embedding") if workers is not None else threads()
+    if workers is None and (device != "cpu" or sum(map(len, texts)) < _WORTH_IT):
         return 1
     return max(1, min(most, len(texts)))
 

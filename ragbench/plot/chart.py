@@ -134,12 +134,12 @@ class Chart:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
 
-        out = io.StringIO()
+        buffer = io.StringIO()
         with rc_context(style()):
             figure = Figure(figsize=self.figsize, layout="constrained")
             self.draw(figure)
-            figure.savefig(out, format="svg", metadata={"Date": None})
-        return _finish(out.getvalue(), self.title, self.alt)
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+        return _finish(buffer.getvalue(), self.title, self.alt)
 
     def save(self, path: str | Path) -> Path:
         "Write svg, png or pdf, by the ending of `path`; returns the path."
@@ -156,15 +156,15 @@ class Chart:
             )
         if kind == "svg":
             return write_atomic(path, standalone(self.svg()))
-        out = io.BytesIO()
+        buffer = io.BytesIO()
         self.figure().savefig(
-            out,
+            buffer,
             format=kind,
             dpi=200,
             facecolor="white",
             metadata={"CreationDate": None} if kind == "pdf" else None,
         )
-        return write_atomic(path, out.getvalue())
+        return write_atomic(path, buffer.getvalue())
 
 # %% ../../nbs/04_plot/00_chart.ipynb #acfea7db
 def _chart_html(chart: Chart) -> str:

@@ -189,17 +189,17 @@ class SizeReport:
         "One row for each exception: a pandas DataFrame."
         import pandas as pd
 
-        out = np.sort(np.r_[self.below, self.above]).tolist()
-        docs = [self.chunks.corpus[int(self.chunks.doc_row[i])] for i in out]
+        rows = np.sort(np.r_[self.below, self.above]).tolist()
+        docs = [self.chunks.corpus[int(self.chunks.doc_row[i])] for i in rows]
         return pd.DataFrame(
             {
-                "chunk": out,
+                "chunk": rows,
                 "doc_id": [d.id for d in docs],
                 "format": [d.format for d in docs],
-                "start": self.chunks.start[out],
-                "end": self.chunks.end[out],
-                "tokens": self.tokens[out],
-                "why": [self.why(i) for i in out],
+                "start": self.chunks.start[rows],
+                "end": self.chunks.end[rows],
+                "tokens": self.tokens[rows],
+                "why": [self.why(i) for i in rows],
             }
         )
 

@@ -36,9 +36,9 @@ def segments(
         opens.setdefault(s, []).append(i)
         closes.setdefault(e, []).append(i)
     edges, over = sorted({*opens, *closes, *cuts}), []
-    for at, end in zip(edges, edges[1:]):
-        over = [i for i in over if i not in closes.get(at, ())] + opens.get(at, [])
-        yield at, end, tuple(over)
+    for start, end in zip(edges, edges[1:]):
+        over = [i for i in over if i not in closes.get(start, ())] + opens.get(start, [])
+        yield start, end, tuple(over)
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #f0ea500a
 BLOCK, LIMIT = 3_000, 1_000_000  # characters in a block, and in a view
@@ -59,11 +59,11 @@ _STYLE = """<style>
 def _block_cuts(text: str, start: int, end: int, size: int = BLOCK) -> list[int]:
     """Offsets that divide `text[start:end]` into blocks of about `size` characters, after a line break where
     there is one."""
-    out = [start]
-    while end - out[-1] > size:
-        line = text.find("\n", out[-1] + size, min(out[-1] + 2 * size, end))
-        out.append(line + 1 if line >= 0 else min(out[-1] + size, end))
-    return [*out, end] if out[-1] < end else out
+    cuts = [start]
+    while end - cuts[-1] > size:
+        line = text.find("\n", cuts[-1] + size, min(cuts[-1] + 2 * size, end))
+        cuts.append(line + 1 if line >= 0 else min(cuts[-1] + size, end))
+    return [*cuts, end] if cuts[-1] < end else cuts
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #79556498
 _CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f]")
@@ -108,20 +108,20 @@ def draw(
     cuts = _block_cuts(text, start, end)
     edges = np.clip(np.r_[np.array(cuts), mark.ravel()], start, end)
     opened = "<p dir=auto style='white-space:pre-wrap;overflow-wrap:break-word;margin:0px'>"
-    blocks, out = set(cuts[1:]), [opened]
+    blocks, parts = set(cuts[1:]), [opened]
     for s, e, over in segments(spans, edges.tolist()):
         if e <= start or s >= end:
             continue
         hit = np.flatnonzero((mark[:, 0] <= s) & (mark[:, 1] >= e)).tolist() if len(mark) else []
         marked = " + ".join(said[i] for i in hit if i < len(said)) if hit else None
-        out.append(
+        parts.append(
             _piece(
                 text[max(s, start) : min(e, end)], over, tips, marked, [i for i in over if spans[i, 0] == s]
             )
         )
         if e in blocks and e < end:
-            out.append("</p>" + opened)
-    return "".join(out) + "</p>"
+            parts.append("</p>" + opened)
+    return "".join(parts) + "</p>"
 
 # %% ../../nbs/04_plot/01_chunk_view.ipynb #264a1268
 @dataclass(frozen=True)
@@ -175,11 +175,11 @@ def _marks_of(
     if isinstance(pieces, (list, tuple)) and pieces and all(hasattr(e, "doc_id") for e in pieces):
         own = [e for e in pieces if e.doc_id == doc.id]
         texts = {q.query_id: q.text for q in getattr(mark, "query_list", ())}
-        rest = [] if own else list(dict.fromkeys(e.doc_id for e in pieces))
+        elsewhere = [] if own else list(dict.fromkeys(e.doc_id for e in pieces))
         return (
             as_spans([(e.start, e.end) for e in own]),
             [f"{e.query_id}: {texts.get(e.query_id, 'evidence')}" for e in own],
-            f"none of the evidence lies here: it is in {several(rest)}" if rest else "",
+            f"none of the evidence lies here: it is in {several(elsewhere)}" if elsewhere else "",
         )
     try:
         spans = as_spans(pieces)
@@ -234,12 +234,12 @@ def view(
         for k, (t, s) in enumerate(zip(tokens.tolist(), sections))
     ]
     end = min(start + limit, len(doc))
-    shown = (
+    extent = (
         f"shown: characters {thousands(start)} to {thousands(end)} of {thousands(len(doc))}"
         if end - start < len(doc)
         else ""
     )
-    caption = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, shown)))
+    caption = " · ".join(filter(None, (summary(doc, own.spans, tokens, mark), remark, extent)))
     body = draw(doc.text, own.spans, tips, mark, start, end, names)
     frame = (
         f'<div class="rb-view" style="{FRAME}" tabindex=0 role="region" aria-label="chunks of'

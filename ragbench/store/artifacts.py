@@ -376,8 +376,8 @@ def versions() -> dict[str, str]:
 
 def libraries(*names: str) -> dict[str, str]:
     "Versions of some of the libraries that decide results."
-    known = versions()
-    return {n: known[n] for n in names if n in known}
+    all_versions = versions()
+    return {n: all_versions[n] for n in names if n in all_versions}
 
 
 def as_store(value: Any, owner: str) -> Store:
@@ -530,12 +530,14 @@ def clear(store: Store, *kinds: str) -> int:
     """Delete the artifacts of these kinds, or of all but the paid ones, and nothing else; returns the bytes
     that are free now. Raises `StoreError` while another process works with the store, and for a folder that
     is none."""
-    there, entries = usage(store).kinds, _kinds_of(store)
-    if unknown := set(kinds) - set(there):
+    kinds_in_use, entries = usage(store).kinds, _kinds_of(store)
+    if unknown := set(kinds) - set(kinds_in_use):
         raise StoreError(
-            f"there is no kind {min(unknown)!r}", str(store.root), f"There are: {', '.join(there) or 'none'}"
+            f"there is no kind {min(unknown)!r}",
+            str(store.root),
+            f"There are: {', '.join(kinds_in_use) or 'none'}",
         )
-    if not there:
+    if not kinds_in_use:
         return 0
     with disk_errors(store.root), open(store.root / "in-use.lock", "a+b") as f:
         try:
@@ -546,7 +548,7 @@ def clear(store: Store, *kinds: str) -> int:
                 str(store.root),
                 "Clear it when that process has ended",
             ) from None
-        going = list(kinds or (k for k in there if k not in _PAID))
+        going = list(kinds or (k for k in kinds_in_use if k not in _PAID))
         for kind in going:
             for entry in entries[kind]:
                 remove(entry)
@@ -555,4 +557,4 @@ def clear(store: Store, *kinds: str) -> int:
         if not kinds:
             for lock in (store.root / "locks").glob("*.lock"):
                 remove(lock)
-    return sum(there[k][1] for k in going)
+    return sum(kinds_in_use[k][1] for k in going)

@@ -185,17 +185,17 @@ def _function(w: _Walk, f: types.FunctionType) -> Any:
     if not own:
         w.reader = before or _named(f)  # what a library captures may be anything
     values = {n: _form(w, c.cell_contents) if _filled(c) else None for n, c in sorted(captured.items())}
-    out: dict[str, Any] = {
+    form: dict[str, Any] = {
         "captured": values,
         "defaults": _form(w, [f.__defaults__, f.__kwdefaults__]) if own else None,
     }
     w.reader = before
     if not own:
-        return out | {"library": _named(f), "version": library(f.__module__)}
+        return form | {"library": _named(f), "version": library(f.__module__)}
     facts = code_facts(f.__code__)
     w.reader = _named(f).removeprefix("__main__.")
     try:
-        return out | {"does": facts.digest, "reads": _names(w, f, facts), "file": module_file(f.__module__)}
+        return form | {"does": facts.digest, "reads": _names(w, f, facts), "file": module_file(f.__module__)}
     finally:
         w.reader = before
 
@@ -206,21 +206,21 @@ def _filled(cell: types.CellType) -> bool:
 # %% ../../nbs/01_store/01_fingerprint.ipynb #083c04b6
 def _names(w: _Walk, f: types.FunctionType, facts: Any) -> dict[str, Any]:
     "What the global names of a function stand for."
-    space, out = f.__globals__, {}
+    space, forms = f.__globals__, {}
     for name in sorted(facts.names):
         if name.startswith("__") or name not in space:
             continue
         if name in facts.written:
-            out[name] = "written by the function itself"
+            forms[name] = "written by the function itself"
             continue  # what it remembers
-        out[name] = (
+        forms[name] = (
             _module(w, space[name], facts.attributes)
             if isinstance(space[name], types.ModuleType)
             else _form(w, space[name])
         )
     for name, level in sorted(facts.imports):
         if (m := _imported(name, level, space)) is not None:
-            out[f"import {'.' * level}{name}"] = _module(w, m, facts.attributes)
+            forms[f"import {'.' * level}{name}"] = _module(w, m, facts.attributes)
     if facts.hidden and (module_file(f.__module__) is None or "import_module" in facts.hidden):
         warnings.warn(
             f"{w.reader}: it looks names up by {', '.join(sorted(facts.hidden))}, and what those are cannot"
@@ -228,7 +228,7 @@ def _names(w: _Walk, f: types.FunctionType, facts: Any) -> dict[str, Any]:
             FingerprintWarning,
             stacklevel=2,
         )
-    return out
+    return forms
 
 # %% ../../nbs/01_store/01_fingerprint.ipynb #85c2e31e
 def _imported(name: str, level: int, space: Mapping[str, Any]) -> types.ModuleType | None:
@@ -577,9 +577,9 @@ def _believed(value: Any, own: Any) -> str:
     "The fingerprint that an object gives of itself."
     if isinstance(own, str) and own:
         return own
-    shown = "a method" if callable(own) else repr(own)[:60]
+    kind = "a method" if callable(own) else repr(own)[:60]
     raise ConfigError(
-        f"the `fingerprint` of a {type(value).__name__} is {shown}",
+        f"the `fingerprint` of a {type(value).__name__} is {kind}",
         "",
         "Make it a string: an attribute or a property that changes with what the object does",
     )

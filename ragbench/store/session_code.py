@@ -70,26 +70,26 @@ def _names_in(source: str) -> list[str]:
     )
 
 # %% ../../nbs/01_store/03_session_code.ipynb #b02e6623
-def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
-    """What has to stand above code that uses `name` for `value`: added to `out`, what it needs itself before
-    it."""
-    if name in out or not name.isidentifier():
+def _entry(name: str, value: Any, entries: dict[str, dict[str, str]]) -> None:
+    """What has to stand above code that uses `name` for `value`, added to `entries`; what it needs itself
+    before it."""
+    if name in entries or not name.isidentifier():
         return
     if inspect.ismodule(value):
-        out[name] = {
+        entries[name] = {
             "module": "",
             "source": f"import {value.__name__}" + ("" if value.__name__ == name else f" as {name}"),
         }
     elif isinstance(value, type) or inspect.isfunction(value):
         if _importable(value) and value.__name__ == name:
-            out[name] = {"module": value.__module__, "source": ""}
+            entries[name] = {"module": value.__module__, "source": ""}
             return
         source = _source_of(value)
         scope = getattr(value, "__globals__", None) or vars(sys.modules.get(value.__module__, object))
         for n in _names_in(source):
             if n in scope and n != name and not n.startswith("__"):
-                _entry(n, scope[n], out)
-        out[name] = {"module": "", "source": source}
+                _entry(n, scope[n], entries)
+        entries[name] = {"module": "", "source": source}
     else:
         try:
             literal = ast.literal_eval(repr(value)) == value
@@ -97,20 +97,20 @@ def _entry(name: str, value: Any, out: dict[str, dict[str, str]]) -> None:
             literal = False
         module = getattr(value, "__module__", None)
         if literal:
-            out[name] = {"module": "", "source": f"{name} = {value!r}"}
+            entries[name] = {"module": "", "source": f"{name} = {value!r}"}
         elif isinstance(module, str) and getattr(sys.modules.get(module), name, None) is value:
-            out[name] = {"module": module, "source": ""}
+            entries[name] = {"module": module, "source": ""}
 
 # %% ../../nbs/01_store/03_session_code.ipynb #71dee2f5
 def own_code(results: Any) -> dict[str, dict[str, str]]:
     """What the systems use beside ragbench, by name, what is needed first before what needs it: `module` to
     import it from, or `source`; empty text where neither is known."""
-    out: dict[str, dict[str, str]] = dict(results.manifest.get("own_code") or {})
+    entries: dict[str, dict[str, str]] = dict(results.manifest.get("own_code") or {})
     values = [s.system for s in results.systems if s.system is not None]
     for thing in dict.fromkeys(t for v in values for t in things(v)):
         if (getattr(thing, "__module__", None) or "").split(".")[0] not in ("ragbench", "builtins", "numpy"):
-            _entry(thing.__name__, thing, out)
-    return out
+            _entry(thing.__name__, thing, entries)
+    return entries
 
 # %% ../../nbs/01_store/03_session_code.ipynb #0a4d2c79
 def called(code: str) -> list[str]:
@@ -131,13 +131,13 @@ def _public() -> dict[str, Any]:
 
 def _reached(names: Sequence[str], own: Mapping[str, Mapping[str, str]]) -> list[str]:
     "The names, and what the sources of those among them need in turn."
-    out, queue = dict.fromkeys(names), list(names)
+    reached, queue = dict.fromkeys(names), list(names)
     while queue:
         for n in _names_in(own.get(queue.pop(), {}).get("source", "")):
-            if n in own and n not in out:
-                out[n] = None
+            if n in own and n not in reached:
+                reached[n] = None
                 queue.append(n)
-    return list(out)
+    return list(reached)
 
 # %% ../../nbs/01_store/03_session_code.ipynb #a23e045a
 def preamble(
@@ -153,9 +153,9 @@ def preamble(
     mine = [
         n for n in own if n in names and (own[n].get("module") or own[n].get("source"))
     ]  # in the order in which they need each other
-    rest = [n for n in names if n not in mine and n not in public]
-    hidden = {n: m for n in rest if (m := _elsewhere(n))}
-    missing = [n for n in rest if n not in hidden]
+    others = [n for n in names if n not in mine and n not in public]
+    hidden = {n: m for n in others if (m := _elsewhere(n))}
+    missing = [n for n in others if n not in hidden]
     lines = [own[n]["source"] for n in mine if own[n].get("source")]
     plain = [v for v in lines if v.startswith("import ")]
     imports = sorted(

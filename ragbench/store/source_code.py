@@ -32,8 +32,10 @@ _COMPILED = tuple(importlib.machinery.EXTENSION_SUFFIXES)
 def _installed_in() -> tuple[str, ...]:
     "The folders of Python's library and of installed packages."
     paths = sysconfig.get_paths()
-    known = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")} | {site.getusersitepackages()}
-    return tuple(os.path.join(os.path.realpath(p), "") for p in known if p)
+    folders = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")} | {
+        site.getusersitepackages()
+    }
+    return tuple(os.path.join(os.path.realpath(p), "") for p in folders if p)
 
 
 @functools.cache
@@ -76,10 +78,10 @@ def module_file(module: str | None) -> str | None:
     if module in ("__main__", "__mp_main__") or not path or not path.endswith((".py", *_COMPILED)):
         return None
     try:
-        now = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return _read(path, now.st_mtime_ns, now.st_size)
+    return _read(path, status.st_mtime_ns, status.st_size)
 
 
 _distributions = functools.cache(metadata.packages_distributions)  # reads every installed package
@@ -188,17 +190,17 @@ def _constant(value: Any) -> Any:
 
 def _steps(code: types.CodeType) -> list[tuple[str, Any]]:
     "The instructions that do something, with what they work on."
-    out: list[tuple[str, Any]] = []
+    steps: list[tuple[str, Any]] = []
     for i in dis.get_instructions(code):
         if i.opname in ("EXTENDED_ARG", "NOP", "CACHE", "RESUME"):
             continue
         if i.opname == "STORE_NAME" and i.argval == "__firstlineno__":
-            out.pop()
+            steps.pop()
             continue  # where a class stands in its file
-        out.append(
+        steps.append(
             (i.opname, i.argval if i.opcode in dis.hasconst or isinstance(i.argval, str) else i.argrepr)
         )
-    return out
+    return steps
 
 # %% ../../nbs/01_store/00_source_code.ipynb #a49cdc78
 _HIDING = {"eval", "exec", "globals", "__import__", "import_module"}

@@ -101,16 +101,16 @@ def sentence_ends(
 def _all_ends(text: str, language: str, window: int) -> Sequence[int]:
     if len(text) <= window:
         return _ends(text, language)
-    out = array("q")  # eight bytes each
+    offsets = array("q")  # eight bytes each
     for start, end in _blocks(text, window):
         while end - start > 2 * window:
             ends = _ends(text[start : start + window], language)[:-1] or [
                 window
             ]  # no end in a whole window: it is cut there
-            out.extend(start + e for e in ends)
+            offsets.extend(start + e for e in ends)
             start += ends[-1]
-        out.extend(start + e for e in _ends(text[start:end], language))
-    return out
+        offsets.extend(start + e for e in _ends(text[start:end], language))
+    return offsets
 
 # %% ../../nbs/02_text/04_sentences.ipynb #dde689d9
 def gaps(

@@ -46,10 +46,10 @@ def _carried(file: str) -> list[Path]:
     "Copies of a rank file inside installed packages; the packages are found, not imported."
     copies = []
     for module, folder in _CARRIERS:
-        top, *rest = module.split(".")
+        top, *below = module.split(".")
         spec = importlib.util.find_spec(top)
         for root in (spec.submodule_search_locations or []) if spec else []:
-            path = Path(root).joinpath(*rest) / folder / file
+            path = Path(root).joinpath(*below) / folder / file
             if path.is_file():
                 copies.append(path)
     return copies
@@ -179,10 +179,10 @@ _renewal = threading.Lock()
 def _renewed(e: Encoder) -> None:
     """Count what was encoded, and give an encoder that remembers too much a fresh start; those who are using
     the old one keep it until they are done."""
-    now, state = resident(), e.__dict__
+    memory, state = resident(), e.__dict__
     with _renewal:
         grown = (
-            state["_seen"] * 8 if now is None else now - state["_born"]
+            state["_seen"] * 8 if memory is None else memory - state["_born"]
         )  # random words take eight bytes a character
         if grown <= REMEMBERED:
             return

@@ -73,11 +73,11 @@ class TokenTable:
             return np.array(gaps[:, 1])
         i, n = self.before(gaps[:, 0]), len(self)
         offsets = self.starts.take(i, mode="clip")
-        out = np.where(offsets <= gaps[:, 1], offsets, gaps[:, 0]).astype(np.int64)
+        begins = np.where(offsets <= gaps[:, 1], offsets, gaps[:, 0]).astype(np.int64)
         past = i == n
         if past.any():
-            out[past] = gaps[past, 1]
-        return out
+            begins[past] = gaps[past, 1]
+        return begins
 
     @functools.cached_property
     def at(self) -> memoryview:
@@ -157,9 +157,9 @@ def _table(parts: list[tuple[np.ndarray, np.ndarray]], text: str, name: str) -> 
     if not len(parts[0][1]):  # contiguous: the end of a token is the start of the next
         bounds, n = np.zeros(sum(len(p) for p, _ in parts) + 1, kind), 0
         for p, _ in parts:  # one by one: a cumulative sum of another type copies its input
-            here = bounds[n + 1 : n + 1 + len(p)]
-            np.cumsum(p, dtype=kind, out=here)
-            np.add(here, bounds[n], out=here)
+            part = bounds[n + 1 : n + 1 + len(p)]
+            np.cumsum(p, dtype=kind, out=part)
+            np.add(part, bounds[n], out=part)
             n += len(p)
         if bounds[-1] != len(text):
             raise DataError(
@@ -240,8 +240,8 @@ def token_tables(
                 yield _table(parts, texts[current], tokenizer.name)
                 parts, current = [], current + 1
             parts.append(part)
-    for rest in texts[current:]:
-        yield _table(parts, rest, tokenizer.name)
+    for bare in texts[current:]:
+        yield _table(parts, bare, tokenizer.name)
         parts = []
 
 
