@@ -48,6 +48,11 @@ def caught(report, words):
     assert "<table>" in report._repr_html_()
 
 
+def variant(base, name, **members):
+    "A frozen component like `base` with other members, under a name of its own."
+    return dataclass(frozen=True)(type(name, (base,), {"__module__": __name__, **members}))
+
+
 # --- chunkers -----------------------------------------------------------------------------------------------
 
 
@@ -191,8 +196,7 @@ class Letters:
         return self.embed_passages(texts)
 
 
-def embedder(name, **members):
-    return dataclass(frozen=True)(type(name, (Letters,), {"__module__": __name__, **members}))
+embedder = functools.partial(variant, Letters)
 
 
 def of(f):
@@ -408,8 +412,7 @@ class Exact:
         return np.pad(scores, pad, constant_values=-np.inf).astype(np.float32), rows.astype(np.int64)
 
 
-def index(name, **members):
-    return dataclass(frozen=True)(type(name, (Exact,), {"__module__": __name__, **members}))
+index = functools.partial(variant, Exact)
 
 
 def distances(self, built, queries):
@@ -492,16 +495,6 @@ INDEXES = {
 }
 
 
-def test_an_intact_index_passes():
-    assert check_index(Exact(), recall=1.0, strict=True).ok
-
-
-@pytest.mark.parametrize("broken", INDEXES)
-def test_a_broken_index_is_caught(broken):
-    make, words = INDEXES[broken]
-    caught(check_index(make(), elsewhere=False), words)
-
-
 # --- lexical engines ----------------------------------------------------------------------------------------
 
 
@@ -544,8 +537,7 @@ class SharedWords:
         return Exact().filled(np.take_along_axis(scores, rows, 1), rows, k)
 
 
-def engine(name, **members):
-    return dataclass(frozen=True)(type(name, (SharedWords,), {"__module__": __name__, **members}))
+engine = functools.partial(variant, SharedWords)
 
 
 def with_regex(self, built, texts):
@@ -611,16 +603,6 @@ ENGINES = {
 }
 
 
-def test_an_intact_engine_passes():
-    assert check_engine(SharedWords(), strict=True).ok
-
-
-@pytest.mark.parametrize("broken", ENGINES)
-def test_a_broken_engine_is_caught(broken):
-    make, words = ENGINES[broken]
-    caught(check_engine(make(), elsewhere=False), words)
-
-
 # --- retrievers ---------------------------------------------------------------------------------------------
 
 
@@ -661,8 +643,7 @@ class ByWords:
         return Exact().filled(scores.reshape(-1, n), rows.reshape(-1, n), k)
 
 
-def retriever(name, **members):
-    return dataclass(frozen=True)(type(name, (ByWords,), {"__module__": __name__, **members}))
+retriever = functools.partial(variant, ByWords)
 
 
 def by_row(self, scores, text, built, k):
@@ -712,16 +693,6 @@ RETRIEVERS = {
 }
 
 
-def test_an_intact_retriever_passes():
-    assert check_retriever(ByWords(), strict=True).ok
-
-
-@pytest.mark.parametrize("broken", RETRIEVERS)
-def test_a_broken_retriever_is_caught(broken):
-    make, words = RETRIEVERS[broken]
-    caught(check_retriever(make(), elsewhere=False), words)
-
-
 # --- fusions ------------------------------------------------------------------------------------------------
 
 
@@ -740,8 +711,7 @@ class SumOfRanks:
         return np.array(list(total.values())), np.array(list(total), dtype=np.int64)
 
 
-def fusion(name, **members):
-    return dataclass(frozen=True)(type(name, (SumOfRanks,), {"__module__": __name__, **members}))
+fusion = functools.partial(variant, SumOfRanks)
 
 
 def positions(self, runs, kinds):
@@ -799,16 +769,6 @@ FUSIONS = {
 }
 
 
-def test_an_intact_fusion_passes():
-    assert check_fusion(SumOfRanks(), strict=True).ok
-
-
-@pytest.mark.parametrize("broken", FUSIONS)
-def test_a_broken_fusion_is_caught(broken):
-    make, words = FUSIONS[broken]
-    caught(check_fusion(make(), elsewhere=False), words)
-
-
 # --- rerankers ----------------------------------------------------------------------------------------------
 
 
@@ -826,8 +786,7 @@ class Overlap:
         return scores[order], rows[order]
 
 
-def reranker(name, **members):
-    return dataclass(frozen=True)(type(name, (Overlap,), {"__module__": __name__, **members}))
+reranker = functools.partial(variant, Overlap)
 
 
 def changing(self, query, rows, texts):
@@ -875,16 +834,6 @@ RERANKERS = {
         "a score is not a number",
     ),
 }
-
-
-def test_an_intact_reranker_passes():
-    assert check_reranker(Overlap(), strict=True).ok
-
-
-@pytest.mark.parametrize("broken", RERANKERS)
-def test_a_broken_reranker_is_caught(broken):
-    make, words = RERANKERS[broken]
-    caught(check_reranker(make(), elsewhere=False), words)
 
 
 # --- metrics ------------------------------------------------------------------------------------------------
@@ -965,14 +914,32 @@ METRICS = {
 }
 
 
-def test_an_intact_metric_passes():
-    assert check_metric(FirstRight(), strict=True).ok
+# --- all families but chunkers, embedders and loaders ------------------------------------------------------
+
+# family: its suite, what is intact, what is broken and the words that say so, options for what is intact
+FAMILIES = {
+    "index": (check_index, Exact, INDEXES, {"recall": 1.0}),
+    "engine": (check_engine, SharedWords, ENGINES, {}),
+    "retriever": (check_retriever, ByWords, RETRIEVERS, {}),
+    "fusion": (check_fusion, SumOfRanks, FUSIONS, {}),
+    "reranker": (check_reranker, Overlap, RERANKERS, {}),
+    "metric": (check_metric, FirstRight, METRICS, {}),
+}
 
 
-@pytest.mark.parametrize("broken", METRICS)
-def test_a_broken_metric_is_caught(broken):
-    make, words = METRICS[broken]
-    caught(check_metric(make(), elsewhere=False), words)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_intact_component_passes(family):
+    check, intact, _, options = FAMILIES[family]
+    assert check(intact(), **options, strict=True).ok
+
+
+@pytest.mark.parametrize(
+    ("family", "broken"), [(family, broken) for family in FAMILIES for broken in FAMILIES[family][2]]
+)
+def test_a_broken_component_is_caught_by_its_sentence(family, broken):
+    check, _, faults, _ = FAMILIES[family]
+    make, words = faults[broken]
+    caught(check(make(), elsewhere=False), words)
 
 
 # --- loaders ------------------------------------------------------------------------------------------------

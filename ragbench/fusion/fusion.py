@@ -47,22 +47,22 @@ def align(
     all_rows = np.concatenate(rows, axis=1).astype(np.int64)
     packed = np.where(all_rows < 0, np.int64(2**62), all_rows << bits) | np.arange(wide, dtype=np.int64)
     packed.sort(axis=1)
-    ids, place, there = packed >> bits, packed & ((1 << bits) - 1), packed < 2**62
-    new = there.copy()
-    new[:, 1:] &= ids[:, 1:] != ids[:, :-1]
-    column = np.cumsum(new, axis=1) - 1
+    ids, place, present = packed >> bits, packed & ((1 << bits) - 1), packed < 2**62
+    is_new = present.copy()
+    is_new[:, 1:] &= ids[:, 1:] != ids[:, :-1]
+    column = np.cumsum(is_new, axis=1) - 1
     m = max(1, int(column[:, -1].max(initial=-1)) + 1) if wide else 1
     column += line * m
     cell = np.repeat(np.arange(len(rows)) * q * m, depths)[place] + column
     rank = np.concatenate([np.arange(1, d + 1, dtype=np.int32) for d in depths])[place]
     score = np.concatenate(scores, axis=1).astype(np.float64, copy=False).ravel()[place + line * wide]
-    if not there.all():
-        column, ids, cell, rank, score = (x[there] for x in (column, ids, cell, rank, score))
-    out = np.full((q, m), -1, dtype=np.int64)
+    if not present.all():
+        column, ids, cell, rank, score = (x[present] for x in (column, ids, cell, rank, score))
+    row_table = np.full((q, m), -1, dtype=np.int64)
     ranks = np.zeros((len(rows), q, m), dtype=np.int32)
     aligned = np.full((len(rows), q, m), np.nan)
-    out.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, rank, score
-    return Aligned(aligned, out, ranks)
+    row_table.ravel()[column], ranks.ravel()[cell], aligned.ravel()[cell] = ids, rank, score
+    return Aligned(aligned, row_table, ranks)
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #659ade8c
 CELLS = 25_000  # candidates looked at together
@@ -126,18 +126,20 @@ class ArrayFusion(Component, ABC):
             raise DataError(
                 f"{len(scores)} scores, {len(rows)} rows, {len(kinds)} kinds", type(self).__name__
             )
-        out = []
+        blocks_fused = []
         for b in blocks(len(rows[0]), sum(r.shape[1] for r in rows)):
             table = align([s[b] for s in scores], [r[b] for r in rows])
-            out.append(
+            blocks_fused.append(
                 (np.where(table.rows < 0, -np.inf, self.checked(self.fused(table, kinds), table)), table.rows)
             )
-        m = max(r.shape[1] for _, r in out)
+        m = max(r.shape[1] for _, r in blocks_fused)
 
         def pad(x, fill):
             return np.pad(x, ((0, 0), (0, m - x.shape[1])), constant_values=fill)
 
-        return np.concatenate([pad(s, -np.inf) for s, _ in out]), np.concatenate([pad(r, -1) for _, r in out])
+        return np.concatenate([pad(s, -np.inf) for s, _ in blocks_fused]), np.concatenate(
+            [pad(r, -1) for _, r in blocks_fused]
+        )
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #56aeb624
 def settled(
@@ -150,12 +152,12 @@ def settled(
     np.cumsum(negative[:, 1:] != negative[:, :-1], axis=1, out=group[:, 1:])
     key = np.where(rows < 0, np.uint64(2**64 - 1), group << np.uint64(64 - bits) | ties >> np.uint64(bits))
     order = np.argsort(key, axis=1)
-    key, out = np.take_along_axis(key, order, axis=1), np.take_along_axis(rows, order, axis=1)
-    unsure = ((key[:, 1:] == key[:, :-1]) & (out[:, 1:] >= 0)).any(axis=1)
+    key, ordered_rows = np.take_along_axis(key, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    unsure = ((key[:, 1:] == key[:, :-1]) & (ordered_rows[:, 1:] >= 0)).any(axis=1)
     if unsure.any():
         n, r, t = negative[unsure], rows[unsure], ties[unsure]
-        out[unsure] = np.take_along_axis(r, np.lexsort((r, t, r < 0, n), axis=1), axis=1)
-    return out
+        ordered_rows[unsure] = np.take_along_axis(r, np.lexsort((r, t, r < 0, n), axis=1), axis=1)
+    return ordered_rows
 
 # %% ../../nbs/11_fusion/00_fusion.ipynb #ed15d947
 def rank_batch(
@@ -166,11 +168,11 @@ def rank_batch(
     k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     "The best `k` of each query, `(q, k)`: by score, then by tie key, then by position in the corpus."
-    out_s, out_r = np.full((len(rows), k), -np.inf), np.full((len(rows), k), -1, dtype=np.int64)
+    best_scores, best_rows = np.full((len(rows), k), -np.inf), np.full((len(rows), k), -1, dtype=np.int64)
     for b in blocks(*rows.shape):
         s, r = _ranked(np.where(rows[b] < 0, np.inf, -scores[b]), rows[b], query_hashes[b], text_hashes, k)
-        out_s[b, : s.shape[1]], out_r[b, : r.shape[1]] = -s, r
-    return np.where(out_r < 0, -np.inf, out_s), out_r
+        best_scores[b, : s.shape[1]], best_rows[b, : r.shape[1]] = -s, r
+    return np.where(best_rows < 0, -np.inf, best_scores), best_rows
 
 
 def _ranked(
@@ -310,11 +312,11 @@ def add_along(x: np.ndarray) -> np.ndarray:
 
 def z_scores(scores: np.ndarray) -> np.ndarray:
     "Mean 0 and standard deviation 1 along the last axis; all 0 where they are all equal; NaN stays."
-    there = ~np.isnan(scores)
-    n = np.maximum(there.sum(axis=-1, keepdims=True), 1)
-    centred = scores - add_along(np.where(there, scores, 0.0)) / n
-    sd = np.sqrt(add_along(np.where(there, centred, 0.0) ** 2) / n)
-    return np.where(there, centred / np.maximum(sd, 1e-9), np.nan)
+    present = ~np.isnan(scores)
+    n = np.maximum(present.sum(axis=-1, keepdims=True), 1)
+    centred = scores - add_along(np.where(present, scores, 0.0)) / n
+    sd = np.sqrt(add_along(np.where(present, centred, 0.0) ** 2) / n)
+    return np.where(present, centred / np.maximum(sd, 1e-9), np.nan)
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,10 @@ def _median(s: np.ndarray) -> np.ndarray:
         return (np.fmin(*s) + np.fmax(*s)) / 2
     ordered, n = np.sort(s, axis=0), _count(s).astype(np.int64)  # NaN goes last
 
-    def at(i):
+    def nth(i):
         return np.take_along_axis(ordered, i[None], axis=0)[0]
 
-    return (at((n - 1) // 2) + at(n // 2)) / 2
+    return (nth((n - 1) // 2) + nth(n // 2)) / 2
 
 
 ON_SCORES: dict[str, Callable] = {  # (scores with NaN, the fusion) -> (q, m)
@@ -101,15 +101,15 @@ def _points(t: Aligned, f: RanxFusion | Borda) -> np.ndarray:
 
 
 def _duels(t: Aligned, f: RanxFusion) -> np.ndarray:
-    r, there = np.where(t.has, t.ranks, np.iinfo(np.int32).max), t.rows >= 0
+    r, present = np.where(t.has, t.ranks, np.iinfo(np.int32).max), t.rows >= 0
     votes = f.weights or (1.0,) * len(r)
-    out = np.empty(t.rows.shape)
-    for i in range(len(out)):  # one query at a time: its duels are m × m
-        won = sum(w * np.sign(x[i][None, :] - x[i][:, None]) for w, x in zip(votes, r))
-        out[i] = ((won > 0) + 0.5 * (won == 0))[:, there[i]].sum(
+    points = np.empty(t.rows.shape)
+    for i in range(len(points)):  # one query at a time: its duels are m × m
+        balance = sum(w * np.sign(x[i][None, :] - x[i][:, None]) for w, x in zip(votes, r))
+        points[i] = ((balance > 0) + 0.5 * (balance == 0))[:, present[i]].sum(
             axis=1
         ) + 0.5  # the draw with itself makes up the rest of the one
-    return out
+    return points
 
 
 def _inverse_squares(t: Aligned) -> np.ndarray:
@@ -231,12 +231,12 @@ class RanxFusion(ArrayFusion):
             )
         _check_norm(self.norm, "RanxFusion")
         at_least("k", self.k, 0, "RanxFusion")
-        for name, least, most in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
+        for name, low, high in (("gamma", 0, np.inf), ("phi", 0, 1), ("sigma", 0, np.inf)):
             v = getattr(self, name)
             if v is not None and (
-                isinstance(v, bool) or not isinstance(v, (int, float)) or not least <= v <= most
+                isinstance(v, bool) or not isinstance(v, (int, float)) or not low <= v <= high
             ):
-                raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {least} to {most}")
+                raise ConfigError(f"{name} is {v!r}", "RanxFusion", f"Give a number from {low} to {high}")
         if self.weights is not None:
             object.__setattr__(self, "weights", check_weights(self.weights, "RanxFusion"))
 

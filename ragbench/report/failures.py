@@ -176,6 +176,17 @@ class Failures:
         footer = f"<p>… and {thousands(len(self) - 50)} more in .frame</p>" if len(self) > 50 else ""
         return f"<p><b>{escape(self.verdict)}</b></p><table><tr>{head}</tr>{rows}</table>{footer}"
 
+# %% ../../nbs/17_report/05_failures.ipynb #06396797
+def _with_texts(results: ResultData, owner: str):
+    "The corpus, if its texts are there."
+    if not results.texts:
+        raise DataError(
+            "the texts are not part of these results",
+            owner,
+            "Load them with their corpus: Results.load(path, corpus=load_corpus(…))",
+        )
+    return results.corpus
+
 # %% ../../nbs/17_report/05_failures.ipynb #3ddd3761
 def _best_or_named(results: ResultData, metric: str, system: str | None, owner: str) -> str:
     "The name of a system: the best by the metric unless one is named."
@@ -225,17 +236,6 @@ def failures(
         rows.append((q.query_id, q.text, float(scores[n, column]), rank, lost_by, other, q.tags))
     columns = ["query_id", "question", "score", "rank", "lost_by", "other", "tags"]
     return Failures(pd.DataFrame(rows, columns=columns), name, metric, results.n)
-
-# %% ../../nbs/17_report/05_failures.ipynb #06396797
-def _with_texts(results: ResultData, owner: str):
-    "The corpus, if its texts are there."
-    if not results.texts:
-        raise DataError(
-            "the texts are not part of these results",
-            owner,
-            "Load them with their corpus: Results.load(path, corpus=load_corpus(…))",
-        )
-    return results.corpus
 
 # %% ../../nbs/17_report/05_failures.ipynb #d2285c23
 @dataclass(frozen=True, eq=False)

@@ -32,15 +32,15 @@ def document_clusters(
             d = parent[d]
         return d
 
-    first = []
+    first_docs = []
     for q in gold.answerable:
         docs = [e.doc_id for e in gold.by_query[q.query_id]]
         docs += [e.doc_id for e in gold.lost_by_query[q.query_id]]
         for d in docs[1:] if linked else ():
             parent[root(d)] = root(docs[0])
-        first.append(docs[0])
+        first_docs.append(docs[0])
     names: dict[str, int] = {}
-    return np.array([names.setdefault(root(d), len(names)) for d in first], dtype=np.int64)
+    return np.array([names.setdefault(root(d), len(names)) for d in first_docs], dtype=np.int64)
 
 # %% ../../nbs/14_stats/03_clusters.ipynb #83e12435
 FEWEST, FEWEST_EQUAL = 20, 10
@@ -62,43 +62,36 @@ def _enough(sizes: np.ndarray) -> bool:
 @typed
 def grouping(gold: Gold) -> Grouping:
     "Documents where there are enough of them, else questions."
-    labels, first = document_clusters(gold), document_clusters(gold, linked=False)
+    labels, first_labels = document_clusters(gold), document_clusters(gold, linked=False)
     if not len(labels):
         raise DataError(
             "no query has evidence: n = 0", repr(gold), "Add evidence; unanswerable queries have no recall"
         )
-    sizes, own = np.bincount(labels), np.bincount(first)
+    sizes, first_sizes = np.bincount(labels), np.bincount(first_labels)
     documents = len({e.doc_id for e in gold.evidence_list} | {e.doc_id for e in gold.lost})
-    linked = (
-        ""
-        if len(sizes) == documents
-        else f" ({documents} documents, joined where a question has evidence in several)"
+    linked = ""
+    if len(sizes) != documents:
+        linked = f" ({documents} documents, joined where a question has evidence in several)"
+    shared = f"over {len(sizes)} groups of questions that share a document{linked}"
+    by_first = (
+        f"over {len(first_sizes)} documents, each question with that of its first evidence (questions across"
+        f" documents would leave {len(sizes)} groups)"
     )
-    for group_labels, sizes_of, what in (
-        (labels, sizes, f"over {len(sizes)} groups of questions that share a document{linked}"),
-        (
-            first,
-            own,
-            (
-                f"over {len(own)} documents, each question with that of its first evidence (questions across"
-                f" documents would leave {len(sizes)} groups)"
-            ),
-        ),
-    ):
-        if _enough(sizes_of):
-            return (
-                Grouping(group_labels, len(sizes_of), what)
-                if sizes_of.max() > 1
-                else Grouping(None, len(group_labels), "over questions, each about a document of its own")
-            )
-    if len(own) < FEWEST:
-        why = (
-            f"{count(len(own), 'document')} with a question of {'its' if len(own) == 1 else 'their'} own"
-            f" {'is' if len(own) == 1 else 'are'} too few to draw from"
-        )
-    else:
-        why = (
-            f"the questions are too unequally spread over {len(own)} documents to draw from, {own.max()} of"
-            f" {len(first)} are about one"
-        )
-    return Grouping(None, len(labels), f"over questions ({why})")
+    for group_labels, group_sizes, what in ((labels, sizes, shared), (first_labels, first_sizes, by_first)):
+        if _enough(group_sizes):
+            if group_sizes.max() > 1:
+                return Grouping(group_labels, len(group_sizes), what)
+            return Grouping(None, len(group_labels), "over questions, each about a document of its own")
+    return Grouping(None, len(labels), f"over questions ({_too_few(first_sizes)})")
+
+
+def _too_few(sizes: np.ndarray) -> str:
+    "Why documents with so many questions each cannot be drawn from."
+    if len(sizes) < FEWEST:
+        one = len(sizes) == 1
+        documents = f"{count(len(sizes), 'document')} with a question of {'its' if one else 'their'} own"
+        return f"{documents} {'is' if one else 'are'} too few to draw from"
+    return (
+        f"the questions are too unequally spread over {len(sizes)} documents to draw from, {sizes.max()} of"
+        f" {sizes.sum()} are about one"
+    )

@@ -49,9 +49,9 @@ def holm(
     "Holm-adjusted p-values, `(m,)` in the order given."
     p = _p_values(p_values, "holm")
     order = np.argsort(p, kind="stable")
-    out = np.empty_like(p)
-    out[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
-    return out
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)))
+    return adjusted
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #eef9d5c3
 @typed
@@ -61,9 +61,9 @@ def benjamini_hochberg(
     "p-values adjusted for the false discovery rate, `(m,)` in the order given."
     p = _p_values(p_values, "benjamini_hochberg")
     order = np.argsort(p, kind="stable")[::-1]
-    out = np.empty_like(p)
-    out[order] = np.minimum(1, np.minimum.accumulate(p[order] * len(p) / np.arange(len(p), 0, -1)))
-    return out
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(1, np.minimum.accumulate(p[order] * len(p) / np.arange(len(p), 0, -1)))
+    return adjusted
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #3104f84e
 CORRECTIONS = {  # name: (function, what a table says about it)
@@ -90,7 +90,7 @@ _RESAMPLES = 2_000  # of the studentised bootstrap
 def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
     """The largest |t| of all columns of `u` `(g, m)`, centred, in each bootstrap resample of its rows:
     sorted, infinite where a resample has no spread."""
-    z, seen, rows = u - u.mean(axis=0), [], max(1, 4_000_000 // u.shape[1])
+    z, maxima, rows = u - u.mean(axis=0), [], max(1, 4_000_000 // u.shape[1])
     z /= np.sqrt((z**2).mean(axis=0))
     squares = z**2
     for counts in resample_counts(len(u), _RESAMPLES, seed):
@@ -102,8 +102,8 @@ def _largest_t(u: np.ndarray, seed: int) -> np.ndarray:
             spread[spread < 1e-9] = 0.0
             with np.errstate(divide="ignore", invalid="ignore"):
                 mean /= spread
-            seen.append(np.sqrt(np.fmax.reduce(mean, axis=1)))
-    return np.sort(np.concatenate(seen))
+            maxima.append(np.sqrt(np.fmax.reduce(mean, axis=1)))
+    return np.sort(np.concatenate(maxima))
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #c5ce0f82
 @typed
@@ -117,16 +117,16 @@ def doubted(
     p, u, _ = _p_values(p, "doubted"), score_table(u, "doubted"), seeded(seed)
     if p.shape != u.shape[1:]:
         raise DataError(f"{len(p)} p-values for {u.shape[1]} sums", "doubted", "Give one for each column")
-    many = (u != 0).sum(axis=0) > EXACT
-    away = many & (untailed(u) < 1)
+    is_sampled = (u != 0).sum(axis=0) > EXACT
+    away = is_sampled & (untailed(u) < 1)
     if len(p) < 2 or not away.any():
         return p
-    mean, sd, out = u.mean(axis=0), u.std(axis=0), np.array(p)
-    largest = _largest_t(u[:, many & (sd > 1e-9 * np.abs(u).max(axis=0))], seed)
+    mean, sd, raised = u.mean(axis=0), u.std(axis=0), np.array(p)
+    largest = _largest_t(u[:, is_sampled & (sd > 1e-9 * np.abs(u).max(axis=0))], seed)
     # what differs in the last bits is equal
     fewer = np.searchsorted(largest, np.abs(mean[away]) / sd[away] * (1 - 1e-9))
-    out[away] = np.maximum(p[away], 1 - fewer / _RESAMPLES)
-    return out
+    raised[away] = np.maximum(p[away], 1 - fewer / _RESAMPLES)
+    return raised
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #6b8bda15
 @typed
@@ -169,10 +169,12 @@ def compare_to(
         )
     d = x - x[:, [baseline_index]]
     itself = compare_columns(d[:, [baseline_index]], level, 100, seed, clusters)
-    others = np.delete(d, baseline_index, axis=1)
+    differences = np.delete(d, baseline_index, axis=1)
     limits = np.delete(apart(x, x[:, [baseline_index]]), baseline_index, axis=0)
     tests = (
-        compare_family(others, level, resamples, seed, clusters, correction, limits) if others.size else []
+        compare_family(differences, level, resamples, seed, clusters, correction, limits)
+        if differences.size
+        else []
     )
     return tests[:baseline_index] + itself + tests[baseline_index:]
 
@@ -193,22 +195,22 @@ def _reached(
 ) -> np.ndarray:
     """The share of sign flips, the observed one included, whose largest statistic is as large as each
     observed one; exact for up to `EXACT` groups."""
-    seen = np.sort(
+    maxima = np.sort(
         np.concatenate(
             [largest(signs) for signs in _patterns(groups, seed, max(1, 4_000_000 // max(1, width)))]
         )
     )
     # what differs in the last bits is equal
-    beyond = len(seen) - np.searchsorted(seen, observed * (1 - 1e-9))
-    return beyond / len(seen) if groups <= EXACT else (1 + beyond) / (1 + FLIPS)
+    beyond = len(maxima) - np.searchsorted(maxima, observed * (1 - 1e-9))
+    return beyond / len(maxima) if groups <= EXACT else (1 + beyond) / (1 + FLIPS)
 
 
 def _telling(u: np.ndarray) -> np.ndarray:
     "The groups whose signs are flipped, `(g,)` bool: where at most `EXACT` say anything these, else all."
-    some = (u != 0).any(axis=1)
-    if not some.any():
-        some[:1] = True
-    return some if some.sum() <= EXACT else np.ones(len(u), bool)
+    informative = (u != 0).any(axis=1)
+    if not informative.any():
+        informative[:1] = True
+    return informative if informative.sum() <= EXACT else np.ones(len(u), bool)
 
 
 def _own_p(u: np.ndarray, seed: int) -> np.ndarray:
@@ -241,13 +243,13 @@ def max_t_p(
 # %% ../../nbs/14_stats/02_corrections.ipynb #e7b65576
 def _largest_pair(total: np.ndarray, weight: np.ndarray) -> np.ndarray:
     "The largest weighted difference of two columns in each row: `(rows, s)` and `(s, s)` to `(rows,)`."
-    out = np.zeros(len(total))
+    largest = np.zeros(len(total))
     for i in range(total.shape[1] - 1):
-        apart = total[:, i + 1 :] - total[:, i : i + 1]
-        np.abs(apart, out=apart)
-        apart *= weight[i, i + 1 :]
-        np.maximum(out, apart.max(axis=1), out=out)
-    return out
+        differences = total[:, i + 1 :] - total[:, i : i + 1]
+        np.abs(differences, out=differences)
+        differences *= weight[i, i + 1 :]
+        np.maximum(largest, differences.max(axis=1), out=largest)
+    return largest
 
 # %% ../../nbs/14_stats/02_corrections.ipynb #a92a3363
 @typed

@@ -98,19 +98,19 @@ def grouped(
     ) = None,  # (n,) a label for each query, of any kind; None: each query by itself
 ) -> Sample:
     "Sums and sizes of the groups, in order of label."
-    whole, quantum = on_grid(x)
+    grid_scores, quantum = on_grid(x)
     if clusters is None:
-        return Sample(whole, np.ones(len(x)), quantum, len(x))
+        return Sample(grid_scores, np.ones(len(x)), quantum, len(x))
     names, group = groups_of(clusters, len(x))
     member = (np.arange(len(names))[:, None] == group).astype(np.float64)
-    return Sample(member @ whole, member.sum(axis=1), quantum, len(x))
+    return Sample(member @ grid_scores, member.sum(axis=1), quantum, len(x))
 
 # %% ../../nbs/14_stats/00_intervals.ipynb #25ae4073
 def resample_counts(groups: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     "How often each group is drawn in each resample, in blocks `(rows, groups)` that bound the memory."
-    rng, remaining, most = seeded(seed), resamples, max(1, 2_000_000 // groups)
+    rng, remaining, block_size = seeded(seed), resamples, max(1, 2_000_000 // groups)
     while remaining:
-        rows = min(most, remaining)
+        rows = min(block_size, remaining)
         cell = rng.integers(groups, size=(rows, groups)) + groups * np.arange(rows)[:, None]
         yield np.bincount(cell.ravel(), minlength=rows * groups).reshape(rows, groups).astype(np.float64)
         remaining -= rows
@@ -158,8 +158,8 @@ def bca_ends(means: np.ndarray, center: np.ndarray, acceleration: np.ndarray, z:
 # %% ../../nbs/14_stats/00_intervals.ipynb #127e7ff9
 def exact_sum(x: np.ndarray) -> np.ndarray:
     "Column sums that do not depend on the order or the shape."
-    whole, quantum = on_grid(x)
-    return whole.sum(axis=0) * quantum
+    grid_scores, quantum = on_grid(x)
+    return grid_scores.sum(axis=0) * quantum
 
 
 def freedom(
@@ -246,8 +246,8 @@ def mean_interval(
     edge = at_edge(sums, sample.sizes, scale)
     ends[edge] = np.nan
     for low, high in np.unique(scale[edge & ~np.isnan(scale[:, 0])], axis=0):
-        alike = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
-        ends[alike] = bounded_interval(sums[:, alike], sample.sizes, (low, high), level, seed=seed)
+        same_scale = edge & (scale[:, 0] == low) & (scale[:, 1] == high)
+        ends[same_scale] = bounded_interval(sums[:, same_scale], sample.sizes, (low, high), level, seed=seed)
     low, high = (scale if limits is None else limits).T
     return np.clip(
         ends, np.where(np.isnan(low), -np.inf, low)[:, None], np.where(np.isnan(high), np.inf, high)[:, None]
@@ -261,11 +261,13 @@ def interval_kinds(
 ) -> list[str]:
     """How `mean_interval` makes the interval of each column, `(s,)`: `bootstrap`, `edge` (Gaffke's), or
     nothing where there is none."""
-    sample, known = grouped(x, clusters), ~np.isnan(scale[:, 0])
+    sample, has_scale = grouped(x, clusters), ~np.isnan(scale[:, 0])
     if len(sample.sizes) < FEWEST_SCORES:
         return [""] * x.shape[1]
     return np.where(
-        ~at_edge(sample.sums * sample.quantum, sample.sizes, scale), "bootstrap", np.where(known, "edge", "")
+        ~at_edge(sample.sums * sample.quantum, sample.sizes, scale),
+        "bootstrap",
+        np.where(has_scale, "edge", ""),
     ).tolist()
 
 # %% ../../nbs/14_stats/00_intervals.ipynb #fb0d3c6c

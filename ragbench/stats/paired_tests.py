@@ -37,9 +37,9 @@ TIE = 1e-12  # differences below this are rounding, not quality
 
 def _signs(n: int, seed: int) -> Iterator[np.ndarray]:
     "`FLIPS` rows of random signs for `n` queries, in blocks; they depend on `n` and `seed` alone."
-    rng, remaining, most = seeded(seed, 1), FLIPS, max(1, 2_000_000 // n)
+    rng, remaining, block_size = seeded(seed, 1), FLIPS, max(1, 2_000_000 // n)
     while remaining:
-        rows = min(most, remaining)
+        rows = min(block_size, remaining)
         yield 2.0 * rng.integers(2, size=(rows, n)) - 1
         remaining -= rows
 
@@ -50,16 +50,18 @@ def untailed(
     "By how much a mean that points away from its long tail has to shrink, `(s,)`: at most 1 (Hall, 1992)."
     g, total, squares = len(u), exact_sum(u), exact_sum(u**2)
     spread = g * squares - total**2
-    known = (spread > 1e-9 * g * squares) & (total != 0)
+    has_spread = (spread > 1e-9 * g * squares) & (total != 0)
     if g <= EXACT:
         return np.ones(u.shape[1])
-    safe = np.where(known, spread, 1.0)
-    t = np.where(known, np.abs(total) * np.sqrt((g - 1) / safe), 1.0)
+    safe = np.where(has_spread, spread, 1.0)
+    t = np.where(has_spread, np.abs(total) * np.sqrt((g - 1) / safe), 1.0)
     k = np.where(
-        known, np.sign(total) * exact_sum((u - total / g) ** 3) / g / (safe / g**2) ** 1.5 / np.sqrt(g), 0.0
+        has_spread,
+        np.sign(total) * exact_sum((u - total / g) ** 3) / g / (safe / g**2) ** 1.5 / np.sqrt(g),
+        0.0,
     )
     h = np.clip(t + k * t**2 / 3 + k**2 * t**3 / 27 + k / 6, 0, t)
-    return np.where(known, h / t * np.sqrt((g - 1 + t**2) / (g - 1 + h**2)), 1.0)
+    return np.where(has_spread, h / t * np.sqrt((g - 1 + t**2) / (g - 1 + h**2)), 1.0)
 
 # %% ../../nbs/14_stats/01_paired_tests.ipynb #f7cfd530
 @typed
@@ -70,12 +72,14 @@ def sign_flip_p(
 ) -> np.ndarray:
     "Two-sided sign-flip p of each column of differences, `(s,)`; not corrected for their number."
     d, _ = score_table(d, "sign_flip_p"), seeded(seed)
-    whole = grouped(d, clusters).sums
-    bar = np.abs(whole.sum(axis=0)) - len(d)  # a sum within n grid steps of the observed one equals it
-    least = bar * untailed(whole)
-    p = (1 + sum((np.abs(s @ whole) >= least).sum(axis=0) for s in _signs(len(whole), seed))) / (1 + FLIPS)
-    for j in np.flatnonzero((whole != 0).sum(axis=0) <= EXACT):
-        column = whole[whole[:, j] != 0, j]
+    grid_sums = grouped(d, clusters).sums
+    bar = np.abs(grid_sums.sum(axis=0)) - len(d)  # a sum within n grid steps of the observed one equals it
+    threshold = bar * untailed(grid_sums)
+    p = (1 + sum((np.abs(s @ grid_sums) >= threshold).sum(axis=0) for s in _signs(len(grid_sums), seed))) / (
+        1 + FLIPS
+    )
+    for j in np.flatnonzero((grid_sums != 0).sum(axis=0) <= EXACT):
+        column = grid_sums[grid_sums[:, j] != 0, j]
         patterns = 2.0 * (np.arange(2 ** len(column))[:, None] >> np.arange(len(column)) & 1) - 1
         p[j] = np.mean(np.abs(patterns @ column) >= bar[j])
     return p

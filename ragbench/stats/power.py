@@ -62,12 +62,11 @@ def detectable_words(
 ) -> str:
     """How large a true difference would have to be to be found about four times in five, or why that cannot
     be said."""
-    least = minimal_detectable_difference(d, alpha=alpha, clusters=clusters)
+    smallest = minimal_detectable_difference(d, alpha=alpha, clusters=clusters)
     differing = int((np.abs(grouped(score_table(d, "detectable_words"), clusters).sums) > 0).sum())
     if differing >= FEWEST_DIFFERENT:
-        return (
-            f"a true difference would have to be about {number(least)} to be found about four times in five"
-        )
+        size = number(smallest)
+        return f"a true difference would have to be about {size} to be found about four times in five"
     what = count(differing, "question" if clusters is None else "group", "" if clusters is None else "groups")
     return f"only {what} tell them apart, too few to say how large a true difference would have been found"
 

@@ -38,15 +38,17 @@ def held_out_scores(
             "Give at most one fold each",
         )
     quantum = on_grid(x)[1].max()
-    whole = np.rint(x / quantum)  # one grid for all, so that systems compare exactly
-    unseen, chosen = np.zeros(len(x)), np.zeros(x.shape[1])
+    grid_scores = np.rint(x / quantum)  # one grid for all, so that systems compare exactly
+    unseen, shares = np.zeros(len(x)), np.zeros(x.shape[1])
     for _ in range(whole_number("repeats", repeats, 1, "held_out_scores")):
         fold = (rng.permutation(group.max() + 1) % folds)[group]
-        rest = whole.sum(axis=0) - np.eye(folds)[fold].T @ whole  # sums outside each fold, (folds, s)
-        winners = (rest == rest.max(axis=1, keepdims=True)).astype(np.float64)
-        unseen += (whole * winners[fold]).sum(axis=1) / winners.sum(axis=1)[fold] / repeats
-        chosen += (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0) / repeats
-    return unseen * quantum, chosen
+        outside_sums = (
+            grid_scores.sum(axis=0) - np.eye(folds)[fold].T @ grid_scores
+        )  # sums outside each fold, (folds, s)
+        winners = (outside_sums == outside_sums.max(axis=1, keepdims=True)).astype(np.float64)
+        unseen += (grid_scores * winners[fold]).sum(axis=1) / winners.sum(axis=1)[fold] / repeats
+        shares += (winners / winners.sum(axis=1, keepdims=True)).mean(axis=0) / repeats
+    return unseen * quantum, shares
 
 # %% ../../nbs/14_stats/06_selection.ipynb #8afdaf56
 @dataclass(frozen=True)
@@ -76,12 +78,11 @@ def selection_optimism(
 ) -> Optimism:
     "What choosing the best of `s` systems on these queries overstates."
     x = score_table(scores, "selection_optimism")
-    unseen, chosen = held_out_scores(x, folds, seed, repeats, clusters)
+    unseen, shares = held_out_scores(x, folds, seed, repeats, clusters)
     quantum = on_grid(x)[1].max()
     total = np.rint(x / quantum).sum(axis=0)
     best = float(total.max() * quantum / len(x))
-    share = np.sort(
-        chosen[total == total.max()]
-    ).sum()  # sorted, so that the order of columns cannot change the last bit
+    # sorted, so that the order of columns cannot change the last bit
+    share = np.sort(shares[total == total.max()]).sum()
     # + 0.0: rounding is no negative optimism
     return Optimism(best, float(unseen.mean()), round(float(best - unseen.mean()), 12) + 0.0, float(share))

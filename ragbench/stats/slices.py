@@ -120,12 +120,12 @@ class Slices:
 def _shown(result: Slices) -> DataFrame:
     "The table for people: three decimals, true minus signs, blanks for what is not known."
     signed, frame = ("difference", "low", "high"), result.to_frame()
-    written = {
+    formats = {
         **dict.fromkeys(("n", "wins", "losses"), thousands),
         **dict.fromkeys(("p", "interaction_p"), p_text),
         **dict.fromkeys(signed, lambda v: number(v, "+.3f")),
     }
-    texts = {c: [written.get(c, number)(v) for v in frame[c]] for c in frame}
+    texts = {c: [formats.get(c, number)(v) for v in frame[c]] for c in frame}
     return type(frame)(texts, index=frame.index)
 
 
@@ -174,18 +174,20 @@ def slice_by_tag(
             "Give one of each a query",
         )
     groups = None if clusters is None else groups_of(clusters, len(x))[1]
-    known = sorted({t for ts in tags for t in ts})
-    tagged = np.array([[t in ts for t in known] for ts in tags], dtype=bool).reshape(len(tags), len(known))
+    all_tags = sorted({t for ts in tags for t in ts})
+    tagged = np.array([[t in ts for t in all_tags] for ts in tags], dtype=bool).reshape(
+        len(tags), len(all_tags)
+    )
     enough = (tagged.sum(axis=0) >= fewest) & ((~tagged).sum(axis=0) >= fewest)
-    inner, rows = np.full(len(known), np.nan), []
+    inner, rows = np.full(len(all_tags), np.nan), []
     if enough.any():
         inner[enough] = interaction_p((x - y)[:, 0], tagged[:, enough], seed, clusters)
-    for j, t in enumerate(known):
-        mine = tagged[:, j]
+    for j, t in enumerate(all_tags):
+        with_tag = tagged[:, j]
         c = compare_columns(
-            (x - y)[mine], 0.95, 10_000, seed, None if groups is None else groups[mine], apart(x, y)
+            (x - y)[with_tag], 0.95, 10_000, seed, None if groups is None else groups[with_tag], apart(x, y)
         )[0]
-        rows.append(Slice(t, float(x[mine].mean()), float(y[mine].mean()), c, float(inner[j])))
+        rows.append(Slice(t, float(x[with_tag].mean()), float(y[with_tag].mean()), c, float(inner[j])))
     adjusted = correct([s.comparison.p for s in rows], "holm")
     return Slices(
         *names,

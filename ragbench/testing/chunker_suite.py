@@ -61,10 +61,10 @@ def _takes_a_document(chunker: Any, case: _ChunkerCase) -> Found:
     corpus = _corpus("a", "b")
     chunks = chunker(corpus)
     for row, doc in enumerate(corpus):
-        alone = chunker(doc)
-        if not isinstance(alone, Chunks):
-            return f"of a Document it gave {what_came(alone)}", "Take both: chunk_corpus does"
-        if alone.spans.tolist() != chunks.spans[chunks.doc_row == row].tolist():
+        single = chunker(doc)
+        if not isinstance(single, Chunks):
+            return f"of a Document it gave {what_came(single)}", "Take both: chunk_corpus does"
+        if single.spans.tolist() != chunks.spans[chunks.doc_row == row].tolist():
             return "a document alone is cut in another way than in a corpus", (
                 "Cut each document by its own text, and keep nothing between documents"
             )
@@ -73,9 +73,9 @@ def _takes_a_document(chunker: Any, case: _ChunkerCase) -> Found:
 
 def _ignores_ids(chunker: Any, case: _ChunkerCase) -> Found:
     "documents of other names and in another order are cut alike"
-    first = chunker(_corpus("a", "b"))
+    original = chunker(_corpus("a", "b"))
     renamed = chunker(Corpus(list(_corpus("z", "y"))[::-1]))
-    spans = [first.spans[first.doc_row == row].tolist() for row in (0, 1)]
+    spans = [original.spans[original.doc_row == row].tolist() for row in (0, 1)]
     if [renamed.spans[renamed.doc_row == row].tolist() for row in (1, 0)] != spans:
         return "its chunks change when documents are renamed or put in another order", (
             "Look at the text alone: an id is only a name"

@@ -74,8 +74,8 @@ class Conformance:
     def _head(self) -> str:
         n = len(self.problems)
         article = "an" if self.family[0] in "aeiou" else "a"
-        said = f"{n} problem{'s' * (n != 1)}" if n else f"keeps the protocol of {article} {self.family}"
-        return f"{self.name}: {said}"
+        summary = f"{n} problem{'s' * (n != 1)}" if n else f"keeps the protocol of {article} {self.family}"
+        return f"{self.name}: {summary}"
 
     def _repr_html_(self) -> str:
         mark = {True: "✓", False: "<b>✗</b>", None: "–"}
@@ -143,15 +143,15 @@ def run_checks(
             rows.append(Checked(title, None, "not reached"))
             continue
         try:
-            found = check(component, case)
+            fault = check(component, case)
         except Exception as e:
-            found = _said(e, title)
-        if found is None or isinstance(found, Left):
-            rows.append(Checked(title, True if found is None else None, str(found or "")))
+            fault = _said(e, title)
+        if fault is None or isinstance(fault, Left):
+            rows.append(Checked(title, True if fault is None else None, str(fault or "")))
             continue
         case.failed.add(check.__name__)
         rows.append(Checked(title, False))
-        faults.append(Fault(title, found[0].rstrip("."), found[1].rstrip(".")))
+        faults.append(Fault(title, fault[0].rstrip("."), fault[1].rstrip(".")))
     name = getattr(component, "__name__", "") or who(family, component).removeprefix(f"the {family} ")
     report = Conformance(family, name, tuple(rows), tuple(faults))
     return report.raise_if_wrong() if strict else report
@@ -159,10 +159,10 @@ def run_checks(
 # %% ../../nbs/22_testing/06_conformance.ipynb #d5612522
 def fingerprint_of(component: Any) -> tuple[str, str]:
     "The fingerprint, and what it cannot see; raises what `fingerprint` raises."
-    with warnings.catch_warnings(record=True) as seen:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         name = fingerprint(component)
-    unseen = [str(w.message) for w in seen if issubclass(w.category, FingerprintWarning)]
+    unseen = [str(w.message) for w in warned if issubclass(w.category, FingerprintWarning)]
     return name, unseen[0] if unseen else ""
 
 
@@ -227,10 +227,10 @@ def _same_process(component: Any, case: Case) -> Found:
     }
     try:
         command = [sys.executable, "-c", _CODE]
-        done = subprocess.run(command, input=data, env=env, capture_output=True, timeout=60, check=True)
+        process = subprocess.run(command, input=data, env=env, capture_output=True, timeout=60, check=True)
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         return Left("another process cannot read it, or takes more than a minute")
-    if done.stdout.decode().split()[-1:] != [fingerprint_of(component)[0]]:
+    if process.stdout.decode().split()[-1:] != [fingerprint_of(component)[0]]:
         return "another process finds another fingerprint", (
             "Build it of content alone: hash() of a text and id() differ from process to process"
         )

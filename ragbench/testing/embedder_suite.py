@@ -80,10 +80,10 @@ def _has_the_methods(embedder: Any, case: _EmbedderCase) -> Found:
         case.fitted = embedder.fit(Corpus([Document(str(i), t) for i, t in enumerate(case.texts)]))
     else:
         case.fitted = embedder
-    missing = [m for m in _METHODS if not callable(getattr(case.fitted, m, None))]
-    missing += [a for a in ("space", "max_tokens") if not hasattr(case.fitted, a)]
-    if missing:
-        return f"it lacks {', '.join(missing)}", (
+    lacking = [m for m in _METHODS if not callable(getattr(case.fitted, m, None))]
+    lacking += [a for a in ("space", "max_tokens") if not hasattr(case.fitted, a)]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}", (
             "An embedder has embed_passages(texts), embed_queries(texts), a `space` and `max_tokens`,"
             " the window past which it reads nothing (None: there is none)"
         )
@@ -96,16 +96,16 @@ def _has_the_methods(embedder: Any, case: _EmbedderCase) -> Found:
 def _gives_vectors(embedder: Any, case: _EmbedderCase) -> Found:
     "it gives Vectors, one row a text, as wide as its space says"
     for method in _METHODS:
-        given = getattr(case.fitted, method)(list(case.texts))
-        if not isinstance(given, Vectors):
-            return f"{method} gave {what_came(given)}, not Vectors", "Return Vectors(array, self.space)"
-        if len(given) != len(case.texts):
+        vectors = getattr(case.fitted, method)(list(case.texts))
+        if not isinstance(vectors, Vectors):
+            return f"{method} gave {what_came(vectors)}, not Vectors", "Return Vectors(array, self.space)"
+        if len(vectors) != len(case.texts):
             return (
-                f"{method} gave {len(given)} vectors for {len(case.texts)} texts",
+                f"{method} gave {len(vectors)} vectors for {len(case.texts)} texts",
                 "Give a row for each text",
             )
-        if given.array.shape[1] != case.fitted.space.dim:
-            width = f"{given.array.shape[1]}, and its space says {case.fitted.space.dim}"
+        if vectors.array.shape[1] != case.fitted.space.dim:
+            width = f"{vectors.array.shape[1]}, and its space says {case.fitted.space.dim}"
             return f"{method} gave vectors of width {width}", "Say the true one: Space(model, revision, dim)"
     return None
 
@@ -114,9 +114,9 @@ def _names_its_space(embedder: Any, case: _EmbedderCase) -> Found:
     "its vectors are of the space that it names, which has a model"
     space = case.fitted.space
     for method in _METHODS:
-        given = getattr(case.fitted, method)(list(case.texts[:2])).space
-        if given != space:
-            return f"{method} gives vectors of {given}, and its space is {space}", (
+        vector_space = getattr(case.fitted, method)(list(case.texts[:2])).space
+        if vector_space != space:
+            return f"{method} gives vectors of {vector_space}, and its space is {space}", (
                 "Return Vectors(array, self.space) from both methods"
             )
     if not space.model:
@@ -169,8 +169,8 @@ def _ignores_its_batch(embedder: Any, case: _EmbedderCase) -> Found:
     "a text alone has the vector that it has in a batch"
     if case.failed & {"repeats", "_keeps_order"}:
         return Left("see above")
-    alone = np.concatenate([case.passages([t]) for t in case.texts])
-    bad = case.differs(case.passages(case.texts), alone)
+    single = np.concatenate([case.passages([t]) for t in case.texts])
+    bad = case.differs(case.passages(case.texts), single)
     if bad.size:
         return f"alone, {case.texts[bad[0]]!r} has another vector than in a batch", (
             "Leave padding out of the mean (an attention mask), and scale nothing by the batch"
@@ -183,10 +183,10 @@ def _takes_copies(embedder: Any, case: _EmbedderCase) -> Found:
     if case.failed & {"repeats", "_keeps_order", "_ignores_its_batch"}:
         return Left("see above")
     texts = [case.texts[0], case.texts[1], case.texts[0]]
-    given = case.passages(texts)
-    if len(given) != 3:
-        return f"three texts, two of them equal, gave {len(given)} vectors", "Give a row for each text"
-    if case.differs(given[:1], given[2:]).size:
+    array = case.passages(texts)
+    if len(array) != 3:
+        return f"three texts, two of them equal, gave {len(array)} vectors", "Give a row for each text"
+    if case.differs(array[:1], array[2:]).size:
         return "two copies of one text in one call have different vectors", _SETTLE
     return None
 
@@ -219,9 +219,9 @@ def _tells_roles(embedder: Any, case: _EmbedderCase) -> Found:
 def _takes_nothing(embedder: Any, case: _EmbedderCase) -> Found:
     "no texts give no vectors, of the right width"
     for method in _METHODS:
-        given = getattr(case.fitted, method)([])
-        if not isinstance(given, Vectors) or given.array.shape != (0, case.fitted.space.dim):
-            shape = given.array.shape if isinstance(given, Vectors) else what_came(given)
+        vectors = getattr(case.fitted, method)([])
+        if not isinstance(vectors, Vectors) or vectors.array.shape != (0, case.fitted.space.dim):
+            shape = vectors.array.shape if isinstance(vectors, Vectors) else what_came(vectors)
             return f"{method}([]) gave {shape}, not (0, {case.fitted.space.dim})", (
                 "Return Vectors(np.empty((0, dim), np.float32), self.space); reshape(-1, dim) does it"
             )
@@ -232,7 +232,7 @@ def _takes_odd_texts(embedder: Any, case: _EmbedderCase) -> Found:
     "texts that are empty, long or of other scripts have their row, or are refused by name"
     for name, text in {**ODD, **_REFUSABLE}.items():
         try:
-            given = case.passages([case.texts[0], text, case.texts[2]])
+            array = case.passages([case.texts[0], text, case.texts[2]])
         except RagbenchError:
             if name in _REFUSABLE:
                 continue
@@ -241,14 +241,14 @@ def _takes_odd_texts(embedder: Any, case: _EmbedderCase) -> Found:
             return f"{name} raises {type(e).__name__}: {str(e)[:100]}", (
                 "Give it a vector, zero if need be, or refuse it with a RagbenchError that says what to do"
             )
-        if len(given) != 3:
+        if len(array) != 3:
             return (
-                f"with {name} in the middle, three texts gave {len(given)} vectors",
+                f"with {name} in the middle, three texts gave {len(array)} vectors",
                 "Give a row for each text",
             )
         if (
             not case.failed
-            and case.differs(given[[0, 2]], case.passages([case.texts[0], case.texts[2]])).size
+            and case.differs(array[[0, 2]], case.passages([case.texts[0], case.texts[2]])).size
         ):
             return f"{name} changes the vectors of the texts beside it", _SETTLE
     return None
@@ -260,7 +260,7 @@ def _takes_chunks(embedder: Any, case: _EmbedderCase) -> Found:
     rows, ends = np.arange(len(corpus)), np.array([len(t) for t in case.texts])
     chunks = Chunks(corpus, rows, np.zeros_like(ends), ends)
     try:
-        given = case.fitted.embed_passages(chunks)
+        vectors = case.fitted.embed_passages(chunks)
     except RagbenchError:
         raise
     except Exception as e:
@@ -268,9 +268,9 @@ def _takes_chunks(embedder: Any, case: _EmbedderCase) -> Found:
             "Begin with: texts = getattr(texts, 'texts', texts)"
         )
     if (
-        len(given) != len(corpus)
+        len(vectors) != len(corpus)
         or "repeats" not in case.failed
-        and case.differs(given.array, case.passages(chunks.texts)).size
+        and case.differs(vectors.array, case.passages(chunks.texts)).size
     ):
         return "Chunks and their texts have different vectors", "Embed chunks.texts"
     return None

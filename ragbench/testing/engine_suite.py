@@ -5,7 +5,6 @@
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #fe1839dd
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,13 +12,19 @@ from typing import Any
 import numpy as np
 
 from ..base.arguments import typed
-from ..base.component_output import what_came
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..base.number_text import number
-from ..core.protocols import takes
-from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
-from .index_suite import ill_ordered, ill_shaped, same_answers
+from .conformance import IDENTITY, Case, Conformance, Found
+from ragbench.testing.index_suite import (
+    ill_filtered,
+    ill_ordered,
+    ill_repeated,
+    ill_searcher,
+    ill_shaped,
+    run_and_close,
+    same_answers,
+)
 
 # %% auto #0
 __all__ = ['PASSAGES', 'QUESTIONS', 'RAW', 'builds', 'answers', 'orders', 'finds_words', 'fills', 'scores_equals_equally',
@@ -58,9 +63,8 @@ def _passage_chunks(passages: Sequence[str] = PASSAGES) -> Chunks:
     "One chunk for each passage that is not empty, each in a document of its own."
     corpus = Corpus([Document(f"d{i}", t) for i, t in enumerate(passages)])
     rows = np.array([i for i, t in enumerate(passages) if t.strip()], dtype=np.int64)
-    return Chunks(
-        corpus, rows, np.zeros_like(rows), np.array([len(passages[i]) for i in rows], dtype=np.int64)
-    )
+    ends = np.array([len(passages[i]) for i in rows], dtype=np.int64)
+    return Chunks(corpus, rows, np.zeros_like(rows), ends)
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #cff8a6e9
 @dataclass
@@ -82,15 +86,7 @@ def builds(engine: Any, case: _EngineCase) -> Found:
     if not callable(getattr(engine, "build", None)):
         return "it has no build(chunks)", "An engine has build(chunks), which gives what is searched"
     case.searcher = engine.build(case.chunks)
-    if not callable(getattr(case.searcher, "search", None)):
-        return (
-            f"build gave {what_came(case.searcher)}, which has no search(texts, k)",
-            "Return what is searched",
-        )
-    size = getattr(case.searcher, "nbytes", None)
-    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 0:
-        return f"its nbytes is {size!r:.40}", "Say as a property how many bytes it takes: a whole number"
-    return None
+    return ill_searcher(case.searcher, "search(texts, k)")
 
 
 def answers(engine: Any, case: _EngineCase) -> Found:
@@ -139,8 +135,8 @@ def ignores_positions(engine: Any, case: _EngineCase) -> Found:
     "passages in another order have the scores that they had"
     n, (scores, rows) = case.n, map(np.asarray, case.search(case.n))
     backwards = engine.build(_passage_chunks([p for p in PASSAGES if p][::-1]))
-    other = np.asarray(backwards.search(list(QUESTIONS), n)[0])
-    if not same_answers((scores, rows), (other, rows)):
+    other_scores = np.asarray(backwards.search(list(QUESTIONS), n)[0])
+    if not same_answers((scores, rows), (other_scores, rows)):
         return (
             "the same passages in another order have other scores",
             "Use the position of a passage for nothing",
@@ -164,20 +160,14 @@ def takes_raw_questions(engine: Any, case: _EngineCase) -> Found:
 
 def searches_alike(engine: Any, case: _EngineCase) -> Found:
     "the same search gives the same scores again, and a question alone those that it has in a batch"
-    whole = case.search()
-    if not same_answers(whole, case.search()):
-        return "a second search gives other scores", "Keep nothing from one search to the next"
-    singles = [case.search(5, [t]) for t in QUESTIONS]
-    if not same_answers(whole, [np.concatenate([np.asarray(s[j]) for s in singles]) for j in (0, 1)]):
-        return "a question alone has other scores than in a batch", "Answer each question by itself"
-    return None
+    return ill_repeated(case, (case.search(5, [t]) for t in QUESTIONS), "question")
 
 
 def builds_apart(engine: Any, case: _EngineCase) -> Found:
     "a second build leaves the first one as it was"
-    first = case.search()
+    answer_before = case.search()
     engine.build(_passage_chunks(["Another passage about the boiler.", "And one more."]))
-    if not same_answers(first, case.search()):
+    if not same_answers(answer_before, case.search()):
         return "building a second time changed the answers of the first", (
             "Let build return something new, and keep nothing in the engine itself"
         )
@@ -195,21 +185,7 @@ def _leaves_questions_alone(engine: Any, case: _EngineCase) -> Found:
 
 def filters(engine: Any, case: _EngineCase) -> Found:
     "a filter leaves only rows that it allows"
-    has_where = "where" in inspect.signature(case.searcher.search).parameters
-    if has_where and not takes(case.searcher, "where"):
-        return "search has a parameter `where`, and its class does not say that it takes one", (
-            "Give the class of what is searched: takes = ('where',)"
-        )
-    if not has_where:
-        return Left("it takes no filter")
-    allowed = np.arange(0, case.n, 2)
-    rows = np.asarray(case.search(case.n, where=allowed)[1])
-    if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:
-        return (
-            f"row {int(strange[0])} was found, and `where` does not allow it",
-            "Search among the rows of `where` alone",
-        )
-    return None
+    return ill_filtered(case, np.arange(0, case.n, 2))
 
 # %% ../../nbs/22_testing/10_engine_suite.ipynb #0329bbac
 @typed
@@ -226,8 +202,4 @@ def check_engine(
         *(takes_raw_questions, searches_alike, builds_apart, _leaves_questions_alone, filters),
     )
     case = _EngineCase(again, elsewhere)
-    try:
-        return run_checks("engine", engine, (*checks, *IDENTITY), case, 2, strict)
-    finally:
-        if callable(close := getattr(case.searcher, "close", None)):
-            close()
+    return run_and_close("engine", engine, (*checks, *IDENTITY), case, strict)

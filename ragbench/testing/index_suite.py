@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,9 @@ from ..core.protocols import takes
 from .conformance import IDENTITY, Case, Conformance, Found, Left, run_checks
 
 # %% auto #0
-__all__ = ['SEARCH', 'ill_shaped', 'ill_ordered', 'same_answers', 'builds', 'answers', 'orders', 'higher_is_better',
-           'scores_equals_equally', 'fills', 'takes_one', 'searches_alike', 'builds_apart', 'filters', 'check_index']
+__all__ = ['SEARCH', 'ill_shaped', 'ill_ordered', 'same_answers', 'ill_searcher', 'ill_filtered', 'ill_repeated', 'run_and_close',
+           'builds', 'answers', 'orders', 'higher_is_better', 'scores_equals_equally', 'fills', 'takes_one',
+           'searches_alike', 'builds_apart', 'filters', 'check_index']
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #78a25976
 SEARCH = (
@@ -42,12 +43,11 @@ def ill_shaped(answer: Any, q: int, k: int) -> Found:
         return f"for {q} queries and k={k} it gave {shapes}", SEARCH
     if rows.dtype.kind not in "iu" or scores.dtype.kind != "f":
         swapped = scores.dtype.kind in "iu" and rows.dtype.kind == "f"
-        said = (
-            "rows and scores, in this order"
-            if swapped
-            else f"scores of {scores.dtype} and rows of {rows.dtype}"
+        dtypes = f"scores of {scores.dtype} and rows of {rows.dtype}"
+        return (
+            f"it gave {'rows and scores, in this order' if swapped else dtypes}",
+            "Return scores (float32) first, then rows (int64)",
         )
-        return f"it gave {said}", "Return scores (float32) first, then rows (int64)"
     return None
 
 # %% ../../nbs/22_testing/09_index_suite.ipynb #5dfd1103
@@ -87,6 +87,56 @@ def same_answers(a: Any, b: Any, tolerance: float = 1e-4) -> bool:
             ((s == t) | (abs(s - t) <= tolerance * np.maximum(1, abs(s)))).all()
         )
 
+# %% ../../nbs/22_testing/09_index_suite.ipynb #32a7fca7
+def ill_searcher(searcher: Any, call: str) -> Found:
+    "Whether what was built has no search, or no size in bytes."
+    if not callable(getattr(searcher, "search", None)):
+        return f"build gave {what_came(searcher)}, which has no {call}", "Return what is searched"
+    size = getattr(searcher, "nbytes", None)
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 0:
+        return f"its nbytes is {size!r:.40}", "Say as a property how many bytes it takes: a whole number"
+    return None
+
+
+def ill_filtered(case: Any, allowed: np.ndarray) -> Found:
+    "Whether a filter lets other rows through than the allowed ones; `Left` where none is taken."
+    has_where = "where" in inspect.signature(case.searcher.search).parameters
+    if has_where and not takes(case.searcher, "where"):
+        return "search has a parameter `where`, and its class does not say that it takes one", (
+            "Give the class of what is searched: takes = ('where',)"
+        )
+    if not has_where:
+        return Left("it takes no filter")
+    rows = np.asarray(case.search(case.n, where=allowed)[1])
+    if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:
+        return (
+            f"row {int(strange[0])} was found, and `where` does not allow it",
+            "Search among the rows of `where` alone",
+        )
+    return None
+
+# %% ../../nbs/22_testing/09_index_suite.ipynb #9d69e837
+def ill_repeated(case: Any, singles: Iterable[Any], unit: str) -> Found:
+    "Whether a second search, or one for each query or question alone, has other scores than the batch."
+    batch = case.search()
+    if not same_answers(batch, case.search()):
+        return "a second search gives other scores", "Keep nothing from one search to the next"
+    scores = np.concatenate([np.asarray(scores) for scores, _ in singles])
+    if not same_answers(batch, (scores, None)):
+        return f"a {unit} alone has other scores than in a batch", f"Answer each {unit} by itself"
+    return None
+
+
+def run_and_close(
+    family: str, component: Any, checks: Sequence[Callable[[Any, Any], Found]], case: Any, strict: bool
+) -> Conformance:
+    "The report of all checks; what was built is closed behind them."
+    try:
+        return run_checks(family, component, checks, case, 2, strict)
+    finally:
+        if callable(close := getattr(case.searcher, "close", None)):
+            close()
+
 # %% ../../nbs/22_testing/09_index_suite.ipynb #8c52c368
 @dataclass
 class _IndexCase(Case):
@@ -122,15 +172,7 @@ def builds(index: Any, case: _IndexCase) -> Found:
     if not callable(getattr(index, "build", None)):
         return "it has no build(vectors)", "An index has build(vectors), which gives what is searched"
     case.searcher = index.build(case.vectors)
-    if not callable(getattr(case.searcher, "search", None)):
-        return (
-            f"build gave {what_came(case.searcher)}, which has no search(queries, k)",
-            "Return what is searched",
-        )
-    size = getattr(case.searcher, "nbytes", None)
-    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or size < 0:
-        return f"its nbytes is {size!r:.40}", "Say as a property how many bytes it takes: a whole number"
-    return None
+    return ill_searcher(case.searcher, "search(queries, k)")
 
 
 def answers(index: Any, case: _IndexCase) -> Found:
@@ -159,8 +201,8 @@ def _finds_the_nearest(index: Any, case: _IndexCase) -> Found:
     if "higher_is_better" in case.failed:
         return Left("see above")
     truth, rows = case.truth, np.asarray(case.search(10)[1])
-    least = np.sort(truth, axis=1)[:, -10] - 1e-5  # whatever is as good as the tenth counts
-    hits = [truth[i, r[r >= 0]] >= least[i] for i, r in enumerate(rows)]
+    tenth = np.sort(truth, axis=1)[:, -10] - 1e-5  # whatever is as good as the tenth counts
+    hits = [truth[i, r[r >= 0]] >= tenth[i] for i, r in enumerate(rows)]
     recall = float(np.mean([h.sum() / 10 for h in hits]))
     if recall < case.recall:
         return (
@@ -173,8 +215,8 @@ def _finds_the_nearest(index: Any, case: _IndexCase) -> Found:
 def scores_equals_equally(index: Any, case: _IndexCase) -> Found:
     "equal vectors have equal scores, so that position decides no tie"
     scores, rows = (np.asarray(a) for a in case.search(case.n))
-    for line, found in zip(scores, rows):
-        score = dict(zip(found.tolist(), line.tolist()))
+    for line, line_rows in zip(scores, rows):
+        score = dict(zip(line_rows.tolist(), line.tolist()))
         for i in range(4):
             twin = case.n - 4 + i
             if i in score and twin in score and abs(score[i] - score[twin]) > 1e-5 * max(1, abs(score[i])):
@@ -195,8 +237,8 @@ def fills(index: Any, case: _IndexCase) -> Found:
 def takes_one(index: Any, case: _IndexCase) -> Found:
     "one vector, one query and no query at all have their answers, or are refused by name"
     with suppress(RagbenchError):  # an index that has to be trained may refuse so few
-        alone = index.build(case.of(np.eye(1, case.dim)))
-        if wrong := ill_shaped(alone.search(case.queries[:1], 3), 1, 3):
+        single = index.build(case.of(np.eye(1, case.dim)))
+        if wrong := ill_shaped(single.search(case.queries[:1], 3), 1, 3):
             return f"over one vector, {wrong[0]}", wrong[1]
     if wrong := ill_shaped(case.searcher.search(case.queries[:0], 3), 0, 3):
         return f"asked nothing, {wrong[0]}", wrong[1]
@@ -205,20 +247,15 @@ def takes_one(index: Any, case: _IndexCase) -> Found:
 # %% ../../nbs/22_testing/09_index_suite.ipynb #1b693d74
 def searches_alike(index: Any, case: _IndexCase) -> Found:
     "the same search gives the same scores again, and a query alone those that it has in a batch"
-    whole = case.search()
-    if not same_answers(whole, case.search()):
-        return "a second search gives other scores", "Keep nothing from one search to the next"
-    singles = [case.searcher.search(case.queries[i : i + 1], 10) for i in range(len(case.queries))]
-    if not same_answers(whole, [np.concatenate([np.asarray(s[j]) for s in singles]) for j in (0, 1)]):
-        return "a query alone has other scores than in a batch", "Answer each query by itself"
-    return None
+    singles = (case.searcher.search(case.queries[i : i + 1], 10) for i in range(len(case.queries)))
+    return ill_repeated(case, singles, "query")
 
 
 def builds_apart(index: Any, case: _IndexCase) -> Found:
     "a second build leaves the first one as it was"
-    first = case.search()
+    answer_before = case.search()
     index.build(case.of(case.vectors.array[: case.n // 2] * -1))
-    if not same_answers(first, case.search()):
+    if not same_answers(answer_before, case.search()):
         return "building a second index changed the answers of the first", (
             "Let build return something new, and keep nothing in the index itself"
         )
@@ -237,8 +274,8 @@ def _leaves_vectors_alone(index: Any, case: _IndexCase) -> Found:
 def _keeps_spaces_apart(index: Any, case: _IndexCase) -> Found:
     "it refuses vectors of another space"
     fix = "Keep vectors.space in build, and begin search with: self.space.check(as_vectors(queries).space)"
-    for other in (Space("another model", "", case.dim), Space("conformance", "", case.dim + 1)):
-        strange = Vectors(np.eye(2, other.dim), other)
+    for other_space in (Space("another model", "", case.dim), Space("conformance", "", case.dim + 1)):
+        strange = Vectors(np.eye(2, other_space.dim), other_space)
         try:
             case.searcher.search(strange, 3)
         except VectorSpaceError:
@@ -247,26 +284,15 @@ def _keeps_spaces_apart(index: Any, case: _IndexCase) -> Found:
             return f"vectors of another space raise {type(e).__name__}, not VectorSpaceError", fix
         except Exception as e:
             return f"vectors of another space raise {type(e).__name__}: {str(e)[:60]}", fix
-        return f"it compares its vectors with those of {other.model!r}, {other.dim} wide", fix
+        return f"it compares its vectors with those of {other_space.model!r}, {other_space.dim} wide", fix
     return None
 
 
 def filters(index: Any, case: _IndexCase) -> Found:
     "a filter leaves only rows that it allows, and all of them"
-    has_where = "where" in inspect.signature(case.searcher.search).parameters
-    if has_where and not takes(case.searcher, "where"):
-        return "search has a parameter `where`, and its class does not say that it takes one", (
-            "Give the class of what is searched: takes = ('where',)"
-        )
-    if not has_where:
-        return Left("it takes no filter")
     allowed = np.arange(0, case.n, 3)
-    rows = np.asarray(case.search(case.n, where=allowed)[1])
-    if (strange := rows[(rows >= 0) & ~np.isin(rows, allowed)]).size:
-        return (
-            f"row {int(strange[0])} was found, and `where` does not allow it",
-            "Search among the rows of `where` alone",
-        )
+    if fault := ill_filtered(case, allowed):
+        return fault
     few = np.asarray(case.search(10, where=allowed)[1])
     if (few < 0).any() and case.recall >= 1:
         return "with a filter it finds fewer than k, though enough rows are allowed", (
@@ -289,20 +315,8 @@ def check_index(
     "Hold a vector index to its protocol; with `strict`, faults raise `ConformanceError`."
     case = _IndexCase(again, elsewhere, recall=recall, dim=dim, n=n)
     checks = (
-        *(
-            builds,
-            answers,
-            orders,
-            higher_is_better,
-            _finds_the_nearest,
-            scores_equals_equally,
-            fills,
-            takes_one,
-        ),
+        *(builds, answers, orders, higher_is_better, _finds_the_nearest),
+        *(scores_equals_equally, fills, takes_one),
         *(searches_alike, builds_apart, _leaves_vectors_alone, _keeps_spaces_apart, filters),
     )
-    try:
-        return run_checks("index", index, (*checks, *IDENTITY), case, 2, strict)
-    finally:
-        if callable(close := getattr(case.searcher, "close", None)):
-            close()
+    return run_and_close("index", index, (*checks, *IDENTITY), case, strict)

@@ -59,23 +59,23 @@ class _MetricCase(Case):
         ]
         return Gold.from_spans(rows)
 
-    def ranking(self, corpus: Corpus, names: str, found: dict[str, list[int]]) -> Ranking:
+    def ranking(self, corpus: Corpus, names: str, rows_of: dict[str, list[int]]) -> Ranking:
         "The ranking that gives these documents to these questions, −1 behind the last."
-        rows = np.full((len(found), 8), -1, dtype=np.int64)
-        for line, docs in zip(rows, found.values()):
+        rows = np.full((len(rows_of), 8), -1, dtype=np.int64)
+        for line, docs in zip(rows, rows_of.values()):
             line[: len(docs)] = [corpus.row(names.format(d)) for d in docs]
         scores = np.where(rows >= 0, np.arange(8, 0, -1.0), -np.inf)
-        return Ranking(WholeDocument()(corpus), Run(tuple(found), rows=rows, scores=scores))
+        return Ranking(WholeDocument()(corpus), Run(tuple(rows_of), rows=rows, scores=scores))
 
     def scores(
         self, metric: Any, kind: str = "mixed", order: Sequence[int] = range(8), **more: Any
     ) -> np.ndarray:
         "The scores of a ranking: 'best' has the evidence first, 'worst' last, 'nothing' has no row."
-        names, asked = more.get("names", "d{}"), more.get("asked", tuple(ANSWERS))
+        names, asked_questions = more.get("names", "d{}"), more.get("asked", tuple(ANSWERS))
         corpus = self.corpus(names, order)
         gold = self.gold(corpus, names, more.get("questions", tuple(ANSWERS)))
-        found = {q: _order(kind, q, ANSWERS[q]) for q in asked}
-        values = score_run(gold, self.ranking(corpus, names, found), [metric])["metrics"]
+        ranked_docs = {q: _order(kind, q, ANSWERS[q]) for q in asked_questions}
+        values = score_run(gold, self.ranking(corpus, names, ranked_docs), [metric])["metrics"]
         return np.asarray(next(iter(values.values())))
 
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #5e7d2556
@@ -122,8 +122,8 @@ def higher_is_better(metric: Any, case: _MetricCase) -> Found:
     "a ranking with the evidence first scores higher than one with the evidence last, or none"
     best, worst, nothing = (case.scores(metric, k).mean() for k in ("best", "worst", "nothing"))
     if best < max(worst, nothing):
-        less = number(max(worst, nothing), ".3g")
-        return f"the best ranking scores {number(best, '.3g')}, a worse one {less}", (
+        worse_score = number(max(worst, nothing), ".3g")
+        return f"the best ranking scores {number(best, '.3g')}, a worse one {worse_score}", (
             "Let higher be better: turn a rank into 1 / rank, a distance into its negative"
         )
     if best == worst == nothing:
@@ -161,12 +161,12 @@ def _follows_the_gold(metric: Any, case: _MetricCase) -> Found:
 # %% ../../nbs/22_testing/15_metric_suite.ipynb #890e4044
 def _scores_each_alone(metric: Any, case: _MetricCase) -> Found:
     "the number of a question does not depend on the other questions"
-    whole = case.scores(metric)
+    together = case.scores(metric)
     for i, question in enumerate(("q1", "q2", "q3", "q4")):
-        alone = case.scores(metric, questions=[question], asked=[question])
-        if not np.allclose(alone, whole[i]):
-            said = f"{number(alone[0], '.3g')}, among others {number(whole[i], '.3g')}"
-            return f"alone, question {question} has {said}", (
+        single = case.scores(metric, questions=[question], asked=[question])
+        if not np.allclose(single, together[i]):
+            scores_in_words = f"{number(single[0], '.3g')}, among others {number(together[i], '.3g')}"
+            return f"alone, question {question} has {scores_in_words}", (
                 "Scale nothing by the other questions: paired tests need numbers that belong to one question"
             )
     return None
@@ -174,9 +174,9 @@ def _scores_each_alone(metric: Any, case: _MetricCase) -> Found:
 
 def repeats(metric: Any, case: _MetricCase) -> Found:
     "the same ranking has the same scores again"
-    first = case.scores(metric)
+    scores_before = case.scores(metric)
     case.scores(metric, "best")
-    if not np.allclose(first, case.scores(metric)):
+    if not np.allclose(scores_before, case.scores(metric)):
         return "a second call gives other numbers", "Use no chance, and keep nothing between calls"
     return None
 

@@ -61,10 +61,10 @@ def _reranks(reranker: Any, case: _RerankerCase) -> Found:
     "rerank(query, rows, texts) gives scores and rows, two arrays of one length"
     if not callable(getattr(reranker, "rerank", None)):
         return "it has no rerank(query, rows, texts)", "A reranker orders the candidates of one question anew"
-    given = reranker.rerank(case.query, case.rows, case.texts)
-    if not isinstance(given, (tuple, list)) or len(given) != 2:
-        return f"rerank gave {what_came(given)}", RERANK
-    scores, rows = (np.asarray(a) for a in given)
+    answer = reranker.rerank(case.query, case.rows, case.texts)
+    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+        return f"rerank gave {what_came(answer)}", RERANK
+    scores, rows = (np.asarray(a) for a in answer)
     if scores.shape != rows.shape or rows.ndim != 1:
         return f"rerank gave scores of shape {scores.shape} and rows of shape {rows.shape}", RERANK
     if rows.dtype.kind not in "iu":
@@ -117,9 +117,9 @@ def scores_equals_equally(reranker: Any, case: _RerankerCase) -> Found:
 
 def repeats(reranker: Any, case: _RerankerCase) -> Found:
     "the same candidates get the same scores again, whatever was asked between"
-    first = case.scores(reranker)
+    scores_before = case.scores(reranker)
     case.scores(reranker, slice(1, 4), "how is the permit renewed")
-    if not case.alike(first, case.scores(reranker)):
+    if not case.alike(scores_before, case.scores(reranker)):
         return (
             "a second call gives other scores",
             "Keep nothing from one question to the next, and use no chance",
@@ -146,11 +146,11 @@ def _takes_few(reranker: Any, case: _RerankerCase) -> Found:
         "one candidate": ["the pump"],
         "odd texts": ["", " \n", "离心泵 👩‍🔬", "pump " * 2000],
     }
-    for name, given in texts.items():
-        rows = np.arange(50, 50 + len(given), dtype=np.int64)
+    for name, candidates in texts.items():
+        rows = np.arange(50, 50 + len(candidates), dtype=np.int64)
         for query in (case.query, "", "?"):
             try:
-                scores, answer = reranker.rerank(query, rows, list(given))
+                scores, answer = reranker.rerank(query, rows, list(candidates))
             except Exception as e:
                 return (
                     f"with {name} and the question {query!r} it raises {type(e).__name__}: {str(e)[:80]}",

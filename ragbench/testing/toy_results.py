@@ -45,9 +45,9 @@ def toy_corpus(
         text = f"Manual of the {part}\n\n"
         headings = [Heading(1, f"Manual of the {part}", 0, 14 + len(part))]
         breaks = [0]
-        for s, thing in enumerate(_THINGS):
-            fact = f"The {thing} of the {part} is set to {rng.integers(2, 90)}.{rng.integers(10)} units."
-            title = f"{s + 1} {thing.capitalize()}"
+        for s, quantity in enumerate(_THINGS):
+            fact = f"The {quantity} of the {part} is set to {rng.integers(2, 90)}.{rng.integers(10)} units."
+            title = f"{s + 1} {quantity.capitalize()}"
             filler = " ".join(
                 f"Step {i + 1}: check the {rng.choice(_THINGS)} and write it down."
                 for i in range(rng.integers(2, 6))
@@ -58,7 +58,7 @@ def toy_corpus(
             rows.append(
                 {
                     "query_id": f"q{len(rows) + 1:02d}",
-                    "query": f"What is the {thing} of the {part}?",
+                    "query": f"What is the {quantity} of the {part}?",
                     "tags": tags,
                     "evidence": [{"doc_id": f"{part}.pdf", "start": len(text), "end": len(text) + len(fact)}],
                 }
@@ -84,27 +84,30 @@ def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed
         lambda d: np.array([(s, min(s + size, len(d))) for s in range(0, len(d), size)]),
         parts(config)["chunk"],
     )
-    rng, own = np.random.default_rng(seed), np.random.default_rng([len(name), *name.encode()])
+    rng, own_rng = np.random.default_rng(seed), np.random.default_rng([len(name), *name.encode()])
     n = len(gold)
-    held = np.zeros((n, len(chunks)))  # share of the evidence of a query that each chunk holds
+    evidence_share = np.zeros((n, len(chunks)))  # share of the evidence of a query that each chunk holds
     for i, q in enumerate(gold.query_list):
         for e in gold.by_query[q.query_id]:
-            here = chunks.doc_row == corpus.row(e.doc_id)
-            held[i, here] = overlap(chunks.spans[here], [(e.start, e.end)]) / (e.end - e.start)
-    noise = rng.gumbel(size=(n, 4000))[:, : len(chunks)] + 0.5 * own.gumbel(size=held.shape)
-    scores = skill * held + noise
+            doc_chunks = chunks.doc_row == corpus.row(e.doc_id)
+            evidence_share[i, doc_chunks] = overlap(chunks.spans[doc_chunks], [(e.start, e.end)]) / (
+                e.end - e.start
+            )
+    noise = rng.gumbel(size=(n, 4000))[:, : len(chunks)] + 0.5 * own_rng.gumbel(size=evidence_share.shape)
+    scores = skill * evidence_share + noise
     order = np.argsort(-scores, axis=1, kind="stable")[:, :depth]
-    last = order.shape[1] - 1
-    found = np.minimum(
-        np.take_along_axis(held, order, 1)[[bool(gold.by_query[q.query_id]) for q in gold.query_list]].cumsum(
-            1
-        ),
+    last_rank = order.shape[1] - 1
+    share_found = np.minimum(
+        np.take_along_axis(evidence_share, order, 1)[
+            [bool(gold.by_query[q.query_id]) for q in gold.query_list]
+        ].cumsum(1),
         1,
     )
-    mrr = np.where(found[:, -1] >= 0.5, 1 / (1 + (found >= 0.5).argmax(1)), 0.0)
+    mrr = np.where(share_found[:, -1] >= 0.5, 1 / (1 + (share_found >= 0.5).argmax(1)), 0.0)
     tokens = size / 4
     curve = np.stack(
-        [found[:, int(np.clip(b / tokens - 1, 0, last))] * min(1.0, b / tokens) for b in budgets], axis=1
+        [share_found[:, int(np.clip(b / tokens - 1, 0, last_rank))] * min(1.0, b / tokens) for b in budgets],
+        axis=1,
     )
     run = Run(tuple(q.query_id for q in gold.query_list), np.take_along_axis(scores, order, 1), order)
     facts = {
@@ -118,7 +121,7 @@ def _toy_system(name, config, corpus, gold, size, skill, budgets, depth=10, seed
         name,
         config,
         {
-            "recall@5": found[:, min(4, last)],
+            "recall@5": share_found[:, min(4, last_rank)],
             "mrr": mrr,
             "evidence_recall@200tok": curve[:, list(budgets).index(200)],
         },
@@ -148,10 +151,10 @@ def toy_results(
                 (
                     f"{e}+bm25 {f.split('(')[0].lower()}",
                     f"Hybrid({d}, Lexical(FTS5()), fuse={f})",
-                    skill + up,
+                    skill + gain,
                     ms + 0.8,
                 )
-                for f, up in (("RRF(k=60)", 1.0), ("MinMax(dense=0.5)", 1.6))
+                for f, gain in (("RRF(k=60)", 1.0), ("MinMax(dense=0.5)", 1.6))
             ),
         ]
     for size in sizes:
