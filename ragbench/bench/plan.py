@@ -24,7 +24,7 @@ from ..system.where import check_params
 from ..base.choices import expanded
 
 # %% auto #0
-__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'deepest', 'named', 'make_plan']
+__all__ = ['METRICS', 'BUDGETS', 'CURVE', 'Settings', 'Plan', 'largest_cutoff', 'system_list', 'make_plan']
 
 # %% ../../nbs/16_bench/00_plan.ipynb #20e1ee23
 METRICS = ("recall@5", "mrr", "ndcg@10")
@@ -32,7 +32,7 @@ BUDGETS = (500, 1000, 2000)
 CURVE = (50, 100, 150, 200, 300, 400, 500, 750, 1000, 1500, 2000, 3000, 4000)
 
 # %% ../../nbs/16_bench/00_plan.ipynb #47a1d355
-def _listed(name: str, value: Any) -> tuple[Any, ...]:
+def _values_of(name: str, value: Any) -> tuple[Any, ...]:
     "A setting that takes several values, given as one or as several."
     if isinstance(value, dict | bytes) or value is None:
         raise ConfigError(
@@ -63,7 +63,7 @@ class Settings:
 
     def __post_init__(self):
         for name in ("metrics", "budgets", "curve"):
-            object.__setattr__(self, name, _listed(name, getattr(self, name)))
+            object.__setattr__(self, name, _values_of(name, getattr(self, name)))
         for name in ("budgets", "curve"):
             for b in getattr(self, name):
                 whole_number(name, b, 1, "bench")
@@ -122,75 +122,55 @@ class Plan:
 
     @property
     def cut(self) -> int:
-        return deepest(self.settings.columns)
+        return largest_cutoff(self.settings.columns)
 
 
-def deepest(metrics: Sequence[str]) -> int:
+def largest_cutoff(metrics: Sequence[str]) -> int:
     "The deepest cut-off among metrics, in chunks; 0 where none has one."
-    return max(
-        (int(m.rsplit("@", 1)[1].split("-")[0]) for m in metrics if "@" in m and not m.endswith("tok")),
-        default=0,
-    )
+    names = [metric for metric in metrics if "@" in metric and not metric.endswith("tok")]
+    return max((int(name.rsplit("@", 1)[1].split("-")[0]) for name in names), default=0)
 
 # %% ../../nbs/16_bench/00_plan.ipynb #2bd8d66d
+_KINDS = {"corpus": Corpus, "gold": Gold}
+_ORDER = "The order is bench(corpus, gold, systems)"
+_ADVICE = {
+    "corpus": "Give load_corpus('docs/') or Corpus([Document('a', 'text'), ...])",
+    "gold": "Give Gold.from_quotes(...), Gold.from_spans(...) or Gold.load(path, corpus)",
+}
+
+
+def _check_kind(name: str, value: Any) -> None:
+    "Raise `ConfigError` for a corpus or a gold standard that is none, with what to give."
+    kind = f"the {name} is a {type(value).__name__}"
+    misplaced = isinstance(value, System) or any(
+        isinstance(value, cls) for place, cls in _KINDS.items() if place != name
+    )
+    if misplaced:
+        raise ConfigError(kind, "bench", _ORDER)
+    if isinstance(value, _KINDS[name]):
+        return
+    if isinstance(value, str | os.PathLike):
+        loader = {"corpus": f"load_corpus({str(value)!r})", "gold": f"Gold.load({str(value)!r}, corpus)"}
+        raise ConfigError(f"the {name} is {value!r:.60}", "bench", f"Load it: {loader[name]}")
+    raise ConfigError(f"the {name} is None" if value is None else kind, "bench", _ADVICE[name])
+
+
 def _check_inputs(corpus: Any, gold: Any, systems: Any) -> None:
     """Raise `ConfigError` or `DataError` that says what to give for a corpus, a gold standard or systems that
     are none."""
-    want = {"corpus": Corpus, "gold": Gold}
-    for name, value in (("corpus", corpus), ("gold", gold)):
-        other = next(
-            (n for n, kind in want.items() if n != name and isinstance(value, kind)),
-            "systems" if isinstance(value, System) else None,
-        )
-        if other:
-            raise ConfigError(
-                f"the {name} is a {type(value).__name__}",
-                "bench",
-                "The order is bench(corpus, gold, systems)",
-            )
-        if isinstance(value, want[name]):
-            continue
-        path = isinstance(value, str | os.PathLike)
-        how = {
-            "corpus": (
-                f"Load it: load_corpus({str(value)!r})"
-                if path
-                else "Give load_corpus('docs/') or Corpus([Document('a', 'text'), ...])"
-            ),
-            "gold": (
-                f"Load it: Gold.load({str(value)!r}, corpus)"
-                if path
-                else "Give Gold.from_quotes(...), Gold.from_spans(...) or Gold.load(path, corpus)"
-            ),
-        }
-        raise ConfigError(
-            (
-                f"the {name} is {value!r:.60}"
-                if value is None or path
-                else f"the {name} is a {type(value).__name__}"
-            ),
-            "bench",
-            how[name],
-        )
+    _check_kind("corpus", corpus)
+    _check_kind("gold", gold)
     if isinstance(systems, Corpus | Gold):
-        raise ConfigError(
-            f"the systems are a {type(systems).__name__}",
-            "bench",
-            "The order is bench(corpus, gold, systems)",
-        )
+        raise ConfigError(f"the systems are a {type(systems).__name__}", "bench", _ORDER)
     if not len(corpus):
-        raise DataError(
-            "the corpus is empty: 0 documents", "bench", "Look at corpus.errors for what was refused"
-        )
+        advice = "Look at corpus.errors for what was refused"
+        raise DataError("the corpus is empty: 0 documents", "bench", advice)
     if not gold.answerable:
-        raise DataError(
-            f"none of the {len(gold)} questions has evidence",
-            "bench",
-            "Recall needs at least one question with evidence",
-        )
+        advice = "Recall needs at least one question with evidence"
+        raise DataError(f"none of the {len(gold)} questions has evidence", "bench", advice)
 
 # %% ../../nbs/16_bench/00_plan.ipynb #d622dcce
-def named(systems: Any) -> list[System]:
+def system_list(systems: Any) -> list[System]:
     """One system, several in any order of things, or a dictionary of them by name, as a list; raises
     `ConfigError` for anything else."""
     if isinstance(systems, System):
@@ -198,8 +178,8 @@ def named(systems: Any) -> list[System]:
     if isinstance(systems, Mapping):
         return [
             dataclasses.replace(s, name=str(n)) if isinstance(s, System) else _refused(s)
-            for n, given in systems.items()
-            for s in expanded([given])
+            for n, value in systems.items()
+            for s in expanded([value])
         ]
     if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
         _refused(systems)
@@ -207,32 +187,29 @@ def named(systems: Any) -> list[System]:
 
 
 def _refused(value: Any) -> System:
-    what = (
-        f"the class {value.__name__}"
-        if isinstance(value, type)
-        else repr(value)[:60]
-        if value is None or isinstance(value, str)
-        else f"a {type(value).__name__}"
-    )
+    "Raise `ConfigError`: this is no system."
+    if isinstance(value, type):
+        kind = f"the class {value.__name__}"
+    elif value is None or isinstance(value, str):
+        kind = repr(value)[:60]
+    else:
+        kind = f"a {type(value).__name__}"
     raise ConfigError(
-        f"expected a System, got {what}",
+        f"expected a System, got {kind}",
         "bench",
         "Give System(TokenChunker(256), Lexical(FTS5())), a list of such, or {'a name': System(...)}",
     )
 
 # %% ../../nbs/16_bench/00_plan.ipynb #d1b0c1f6
-def _known(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+def _known_settings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     "The settings; raises `ConfigError` for a name that is none, with the nearest that is one."
     names = [*Settings.__dataclass_fields__, "timing", "store", "progress"]
     for name in settings:
         if name in Settings.__dataclass_fields__:
             continue
-        near = difflib.get_close_matches(name, names, 1, 0.5)
-        raise ConfigError(
-            f"unknown setting {name!r}",
-            "bench",
-            (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(names)}",
-        )
+        closest = difflib.get_close_matches(name, names, 1, 0.5)
+        guess = f"Did you mean {closest[0]!r}? " if closest else ""
+        raise ConfigError(f"unknown setting {name!r}", "bench", f"{guess}There are: {', '.join(names)}")
     return settings
 
 # %% ../../nbs/16_bench/00_plan.ipynb #42591212
@@ -250,19 +227,16 @@ def make_plan(
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
     _check_inputs(corpus, gold, systems)
     check_gold(corpus, gold)
-    listed = grid(*named(systems))
-    for system in listed:
+    planned = grid(*system_list(systems))
+    for system in planned:
         check_fields_of(system, corpus)
-    _check_params(listed, gold)
-    s = Settings(**_known(settings))
-    cut = deepest(s.columns)
-    if cut > s.depth:
-        s = Settings(**{**vars(s), "depth": cut})
-    short = next((x for x in listed if x.staged and x.depth < cut), None)
-    if short is not None:
-        raise ConfigError(
-            f"a metric looks at {cut} passages, and the steps of a system look at {short.depth}",
-            repr(short),
-            "Raise depth=",
-        )
-    return Plan(corpus, gold, tuple(listed), tuple(names_of(listed)), s)
+    _check_params(planned, gold)
+    options = Settings(**_known_settings(settings))
+    cut = largest_cutoff(options.columns)
+    if cut > options.depth:
+        options = dataclasses.replace(options, depth=cut)
+    for system in planned:
+        if system.staged and system.depth < cut:
+            passages = f"a metric looks at {cut} passages, and the steps of a system look at {system.depth}"
+            raise ConfigError(passages, repr(system), "Raise depth=")
+    return Plan(corpus, gold, tuple(planned), tuple(names_of(planned)), options)

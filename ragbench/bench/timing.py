@@ -53,9 +53,8 @@ def quiet(collect: bool = True) -> Iterator[None]:
 
 # %% ../../nbs/16_bench/01_timing.ipynb #d20cb7de
 def measure(
-    ask: Mapping[
-        str, Callable[[str], Any]
-    ],  # for each system, a function of a question text; a float that it returns is milliseconds to add
+    # for each system, a function of a question text; a float that it returns is milliseconds to add
+    ask: Mapping[str, Callable[[str], Any]],
     texts: Sequence[str],
     rounds: int,  # times that every question is asked
     seed: int = 0,
@@ -63,8 +62,8 @@ def measure(
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, np.ndarray]:
     "Milliseconds of every call: system -> `(rounds, n_questions)` float64."
-    rng, out = np.random.default_rng(seed), {name: np.empty((rounds, len(texts))) for name in ask}
-    names = list(ask)
+    rng, names = np.random.default_rng(seed), list(ask)
+    ms = {name: np.empty((rounds, len(texts))) for name in names}
     with quiet():
         for name in names:
             for text in texts[:warm_up]:
@@ -72,13 +71,12 @@ def measure(
         for r in range(rounds):
             for i, text in enumerate(texts):
                 for j in rng.permutation(len(names)):
-                    began = time.perf_counter_ns()
-                    more = ask[names[j]](text)
-                    out[names[j]][r, i] = (time.perf_counter_ns() - began) / 1e6 + (
-                        more if isinstance(more, float) else 0.0
-                    )
+                    start = time.perf_counter_ns()
+                    extra_ms = ask[names[j]](text)
+                    clock_ms = (time.perf_counter_ns() - start) / 1e6
+                    ms[names[j]][r, i] = clock_ms + (extra_ms if isinstance(extra_ms, float) else 0.0)
                 progress(1)
-    return out
+    return ms
 
 # %% ../../nbs/16_bench/01_timing.ipynb #e91d0894
 BLOCK, TICKS = 8, 3  # calls between two looks at the yardstick, and its runs at each
@@ -89,28 +87,26 @@ class Yardstick:
 
     def __init__(self):
         rng = np.random.default_rng(0)
-        self.matrix, self.vector = (
-            rng.normal(size=(6000, 64)).astype(np.float32),
-            rng.normal(size=64).astype(np.float32),
-        )
+        self.matrix = rng.normal(size=(6000, 64)).astype(np.float32)
+        self.vector = rng.normal(size=64).astype(np.float32)
         self.words = {f"word{i}": i for i in range(5000)}
-        self.asked = [f"word{i}" for i in rng.integers(0, 5000, 4000)]
+        self.look_ups = [f"word{i}" for i in rng.integers(0, 5000, 4000)]
 
     def __call__(self) -> int:
         best = np.argpartition(self.matrix @ self.vector, -50)[-50:]
         total = int(best[0])
-        for word in self.asked:
+        for word in self.look_ups:
             total += self.words[word]
         return total
 
     def ms(self, times: int) -> np.ndarray:
         "Milliseconds of so many runs."
-        out = np.empty(times)
+        ms = np.empty(times)
         for i in range(times):
-            began = time.perf_counter_ns()
+            start = time.perf_counter_ns()
             self()
-            out[i] = (time.perf_counter_ns() - began) / 1e6
-        return out
+            ms[i] = (time.perf_counter_ns() - start) / 1e6
+        return ms
 
 
 @functools.cache
@@ -125,8 +121,8 @@ def local_ms(
 ) -> np.ndarray:
     """What the yardstick took around each call: the median of the looks before and after its block,
     `(calls,)`."""
-    around = np.median(np.concatenate([ticks[:-1], ticks[1:]], axis=1), axis=1)
-    return np.repeat(around, BLOCK)[:calls]
+    medians = np.median(np.concatenate([ticks[:-1], ticks[1:]], axis=1), axis=1)
+    return np.repeat(medians, BLOCK)[:calls]
 
 
 def steadied(ms: np.ndarray, ticks: np.ndarray, usual: float) -> np.ndarray:
@@ -150,33 +146,34 @@ def time_alone(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Milliseconds of every call `(calls,)`, in turns of all questions, and of the yardstick `(blocks + 1,
     3)`, for `steadied`."""
-    yardstick, order, out, ticks = _yardstick(), [q for _ in range(rounds) for q in queries], [], []
+    yardstick, order = _yardstick(), [query for _ in range(rounds) for query in queries]
+    ms, ticks = [], []
     with quiet(collect):
         for query in order[:warm_up]:
             ask(query)
         yardstick.ms(TICKS)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for i in range(0, len(order), BLOCK):
             ticks.append(yardstick.ms(TICKS))
             for query in order[i : i + BLOCK]:
-                out.append(_one_call(ask, query))
+                ms.append(_one_call(ask, query))
             progress(len(order[i : i + BLOCK]))
-            if time.perf_counter() - began > seconds:
+            if time.perf_counter() - start > seconds:
                 break
         ticks.append(yardstick.ms(TICKS))
-    return np.array(out), np.array(ticks)
+    return np.array(ms), np.array(ticks)
 
 # %% ../../nbs/16_bench/01_timing.ipynb #1609b8a6
 def _one_call(ask: Callable[[Any], Any], query: Any) -> float:
     "Milliseconds of one call in which nothing was imported."
     for _ in range(5):
-        loaded, began = len(sys.modules), time.perf_counter_ns()
-        more = ask(query)
-        ms = (time.perf_counter_ns() - began) / 1e6
-        if len(sys.modules) == loaded:
+        modules, start = len(sys.modules), time.perf_counter_ns()
+        extra_ms = ask(query)
+        ms = (time.perf_counter_ns() - start) / 1e6
+        if len(sys.modules) == modules:
             break
         getattr(ask, "forget", lambda: None)()
-    return ms + (more if isinstance(more, float) else 0.0)
+    return ms + (extra_ms if isinstance(extra_ms, float) else 0.0)
 
 # %% ../../nbs/16_bench/01_timing.ipynb #6236e2c0
 class Stopwatch:
@@ -195,8 +192,8 @@ class Stopwatch:
 
     def steps(self, calls: int) -> dict[str, np.ndarray]:
         "Milliseconds by step, `(calls,)`, of the last calls: those before were the warm-up."
-        last = self.calls[len(self.calls) - calls :]
-        return {s: np.array([c[s] for c in last]) for s in last[0]}
+        timed_calls = self.calls[len(self.calls) - calls :]
+        return {step: np.array([ms[step] for ms in timed_calls]) for step in timed_calls[0]}
 
 # %% ../../nbs/16_bench/01_timing.ipynb #d9b5efbb
 def machine() -> dict[str, Any]:
