@@ -7,6 +7,7 @@ from scipy.stats import norm, t
 
 from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.spans import as_spans, first_cover
+from ragbench.fusion import fusion
 from ragbench.fusion.fusion import (
     RRF,
     ArrayFusion,
@@ -219,6 +220,20 @@ def test_the_best_k_are_those_of_a_full_sort(k):
     order = [i for i in np.argsort(-scores[0]) if rows[0, i] >= 0][:k]
     assert best[0].tolist() == rows[0, order].tolist()
     assert best_scores[0].tolist() == scores[0, order].tolist()
+
+
+def test_the_first_row_of_the_corpus_comes_before_nothing_even_if_it_scores_nothing():
+    hashes = np.arange(3, dtype=np.uint64)
+    _, rows = rank_batch(np.array([[5.0, -np.inf]]), np.array([[-1, 0]]), np.array([1], np.uint64), hashes, 2)
+    assert rows.tolist() == [[0, -1]]
+
+
+def test_blocks_of_several_widths_are_filled_with_nothing(monkeypatch):
+    monkeypatch.setattr(fusion, "CELLS", 1)
+    rows, scores = np.array([[3, 1], [2, -1]]), np.array([[2.0, 1.0], [1.0, 0.0]])
+    fused, together = RRF().fuse_batch([scores], [rows], ["dense"])
+    assert together.tolist() == [[1, 3], [2, -1]]
+    assert fused[1, 1] == -np.inf
 
 
 def test_fewer_candidates_than_k_end_in_nothing():

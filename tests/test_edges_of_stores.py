@@ -3,6 +3,7 @@ store is left alone, and what was paid for stays."""
 
 import json
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -82,11 +83,13 @@ def test_a_sound_artifact_is_left_as_it_is(tmp_path):
     assert store.get("run", OTHER) is None
 
 
-def test_a_recipe_is_built_once(tmp_path):
+def test_a_recipe_is_built_once(tmp_path, caplog):
     store, built = Store(tmp_path), []
+    caplog.set_level("INFO", "ragbench.store")
     for _ in range(2):
         made = store.make("sums", {"of": [1]}, lambda: built.append(1) or {"v": 7})
     assert (made.value("v"), len(built)) == (7, 1)
+    assert re.fullmatch(r"made sums [0-9a-f]{8} in [0-9.,]+ s", caplog.messages[0])
     assert made.manifest["recipe"] == {"of": [1]}
     assert made.manifest["versions"]["numpy"] == np.__version__
     assert 0 <= made.manifest["seconds"] < 60
@@ -195,6 +198,8 @@ def test_bytes_are_shown_in_megabytes(tmp_path):
     shown = repr(Usage(tmp_path, {"run": (1200, 2_500_000)}))
     assert shown.splitlines()[0] == f"{tmp_path}: 2.5 MB"
     assert shown.splitlines()[1].split() == ["run", "1,200", "2.5", "MB"]
+    large = repr(Usage(tmp_path, {"run": (1, 2_500_000_000_000)}))
+    assert large.count("2,500,000.0 MB") == 2
 
 
 def test_clear_leaves_what_was_paid_for_and_what_is_not_its_own(tmp_path):
@@ -243,6 +248,9 @@ def test_a_folder_that_is_no_store_is_refused(tmp_path):
 
 def test_an_empty_folder_is_an_empty_store_and_one_that_nobody_marked_is_known_by_its_artifacts(tmp_path):
     assert usage(Store(tmp_path)).kinds == {}
+    (tmp_path / ".hidden").write_text("")
+    (tmp_path / "locks").mkdir()
+    assert usage(Store(tmp_path)).kinds == {}
     store = Store(tmp_path / "old")
     store.put("run", KEY, {"v": 1})
     (store.root / MARK).unlink()
@@ -271,6 +279,7 @@ def test_what_dead_processes_left_is_swept_and_what_the_living_write_is_not(tmp_
     with in_use(store):
         assert living.exists()
     assert store.usage().kinds["run"][0] == 1
+    assert not (store.root / "in-use.lock").stat().st_mode & 0o111
     assert not dead.exists()
 
 
