@@ -592,6 +592,7 @@ def test_a_slice_has_the_means_and_the_corrected_comparison_of_its_questions():
     assert (x.a, x.b) == (a[::2].mean(), b[::2].mean())
     own = [sign_flip_p((a - b)[::2])[0], sign_flip_p((a - b)[1::2])[0]]
     np.testing.assert_allclose([x.comparison.p, y.comparison.p], holm(own))
+    assert result._repr_html_().endswith(f"<p>{result.verdict}</p>")
     frame = result.to_frame()
     assert frame.loc["x", "one"] == x.a and frame.loc["x", "n"] == 8
     few = slice_by_tag(a, b, [["x"]] * 4 + [["y"]] * 12)

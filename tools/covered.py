@@ -4,7 +4,7 @@
 python tools/covered.py                        all chapters, then pytest, then the table: an hour on one core
 python tools/covered.py chapters nbs/03_core   the chapters of one room (of all, if none is named)
 python tools/covered.py tests tests/test_x.py  pytest of some files (of all, if none is named)
-python tools/covered.py table                  what was measured until now; WRITE=1: into CONTRIBUTING.md
+python tools/covered.py table "all chapters"   what ran until now, by that name; WRITE=1: into CONTRIBUTING.md
 
 A chapter runs with the definitions of its module in the place of its exported cells, so that their lines are
 counted in the module; one that shows what is not there yet then fails, which costs its last lines only.
@@ -106,7 +106,7 @@ def percent(ran: int, statements: int) -> str:
     return f"{100 * ran / statements:.0f} %"
 
 
-def table(counts: dict[str, tuple[int, int]]) -> str:
+def table(counts: dict[str, tuple[int, int]], of_what: str) -> str:
     """The rooms in the order in which data flows, the whole, and the modules of which much did not run."""
     rooms: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for module, (statements, ran) in counts.items():
@@ -129,7 +129,7 @@ def table(counts: dict[str, tuple[int, int]]) -> str:
     day = f"{datetime.date.today():%-d %B %Y}"
     return "\n".join(
         [
-            f"Measured on {day}:",
+            f"Measured on {day}, of {of_what}:",
             "",
             "| room | statements | run |",
             "|---|---:|---:|",
@@ -141,8 +141,8 @@ def table(counts: dict[str, tuple[int, int]]) -> str:
     )
 
 
-def show_table() -> None:
-    text = table(lines_of_modules())
+def show_table(of_what: str) -> None:
+    text = table(lines_of_modules(), of_what)
     print(text)
     if os.environ.get("WRITE"):
         page = PAGE.read_text(encoding="utf-8")
@@ -151,14 +151,14 @@ def show_table() -> None:
 
 def main(words: list[str]) -> int:
     if words[:1] == ["table"]:
-        show_table()
+        show_table(" ".join(words[1:]) or "what ran until then")
         return 0
     if words[:1] in (["chapters"], ["tests"]):
         return not (chapters if words[0] == "chapters" else tests)(words[1:])
     for old in ROOT.glob(".coverage*"):
         old.unlink()
     passed = [chapters([]), tests([])]
-    show_table()
+    show_table("all chapters and tests")
     return not all(passed)
 
 
