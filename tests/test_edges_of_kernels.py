@@ -22,6 +22,7 @@ from ragbench.fusion.fusion import (
     shares,
     z_scores,
 )
+from ragbench.fusion.ranx_fusion import CEILINGS
 from ragbench.stats.intervals import (
     bca_ends,
     bootstrap_interval,
@@ -250,3 +251,10 @@ def test_fewer_candidates_than_k_end_in_nothing():
 
 def test_spans_in_one_line_are_read_as_pairs():
     assert as_spans([0, 2, 5, 9]).tolist() == [[0, 2], [5, 9]]
+
+
+@pytest.mark.parametrize(
+    ("method", "highest"), [("sum", 1.0), ("wsum", 1.5), ("max", 0.5), ("mnz", 2.0), ("wmnz", 3.0)]
+)
+def test_ceilings_of_two_runs_that_score_half_and_weigh_three(method, highest):
+    assert CEILINGS[method](2, 10, 0.5, 3.0, None) == highest

@@ -374,7 +374,7 @@ def test_clusters_change_sign_together():
 
 
 def test_effect_size_is_johnsons_and_welchs():
-    effect = effect_size(0.5, 1.0, 0.25, 16)
+    effect = effect_size(1.0, 2.0, 0.5, 16)
     middle, half = 2 * (1 - 1 / 60), norm.ppf(0.975) * np.sqrt(1 + 4 / 30)
     np.testing.assert_allclose(effect, (0.5, (middle - half) / 4, (middle + half) / 4))
 
@@ -461,6 +461,20 @@ def test_the_largest_statistic_of_few_groups_is_enumerated(seed):
     u = np.random.default_rng(seed).normal(0.4, 1, size=(7, 3))
     np.testing.assert_allclose(max_t_p(u), brute_max_t(u))
     np.testing.assert_allclose(max_t_p(np.r_[u, np.zeros((30, 3))]), brute_max_t(u))
+
+
+def test_the_size_of_scores_does_not_matter_and_equal_systems_are_not_apart():
+    u = np.random.default_rng(8).normal(0.4, 1, size=(7, 3))
+    np.testing.assert_allclose(max_t_p(u * 0.01), brute_max_t(u))
+    x = np.random.default_rng(4).random((6, 2))[:, [0, 0, 1]]
+    p = all_pairs_p(x)
+    assert p[0, 1] == 1
+    np.testing.assert_allclose(p[0, 2], all_pairs_p(x[:, 1:])[0, 1])
+
+
+def test_of_sixteen_groups_every_sign_is_tried():
+    assert max_t_p(np.ones((16, 1))).tolist() == [2 / 2**16]
+    assert max_t_p(np.ones((17, 1))).tolist() == [1 / 10_001]
 
 
 def test_a_sum_of_zeros_has_no_evidence_against_it():
@@ -617,8 +631,8 @@ def test_interaction_is_a_flip_test_of_the_centred_product():
     u = (tag - tag.mean()) * (d - d.mean())
     np.testing.assert_allclose(interaction_p(d, tag[:, None]), [all_flips(u)])
     assert interaction_p(d, np.ones((8, 1))).tolist() == [1]
-    for n in range(3, 9):  # the mean of equal numbers may differ from them in its last bit
-        assert interaction_p(np.full(n, 0.1), tag[:n, None]).tolist() == [1]
+    last_bit = np.where(tag, 0.1 + 0.2, 0.3)  # one number by hand, two in floating point
+    assert interaction_p(last_bit, tag[:, None]).tolist() == [1]
     with pytest.raises(DataError, match="for tags of 7 queries"):
         interaction_p(d, tag[:7, None])
 

@@ -38,6 +38,7 @@ from ragbench import (
 )
 from ragbench.bench.plan import make_plan
 from ragbench.steps.rewriting import Wording
+from ragbench.system.pipeline import pipeline
 
 WORDS = "pump tank valve level oil steam gauge filter seal motor".split()
 ASK = "the oil level of a pump"
@@ -450,3 +451,15 @@ def test_the_key_of_a_filtered_search_is_known_and_depends_on_the_values_it_asks
         keys(OWN, gold_of(OWNERS, year=3))
     with pytest.raises(DataError, match="question 'q0' brings no value for the parameter 'mine'"):
         keys({"owner": Param("mine")}, gold_of(OWNERS))
+
+
+def test_what_a_question_brings_for_other_systems_leaves_the_key_of_its_search():
+    def keys(**more):
+        asked = [{"owner": "north"} | more]
+        steps = pipeline(
+            System(RecursiveChunker(12), Lexical(), where=OWN), OWNED, ["pump"], params=asked
+        ).steps
+        return [step.key for step in steps]
+
+    assert keys() == keys(year=3)
+    assert keys() != keys(owner="south")
