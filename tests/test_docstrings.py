@@ -13,8 +13,11 @@ import pytest
 import ragbench
 from ragbench import (
     Corpus,
+    Dense,
     Document,
     Gold,
+    Hybrid,
+    KnowledgeBase,
     Lexical,
     LSAEmbedder,
     RagbenchError,
@@ -47,7 +50,7 @@ CHECKS = {"at_least", "check_fields", "check_names", "check_url", "one_of_few", 
 
 def namespace(folder: str) -> dict:
     """What an example may use: every public name; `corpus` and `gold` of two documents and two questions;
-    `chunks`, `e` (an embedder), `vectors`, `run`, `results`, and `folder`, an empty one."""
+    `chunks`, `e` (an embedder), `vectors`, `run`, `results`, `kb`, and `folder`, an empty one."""
     corpus = Corpus(
         [
             Document("pump", "Close the valve. Stop the pump.\n\nOpen the drain."),
@@ -74,8 +77,14 @@ def namespace(folder: str) -> dict:
         progress=False,
     )
     run = Run(("q1", "q2"), [[0.9, 0.4], [0.8, 0.1]], [[1, 0], [3, 4]])
+    kb = KnowledgeBase.create(f"{folder}/store", System(SentenceChunker(5, 0), Hybrid(Dense(e), Lexical())))
+    kb.ingest(corpus)
     own = {"corpus": corpus, "gold": gold, "chunks": chunks, "e": e, "vectors": e.embed_passages(chunks)}
-    return {n: getattr(ragbench, n) for n in NAMES} | own | {"run": run, "results": results, "folder": folder}
+    return (
+        {n: getattr(ragbench, n) for n in NAMES}
+        | own
+        | {"run": run, "results": results, "folder": folder, "kb": kb}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -81,6 +81,7 @@ AFTER = [
         room("stats", "intervals, tests", 0.75),
     ],
     [room("bench", "a plan, its runs, Results", 1), room("report", "views of Results", 1)],
+    [room("knowledge", "the winner at work: a folder of documents that answers questions", 1)],
 ]
 BELOW = [
     [

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.errors import ConfigError
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
 from ..index.conditions import check_fields, check_kinds, clauses, matching_rows
@@ -19,7 +20,7 @@ from .catalogue import Reader
 from .store_view import StoreView
 
 # %% auto #0
-__all__ = ['Excerpt', 'excerpt', 'renamed', 'DocumentFacts', 'document_facts', 'rows_where']
+__all__ = ['Excerpt', 'excerpt', 'renamed', 'DocumentFacts', 'document_facts', 'rows_where', 'documents_where']
 
 # %% ../../nbs/18_knowledge/08a_excerpts.ipynb #3d860fce
 class Excerpt(NamedTuple):
@@ -175,16 +176,38 @@ def rows_where(
     return view.keep(("where", scope, repr(asked)), lambda: _rows_where(view, r, where, doc_rows))
 
 
-def _rows_where(
-    view: StoreView, r: Reader, where: Mapping[str, Any], doc_rows: np.ndarray | None
+def documents_where(
+    view: StoreView, r: Reader, where: Mapping[str, Any], doc_rows: np.ndarray | None = None
+) -> np.ndarray:
+    """The numbers of the documents that a condition on their metadata lets through. Raises `ConfigError`
+    for a field that no document has, or that belongs to a part of a document."""
+    if of_parts := [f for f in where if f in _OF_CHUNKS]:
+        raise ConfigError(
+            f"{of_parts[0]!r} belongs to a part of a document", "where", "Ask for fields of its metadata"
+        )
+    return _matching_documents(view, r, where, where, doc_rows)
+
+
+def _matching_documents(
+    view: StoreView,
+    r: Reader,
+    where: Mapping[str, Any],
+    of_documents: Mapping[str, Any],
+    doc_rows: np.ndarray | None,
 ) -> np.ndarray:
     facts: Any = document_facts(view, r).taken(doc_rows)
     asked = clauses(where, stored=False)
     check_fields(facts.corpus, [c.field for c in asked], "where")
     check_kinds(facts.corpus, asked, "where")
+    return facts.doc_rows[matching_rows(facts, of_documents)]
+
+
+def _rows_where(
+    view: StoreView, r: Reader, where: Mapping[str, Any], doc_rows: np.ndarray | None
+) -> np.ndarray:
     of_documents = {f: v for f, v in where.items() if f not in _OF_CHUNKS}
     of_chunks = {f: v for f, v in where.items() if f in _OF_CHUNKS}
-    documents = facts.doc_rows[matching_rows(facts, of_documents)]
+    documents = _matching_documents(view, r, where, of_documents, doc_rows)
     if not of_chunks:
         return view.numbers.rows_in(documents)
     found = [np.empty(0, np.int64)]

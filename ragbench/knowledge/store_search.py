@@ -74,9 +74,16 @@ class StoredSystem:
 class StoreExecutor(Executor):
     "Takes the values of steps from one generation of a store; one for each search."
 
-    def __init__(self, stored: StoredSystem, view: StoreView, reader: Reader, context: Context):
+    def __init__(
+        self,
+        stored: StoredSystem,
+        view: StoreView,
+        reader: Reader,
+        context: Context,
+        scope: np.ndarray | None = None,  # numbers of documents that may be read at all; None for all
+    ):
         super().__init__(context)
-        self.stored, self.view, self.reader = stored, view, reader
+        self.stored, self.view, self.reader, self.scope = stored, view, reader, scope
         self.known: dict[Step, Any] = {}
 
     def value(self, step: Step) -> Any:
@@ -92,7 +99,7 @@ class StoreExecutor(Executor):
         if step.kind == "embed":
             return StoredVectors(self.view, self.reader, self._part(step))
         if step.kind == "where":
-            return rows_where(self.view, self.reader, step.config)
+            return rows_where(self.view, self.reader, step.config, self.scope)
         if step.kind == "index":
             return self._index(step)
         return step.run(step.config, *map(self.value, step.inputs))
@@ -150,16 +157,9 @@ class StoredVectors:
 class _Search:
     "One search: the steps, and how far their values are known."
 
-    def __init__(
-        self,
-        stored: StoredSystem,
-        executor: StoreExecutor,
-        k: int,
-        allowed: np.ndarray | None,
-        scope: np.ndarray | None,
-    ):
+    def __init__(self, stored: StoredSystem, executor: StoreExecutor, k: int, allowed: np.ndarray | None):
         self.view, self.reader, self.executor = executor.view, executor.reader, executor
-        self.k, self.allowed, self.scope = k, allowed, scope
+        self.k, self.allowed, self.scope = k, allowed, executor.scope
         self.steps = stored.pipeline(k)
         self.values: dict[Step, Any] = {}
         self.excerpt: Excerpt | None = None
@@ -271,8 +271,8 @@ def search_store(
     context: Context | None = None,
 ) -> StoreAnswer:
     "The best `k` passages for each question."
-    executor = StoreExecutor(stored, view, reader, context or Context())
-    search = _Search(stored, executor, k, allowed, scope)
+    executor = StoreExecutor(stored, view, reader, context or Context(), scope)
+    search = _Search(stored, executor, k, allowed)
     trail = search.retrieve(list(texts))
     last = search.rank()
     warn_if_empty(search.steps, search.values.__getitem__)

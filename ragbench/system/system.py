@@ -34,8 +34,8 @@ from .where import Allowed, allowed_rows, check_params, remembered_rows, rows_by
 from ..index.conditions import check_fields, check_kinds, clauses, params_of
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'Queries', 'System', 'read_queries', 'check_fields_of', 'BuiltSystem', 'warn_if_empty', 'grid',
-           'names_of']
+__all__ = ['STEPS', 'PARTS', 'Queries', 'System', 'read_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
+           'warn_if_empty', 'grid', 'names_of']
 
 # %% ../../nbs/13_system/07_system.ipynb #861c0161
 STEPS = (
@@ -286,7 +286,7 @@ def _brings(query: Query, params: Any) -> Query:
     return query._replace(params={**own, **more} or None)
 
 
-def _check_depth(system: System, k: int) -> None:
+def check_depth(system: System, k: int) -> None:
     "Raise `ConfigError` where a step or a fusion does not look deep enough for `k` passages."
     if system.staged and k > system.depth:
         raise ConfigError(
@@ -362,7 +362,7 @@ class BuiltSystem:
         is empty or lacks a parameter."""
         k = whole_number("k", k, 1, "search")
         asked = read_queries(queries, params)
-        _check_depth(self.system, k)
+        check_depth(self.system, k)
         trail, steps = self.trail(asked, k, self.allowed(asked, where)), self.pipeline(k)
         ids = tuple(q.query_id for q in asked)
         warn_if_empty(steps, trail.values.__getitem__)
