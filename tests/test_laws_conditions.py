@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ragbench as rb
+from ragbench.base.choices import expanded
 from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Field, Heading, Page, Turn
@@ -386,7 +387,7 @@ def test_what_is_no_condition_is_refused_by_our_errors(bad, databases):
     with pytest.raises((ConfigError, DataError)):
         allowed_rows(chunks, bad)
     with pytest.raises((ConfigError, DataError)):
-        Boost(bad, 1.0)
+        expanded([Boost(bad, 1.0)])  # of a list, each
     for db in databases.values():
         with pytest.raises((ConfigError, DataError)):
             db.search(X[:1], 2, where=bad)

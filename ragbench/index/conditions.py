@@ -25,8 +25,8 @@ from ..base.memory import lru_bytes
 from .dates import when
 
 # %% auto #0
-__all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Param', 'Clause', 'clauses',
-           'params_of', 'with_params', 'kind', 'named', 'meets', 'matching', 'with_numbers', 'on_numbers',
+__all__ = ['logger', 'NAME', 'LIMITS', 'IN_QUERY', 'OWN', 'scalar', 'values', 'check_metadata', 'Param', 'Clause', 'in_order',
+           'clauses', 'params_of', 'with_params', 'kind', 'named', 'meets', 'matching', 'with_numbers', 'on_numbers',
            'chunk_values', 'known_fields', 'check_fields', 'check_kinds', 'titled', 'matching_rows', 'chunk_metadata',
            'read_where']
 
@@ -151,17 +151,27 @@ def _scalar_of(value: Any, place: str) -> Any:
         raise ConfigError(f"it asks for {value!r:.80}", place, _FIX) from e
 
 
-def _choices(value: Any, place: str, params: bool) -> tuple:
+def in_order(condition: Any) -> Any:
+    "The same condition, its sets as sorted lists, so that what it prints is the same in every process."
+    if isinstance(condition, Mapping):
+        return {name: in_order(wish) for name, wish in condition.items()}
+    if isinstance(condition, set | frozenset):
+        return sorted(condition, key=lambda v: (str(v), type(v).__name__))
+    return condition
+
+
+def _several(value: Any, place: str, params: bool) -> tuple:
     "The values of which one is asked for."
-    several = isinstance(value, (list, tuple, np.ndarray)) and np.ndim(value) > 0
-    choices = value if several else [value]
-    return tuple(v if params and isinstance(v, Param) else _scalar_of(v, place) for v in choices)
+    value = in_order(value)
+    several = isinstance(value, list | tuple) or isinstance(value, np.ndarray) and value.ndim > 0
+    values = value if several else [value]
+    return tuple(v if params and isinstance(v, Param) else _scalar_of(v, place) for v in values)
 
 
 def _limit(name: str, op: Any, value: Any, place: str, params: bool) -> Clause:
     "A comparison of an inner dictionary."
     if op == "$ne":
-        return Clause(name, op, _choices(value, place, params))
+        return Clause(name, op, _several(value, place, params))
     if params and op in LIMITS and isinstance(value, Param):
         return Clause(name, op, value)
     limit = None if op not in LIMITS or isinstance(value, (bool, np.bool_)) else _scalar_of(value, place)
@@ -190,7 +200,7 @@ def clauses(
                 raise ConfigError("a filter does not look at the question", place, fix)
             comparisons.append(Clause(name, IN_QUERY, None))
         elif not isinstance(wish, Mapping):
-            comparisons.append(Clause(name, "in", _choices(wish, place, params)))
+            comparisons.append(Clause(name, "in", _several(wish, place, params)))
         elif not wish:
             raise ConfigError("there are no limits", place, _FIX)
         else:

@@ -31,7 +31,7 @@ from .retrievers import check_min_score, dense_parts, Hybrid, Ranker, Sources, w
 from .score_bounds import check_threshold, say_if_empty
 from .step import Executor, Step, Trail, as_asked
 from .where import Allowed, allowed_rows, check_params, remembered_rows, rows_by_question
-from ..index.conditions import check_fields, check_kinds, clauses, params_of
+from ..index.conditions import check_fields, check_kinds, clauses, in_order, params_of
 
 # %% auto #0
 __all__ = ['STEPS', 'PARTS', 'Queries', 'System', 'read_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
@@ -97,6 +97,7 @@ class System(Component):
     sequences = ("name",)
 
     def __post_init__(self):
+        object.__setattr__(self, "where", in_order(self.where))
         _check_steps(self)
 
     def __repr__(self) -> str:
