@@ -481,13 +481,14 @@ def test_encoders_by_name():
 )
 def test_a_question_without_a_text_is_refused_by_all_alike(retrieve):
     built = rb.System(CHUNK, retrieve).build(corpus())
-    for q in ("", " \n\t", "\u3000", ["pump", ""], [""], None, 3, [3], [None], b"pump", {"q": "pump"}):
+    for q in ("", " \n\t", "\u3000", ["pump", ""], [""], None, 3, [3], [None], b"pump", {"q": ""}, {"q": 3}):
         with pytest.raises(DataError, match="question"):
             built.search(q)
         if isinstance(q, str):
             with pytest.raises(DataError, match="question"):
                 built.explain(q, 0)
     assert built.search([]).rows.shape == (0, 10)
+    assert built.search({"q": "pump"}).query_ids == ("q",)
     with pytest.raises(DataError, match="has no text"):
         rb.Gold.from_spans(
             [{"query_id": "a", "query": " ", "evidence": [{"doc_id": "d1", "start": 0, "end": 4}]}]

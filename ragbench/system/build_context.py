@@ -154,7 +154,7 @@ def _answered(
 def cut(chunker: Any, corpus: Corpus) -> Chunks:
     "The corpus cut by `chunker`; raises `DataError` where it gives something else."
     try:
-        made = chunker(corpus)
+        chunks = chunker(corpus)
     except (AttributeError, TypeError) as e:
         if "'Corpus'" not in str(e) and "not Corpus" not in str(e):
             raise
@@ -164,24 +164,24 @@ def cut(chunker: Any, corpus: Corpus) -> Chunks:
             f"A chunker takes a Corpus and gives Chunks; of a function of a text {_adapter(chunker)}"
             " makes one",
         ) from e
-    if not isinstance(made, Chunks):
+    if not isinstance(chunks, Chunks):
         raise DataError(
-            f"the chunker gave {what_came(made)}",
+            f"the chunker gave {what_came(chunks)}",
             who("chunker", chunker),
             f"A chunker gives Chunks; of a function of a text that gives strings, {_adapter(chunker)}"
             " makes one",
         )
-    if made.corpus is not corpus and made.corpus.fingerprint != corpus.fingerprint:
+    if chunks.corpus is not corpus and chunks.corpus.fingerprint != corpus.fingerprint:
         raise DataError(
             "its chunks are of another corpus",
             who("chunker", chunker),
             "Return Chunks(source, …) of the corpus that it was given",
         )
-    if not len(made):
+    if not len(chunks):
         raise DataError(
             "not one chunk was made", repr(chunker), "Look at the texts of the corpus: are they empty?"
         )
-    return made
+    return chunks
 
 
 def _adapter(chunker: Any) -> str:
@@ -223,8 +223,8 @@ def stored(store: Any = None, progress: bool | None = None) -> Context:
     jobs = Jobs(enabled=progress)
     if store is False or store is None and not Path(HERE).is_dir():
         return Context(progress=jobs)
-    kept = as_store(HERE if store is None else store, "System.build")
-    return Context(EmbeddingCache(kept.root / "embeddings"), jobs, store=kept)
+    artifacts = as_store(HERE if store is None else store, "System.build")
+    return Context(EmbeddingCache(artifacts.root / "embeddings"), jobs, store=artifacts)
 
 # %% ../../nbs/13_system/02_build_context.ipynb #48fc8a5e
 def split_query(index: Any) -> tuple[Any, dict[str, Any]]:

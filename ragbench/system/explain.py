@@ -46,8 +46,8 @@ class Line(NamedTuple):
 
 def place(answers: Answers, row: int) -> tuple[float, int]:
     "Score and rank from 1 of a row in the answer to one question; NaN and 0 where it is not in it."
-    at = np.flatnonzero(np.asarray(answers[1])[0] == row)
-    return (float(answers[0][0][at[0]]), int(at[0]) + 1) if len(at) else (math.nan, 0)
+    positions = np.flatnonzero(np.asarray(answers[1])[0] == row)
+    return (float(answers[0][0][positions[0]]), int(positions[0]) + 1) if len(positions) else (math.nan, 0)
 
 # %% ../../nbs/13_system/09_explain.ipynb #bc452bfc
 def _fusion_shares(
@@ -59,8 +59,8 @@ def _fusion_shares(
     """What each part gives to the fused score of `row`; they add up to it. `None` for a fusion that is no
     sum, or a row in none of the parts."""
     table = align([s for s, _ in runs], [r for _, r in runs])
-    at = np.flatnonzero(table.rows[0] == row)
-    if not len(at):
+    columns = np.flatnonzero(table.rows[0] == row)
+    if not len(columns):
         return None
     if type(fuse) is RRF:
         parts = weighted(
@@ -76,7 +76,7 @@ def _fusion_shares(
         parts = weighted(np.where(table.has, z, lowest), shares(fuse.dense, kinds, "ZScore"), "ZScore")
     else:
         return None
-    return parts[:, 0, at[0]].tolist()
+    return parts[:, 0, columns[0]].tolist()
 
 # %% ../../nbs/13_system/09_explain.ipynb #dd2945d4
 MOST = 20_000  # ranks are looked for among so many
@@ -102,19 +102,19 @@ class _Walk(NamedTuple):
         texts, role = self.trail.values[self.steps.sources.wordings].each[j]
         return texts[0], role
 
-    def run(self, found: Retrieval, j: int) -> Answers:
+    def run(self, search: Retrieval, j: int) -> Answers:
         "The ranking that a retriever handed on."
-        return self.trail.values[found.runs].each[j]
+        return self.trail.values[search.runs].each[j]
 
-    def deep(self, found: Retrieval, j: int, depth: int) -> Answers:
+    def deep(self, search: Retrieval, j: int, depth: int) -> Answers:
         "The ranking of the same retriever, looked at as deep as ranks are told."
-        steps = retrieval(found.retriever, self.steps.sources, depth)
-        given = {
+        steps = retrieval(search.retriever, self.steps.sources, depth)
+        sources = {
             "questions": as_asked([self.question]),
             "params": [self.query.params or {}],
             "allowed": self.allowed,
         }
-        return self.built.executor.trail(steps.runs, given).values[steps.runs].each[j]
+        return self.built.executor.trail(steps.runs, sources).values[steps.runs].each[j]
 
 
 def walk(built: BuiltSystem, query: Query, row: int, allowed: Allowed) -> _Walk:
@@ -129,9 +129,9 @@ def _rank_note(value: float, rank: int, most: int, absent: str) -> str:
     return "" if rank else f"not among its first {thousands(most)}" if value > 0 else absent
 
 # %% ../../nbs/13_system/09_explain.ipynb #6d075755
-def _lexical_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _lexical_lines(w: _Walk, search: Retrieval, j: int, most: int) -> list[Line]:
     "The terms of the question with their weights, then score and rank."
-    terms = term_weights(w.built.executor.value(found.built), w.wording(j)[0], w.row)
+    terms = term_weights(w.built.executor.value(search.built), w.wording(j)[0], w.row)
 
     def said(t):
         return (
@@ -151,7 +151,7 @@ def _lexical_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
         )
         for t in _together(terms or ())
     ]
-    score, rank = place(w.deep(found, j, most), w.row)
+    score, rank = place(w.deep(search, j, most), w.row)
     total = sum(t.score for t in terms) if terms is not None else score
     note = _rank_note(total, rank, most, "no term in common with the question")
     return [*words, Line("lexical", "score", score if rank else total, rank, note)]
@@ -165,50 +165,50 @@ def _together(terms: Sequence[TermWeight]) -> list[TermWeight]:
     return list(out.values())
 
 
-def _dense_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _dense_lines(w: _Walk, search: Retrieval, j: int, most: int) -> list[Line]:
     "Score and rank of the chunk's vector; where the index does not return it, its exact similarity."
-    score, rank = place(w.deep(found, j, most), w.row)
+    score, rank = place(w.deep(search, j, most), w.row)
     if rank:
         return [Line("dense", "score", score, rank)]
     from ragbench.index.faiss_flat import FaissFlat
     from ragbench.steps.header import headed
 
     value = w.built.executor.value
-    text = headed(w.built.chunks, found.retriever.header)[w.row]
-    passage = value(found.embedder).embed_passages([text])
-    flat = FaissFlat(getattr(value(found.built), "metric", "cosine")).build(passage)
-    exact = flat.search(w.trail.values[found.queries][j], 1)[0][0, 0]
+    text = headed(w.built.chunks, search.retriever.header)[w.row]
+    passage = value(search.embedder).embed_passages([text])
+    flat = FaissFlat(getattr(value(search.built), "metric", "cosine")).build(passage)
+    exact = flat.search(w.trail.values[search.queries][j], 1)[0][0, 0]
     note = "the index does not return it, though this is its exact score"
     return [Line("dense", "score", float(exact), 0, note)]
 
 # %% ../../nbs/13_system/09_explain.ipynb #c2620d26
-def _retrieval_lines(w: _Walk, found: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
+def _retrieval_lines(w: _Walk, search: Retrieval, j: int = 0, most: int | None = None) -> list[Line]:
     "Every number of a retriever about one row, for wording `j`."
     most = w.most if most is None else most
-    if getattr(found.retriever, "min_score", None) is not None:
-        return _threshold_lines(w, found, j, most)
-    if isinstance(found.retriever, Lexical):
-        return _lexical_lines(w, found, j, most)
-    if isinstance(found.retriever, Dense):
-        return _dense_lines(w, found, j, most)
-    if not isinstance(found.retriever, Hybrid):
-        score, rank = place(w.deep(found, j, most), w.row)
+    if getattr(search.retriever, "min_score", None) is not None:
+        return _threshold_lines(w, search, j, most)
+    if isinstance(search.retriever, Lexical):
+        return _lexical_lines(w, search, j, most)
+    if isinstance(search.retriever, Dense):
+        return _dense_lines(w, search, j, most)
+    if not isinstance(search.retriever, Hybrid):
+        score, rank = place(w.deep(search, j, most), w.row)
         note = "" if rank else f"not among its first {thousands(most)}"
         return [Line("retrieve", "score", score, rank, note)]
-    depth, out = found.retriever.depth, []
-    for part in found.parts:
+    depth, out = search.retriever.depth, []
+    for part in search.parts:
         lines = _retrieval_lines(w, part, j, max(most, depth))
         if lines[-1].rank > depth:
             lines[-1] = lines[-1]._replace(
                 note=f"below the depth of {thousands(depth)}, so it is no candidate"
             )
         out += lines
-    return out + _fusion_lines(w, found, j)
+    return out + _fusion_lines(w, search, j)
 
 # %% ../../nbs/13_system/09_explain.ipynb #44c0cd19
-def _fusion_lines(w: _Walk, found: Retrieval, j: int) -> list[Line]:
+def _fusion_lines(w: _Walk, search: Retrieval, j: int) -> list[Line]:
     "What each part gives, then the fused score and its rank."
-    hybrid, runs = found.retriever, [w.run(p, j) for p in found.parts]
+    hybrid, runs = search.retriever, [w.run(p, j) for p in search.parts]
     kinds, row = [r.kind for r in hybrid.retrievers], w.row
     each = _fusion_shares(hybrid.fuse, runs, kinds, row)
     every = sum(r.shape[1] for _, r in runs)  # all that any part brought
@@ -227,10 +227,10 @@ def _fusion_lines(w: _Walk, found: Retrieval, j: int) -> list[Line]:
     return [*parts, Line("fusion", "score", fused, rank, "" if rank else "no candidate of any part")]
 
 
-def _threshold_lines(w: _Walk, found: Retrieval, j: int, most: int) -> list[Line]:
+def _threshold_lines(w: _Walk, search: Retrieval, j: int, most: int) -> list[Line]:
     "The lines of a retriever that leaves out what scores less than its `min_score`."
-    min_score = found.retriever.min_score
-    free = dataclasses.replace(found, retriever=dataclasses.replace(found.retriever, min_score=None))
+    min_score = search.retriever.min_score
+    free = dataclasses.replace(search, retriever=dataclasses.replace(search.retriever, min_score=None))
     lines = _retrieval_lines(w, free, j, most)
     if lines[-1].rank and lines[-1].value < min_score:
         note = f"its {number(lines[-1].value, '.4g')} is below min_score {number(min_score, 'g')}"
@@ -242,12 +242,12 @@ def _stage_lines(w: _Walk) -> tuple[list[Line], str]:
     "The row's score and rank after each step, and the step that dropped it ('' for none)."
     out, lost = [], ""
     for stage in w.steps.stages:
-        given, answers = w.trail.values[stage.inputs[0]], w.trail.values[stage]
-        before, (score, rank) = place(given, w.row), place(answers, w.row)
+        candidates, answers = w.trail.values[stage.inputs[0]], w.trail.values[stage]
+        before, (score, rank) = place(candidates, w.row), place(answers, w.row)
         if not before[1]:
             continue
         if isinstance(stage.config, Boosts):
-            out += _boost_lines(stage.config, w.built, w.question, w.row, given)
+            out += _boost_lines(stage.config, w.built, w.question, w.row, candidates)
         lost = lost if rank else stage.kind
         out.append(Line(stage.kind, "score", score, rank, _stage_note(stage, rank, before)))
     return out, lost
@@ -425,10 +425,10 @@ def _passage_of(w: _Walk) -> tuple[int, str]:
     return 0, ""
 
 # %% ../../nbs/13_system/09_explain.ipynb #3611e33a
-def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth: int, said: str) -> str:
+def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth: int, how: str) -> str:
     "One sentence: where it stands, or why it does not."
     if final and not candidate:
-        return f"Rank {final}: not found by itself, but {said}."
+        return f"Rank {final}: not found by itself, but {how}."
     if final:
         return f"Rank {final}."
     if lost:
@@ -462,14 +462,14 @@ def verdict(lines: Sequence[Line], candidate: int, final: int, lost: str, depth:
 def _chunk_row(built: BuiltSystem, chunk: int | str) -> int:
     "The row of a chunk given as a row or as an id; raises `DataError` where there is none."
     if isinstance(chunk, str):
-        found = [i for i in range(len(built.chunks)) if built.chunks.id(i) == chunk]
-        if not found:
+        rows = [i for i in range(len(built.chunks)) if built.chunks.id(i) == chunk]
+        if not rows:
             raise DataError(
                 f"there is no chunk {chunk!r}",
                 "explain",
                 "Give a row of the system's chunks, or an id of one",
             )
-        return found[0]
+        return rows[0]
     if (
         isinstance(chunk, bool)
         or not isinstance(chunk, (int, np.integer))
@@ -526,11 +526,11 @@ def explain(
     if len(runs) > 1:
         lines += _query_lines(s.query, runs, w.trail.values[w.steps.candidates], row)
     more, lost = _stage_lines(w)
-    final, said = place(w.trail.values[w.steps.ranking], row)[1], ""
+    final, how = place(w.trail.values[w.steps.ranking], row)[1], ""
     if s.expand is not None:
-        final, said = _passage_of(w)
-    lines += [*more, Line("final", "rank", math.nan, final, said)]
+        final, how = _passage_of(w)
+    lines += [*more, Line("final", "rank", math.nan, final, how)]
     candidate, depth = place(w.trail.values[w.steps.candidates], row)[1], w.steps.candidates.config["depth"]
     return Explanation(
-        built, asked.text, row, tuple(lines), verdict(lines, candidate, final, lost, depth, said)
+        built, asked.text, row, tuple(lines), verdict(lines, candidate, final, lost, depth, how)
     )

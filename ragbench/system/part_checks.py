@@ -80,8 +80,8 @@ def _what_it_is(value: Any) -> str:
     "What a part looks like, and where it belongs; empty for what looks like nothing."
     if inspect.isroutine(value):
         return "This is a function. "
-    said = next((said for test, said in KINDS if test(value)), "")
-    return f"This is {said.format(type(value).__name__ + '(…)')}. " if said else ""
+    description = next((description for test, description in KINDS if test(value)), "")
+    return f"This is {description.format(type(value).__name__ + '(…)')}. " if description else ""
 
 # %% ../../nbs/13_system/00_part_checks.ipynb #a2f69794
 METHODS: dict[
@@ -103,8 +103,10 @@ METHODS: dict[
 
 def said_of(value: Any, place: str) -> str:
     "What a part that does not fit is, or else what it lacks."
-    said = _what_it_is(value)
-    return said if said and not inspect.isroutine(value) else said + lacking(value, place)
+    description = _what_it_is(value)
+    return (
+        description if description and not inspect.isroutine(value) else description + lacking(value, place)
+    )
 
 
 def lacking(value: Any, place: str) -> str:

@@ -106,7 +106,7 @@ _STAGES = ("numpy", "torch", "transformers", "sentence-transformers")
 
 
 def _stage_steps(
-    system: Any, candidates: Step, questions: Step, sources: Sources, found: Retrieval
+    system: Any, candidates: Step, questions: Step, sources: Sources, search: Retrieval
 ) -> tuple[Step, ...]:
     "What happens to the candidates, in order; empty where nothing does."
     out: list[Step] = []
@@ -129,13 +129,13 @@ def _stage_steps(
     if system.per_document is not None:
         add("per_document", system.per_document, _limit, sources.chunks)
     if system.mmr is not None:
-        add("mmr", system.mmr, _diversify, vectors_of(found))
+        add("mmr", system.mmr, _diversify, vectors_of(search))
     return tuple(out)
 
 
-def vectors_of(found: Retrieval) -> Step:
+def vectors_of(search: Retrieval) -> Step:
     "The vectors of the chunks by the first dense retriever, held in memory."
-    first = next(leaf for leaf in found.leaves if leaf.passages is not None)
+    first = next(leaf for leaf in search.leaves if leaf.passages is not None)
     return dataclasses.replace(first.passages, hold=True)
 
 # %% ../../nbs/13_system/06b_pipeline.ipynb #c344dd45
@@ -264,16 +264,16 @@ def pipeline(
         else:  # it looks at everything, and what does not meet the condition is dropped
             sources = sources._replace(matching=matching, overfetch=system.overfetch)
     deep = system.depth if system.staged else depth
-    found = retrieval(system.retriever, sources, deep)
+    search = retrieval(system.retriever, sources, deep)
     config = {"query": system.query, "depth": deep}
     candidates = Step(
-        "candidates", config, (found.runs, asked, sources.chunks), _candidates, phase="retrieve"
+        "candidates", config, (search.runs, asked, sources.chunks), _candidates, phase="retrieve"
     )
-    stages = _stage_steps(system, candidates, asked, sources, found)
+    stages = _stage_steps(system, candidates, asked, sources, search)
     last = None
     if system.expand is not None:
         inputs = (stages[-1] if stages else candidates, sources.chunks, allowed)
         last = Step(
             "expand", {"expand": system.expand, "depth": depth}, inputs, _expand, (), _STAGES, _EXPANDED
         )
-    return Pipeline(system, asked, sources, found, candidates, stages, last)
+    return Pipeline(system, asked, sources, search, candidates, stages, last)

@@ -236,8 +236,8 @@ class Ranker:
     ) -> Answers:
         "Scores `(q, k)` and rows `(q, k)`, best first."
         last = self.steps(k).runs
-        given = {"questions": Wordings(((list(texts), role),)), "allowed": where, "params": params}
-        return self.executor.trail(last, given).values[last].each[0]
+        sources = {"questions": Wordings(((list(texts), role),)), "allowed": where, "params": params}
+        return self.executor.trail(last, sources).values[last].each[0]
 
     @property
     def parts(self) -> tuple[Ranker, ...]:
@@ -255,11 +255,11 @@ class Ranker:
         return sum(int(b.nbytes) for b in self.built)
 
 # %% ../../nbs/13_system/03_retrievers.ipynb #3665e449
-def check_min_score(given: Any, owner: str) -> None:
+def check_min_score(min_score: Any, owner: str) -> None:
     "Raise `ConfigError` unless it is a finite number, or nothing."
-    number = isinstance(given, int | float) and not isinstance(given, bool)
-    if given is not None and not (number and -np.inf < given < np.inf):
-        raise ConfigError(f"min_score is {given!r}", owner, "Give a number")
+    number = isinstance(min_score, int | float) and not isinstance(min_score, bool)
+    if min_score is not None and not (number and -np.inf < min_score < np.inf):
+        raise ConfigError(f"min_score is {min_score!r}", owner, "Give a number")
 
 
 def _header_label(header: Any) -> str:
@@ -357,8 +357,8 @@ def _embed_wordings(
 
 
 def _embedded(embedder: Any, texts: list[str], role: str) -> Vectors:
-    made = embedder.embed_queries(texts) if role == "query" else embedder.embed_passages(texts)
-    return embedded(embedder, made, len(texts))
+    vectors = embedder.embed_queries(texts) if role == "query" else embedder.embed_passages(texts)
+    return embedded(embedder, vectors, len(texts))
 
 
 def _index(index: Any, vectors: Vectors) -> Any:

@@ -138,15 +138,15 @@ def save_system(built: BuiltSystem, path: str | Path) -> Path:
     fixed = _fixed_steps(steps)
     with whole_folder(place) as folder:
         write_files(folder, {"corpus": corpus_values(built.chunks.corpus)})
-        kept: dict[Step, str] = {}
+        ways: dict[Step, str] = {}
         for n, step in enumerate(fixed):
             if step.kind != "embed":
-                kept[step] = _keep_step(folder, f"{n}-{step.kind}", step, value)
-        again = [i for step, how in kept.items() if step.kind == "index" and not how for i in step.inputs]
+                ways[step] = _keep_step(folder, f"{n}-{step.kind}", step, value)
+        again = [i for step, how in ways.items() if step.kind == "index" and not how for i in step.inputs]
         for n, step in enumerate(fixed):
             if step.kind == "embed" and (step in steps.fixed or step in again):
-                kept[step] = _keep_vectors(folder, f"{n}-embed", value(step))
-        manifest = _manifest(built, folder, [(step, kept.get(step, "")) for step in fixed])
+                ways[step] = _keep_vectors(folder, f"{n}-embed", value(step))
+        manifest = _manifest(built, folder, [(step, ways.get(step, "")) for step in fixed])
         text = json.dumps(manifest | {"checksum": seal(manifest)}, indent=1, ensure_ascii=False)
         (folder / MANIFEST).write_text(text, encoding="utf-8")
     return place
@@ -173,7 +173,7 @@ def _checked_place(path: Any) -> Path:
     return place
 
 
-def _manifest(built: BuiltSystem, folder: Path, kept: list[tuple[Step, str]]) -> dict[str, Any]:
+def _manifest(built: BuiltSystem, folder: Path, ways: list[tuple[Step, str]]) -> dict[str, Any]:
     "What tells of a folder: the system, its steps, and every file with its checksum."
     try:
         system, reason = component_values(built.system), ""
@@ -189,7 +189,7 @@ def _manifest(built: BuiltSystem, folder: Path, kept: list[tuple[Step, str]]) ->
         "code": repr(built.system),
         "fingerprint": fingerprint(built.system),
         "chunks": built.chunks.fingerprint,
-        "steps": [{"kind": step.kind, "key": step.key, "kept": how} for step, how in kept],
+        "steps": [{"kind": step.kind, "key": step.key, "kept": how} for step, how in ways],
         "files": {
             p.relative_to(folder).as_posix(): {"bytes": p.stat().st_size, "sha256": sha256_of(p)}
             for p in files
@@ -222,21 +222,21 @@ def _system_of(manifest: Mapping[str, Any], path: Path, system: System | None) -
     "The system that was saved, or the one that is given if it is the same; raises `StoreError`."
     changed = {n: (v, now) for n, v in manifest["versions"].items() if (now := versions().get(n)) != v}
     if changed:
-        said = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in changed.items())
-        log.warning("%s was saved with %s: last digits of scores may differ", path, said)
+        changes = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in changed.items())
+        log.warning("%s was saved with %s: last digits of scores may differ", path, changes)
     if system is None and manifest["system"] is None:
         fix = "Give the system itself: System.open(path, system=…)"
         raise StoreError(f"it has a part that a file cannot hold: {manifest['reason']}", str(path), fix)
-    given = component_of(manifest["system"]) if system is None else system
-    if not isinstance(given, System):
-        raise ConfigError(f"system is a {type(given).__name__}", "System.open", "Give a System")
-    same = repr(given) == manifest["code"] if changed else fingerprint(given) == manifest["fingerprint"]
+    design = component_of(manifest["system"]) if system is None else system
+    if not isinstance(design, System):
+        raise ConfigError(f"system is a {type(design).__name__}", "System.open", "Give a System")
+    same = repr(design) == manifest["code"] if changed else fingerprint(design) == manifest["fingerprint"]
     if not same:
         whose = "given" if system is not None else "that this ragbench makes of it"
         raise StoreError(
             f"the system {whose} is another one than was saved: {manifest['code']}", str(path), _AGAIN
         )
-    return given
+    return design
 
 # %% ../../nbs/13_system/07c_saved_system.ipynb #46b2569c
 def open_system(
@@ -253,16 +253,16 @@ def open_system(
     manifest = _read_manifest(place)
     if bad := damage(place, manifest):
         raise StoreError(f"it is damaged: {'; '.join(bad[:5])}", str(place), _AGAIN)
-    given = _system_of(manifest, place, system)
+    design = _system_of(manifest, place, system)
     try:
         corpus = corpus_of(_json(place / "corpus.json"), str(place))
-        steps = pipeline(given, corpus)
+        steps = pipeline(design, corpus)
         executor = Executor(_opened_context(place, steps, manifest, stored(store, progress)))
     except (DataError, KeyError, ValueError, TypeError) as e:
         raise StoreError(f"it cannot be read ({e})", str(place), _AGAIN) from e
     for step in steps.fixed:
         executor.value(step)  # now, and not at the first question
-    return BuiltSystem(given, executor.value(steps.sources.chunks), executor, steps.sources)
+    return BuiltSystem(design, executor.value(steps.sources.chunks), executor, steps.sources)
 
 
 def _opened_context(place: Path, steps: Pipeline, manifest: Mapping[str, Any], context: Context) -> Context:
@@ -281,7 +281,7 @@ def _opened_context(place: Path, steps: Pipeline, manifest: Mapping[str, Any], c
     return context
 
 
-def _open_step(place: Path, name: str, step: Step, kept: str, steps: Pipeline, context: Context) -> Any:
+def _open_step(place: Path, name: str, step: Step, way: str, steps: Pipeline, context: Context) -> Any:
     "The value of a step as it was kept."
     chunks = context.kept.get(steps.sources.chunks.key)
     openers: dict[str, Callable[[], Any]] = {
@@ -293,8 +293,8 @@ def _open_step(place: Path, name: str, step: Step, kept: str, steps: Pipeline, c
         "faiss shards": lambda: open_shards(place / name, check="sizes"),
         "database": lambda: _open_database(step.config, chunks),
     }
-    if kept not in openers:
+    if way not in openers:
         raise StoreError(
-            f"a step was kept as {kept!r:.40}, which this ragbench does not know", str(place), _AGAIN
+            f"a step was kept as {way!r:.40}, which this ragbench does not know", str(place), _AGAIN
         )
-    return openers[kept]()
+    return openers[way]()

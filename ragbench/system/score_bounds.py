@@ -110,13 +110,13 @@ def say_if_empty(
     after: tuple[np.ndarray, np.ndarray],
 ) -> None:
     "Warn where a threshold left nothing of what some question had found, naming the highest score."
-    held = np.asarray(before[1]) >= 0
-    if held.any() and not (np.asarray(after[1]) >= 0).any():
-        n = int(held.any(axis=1).sum())
+    filled = np.asarray(before[1]) >= 0
+    if filled.any() and not (np.asarray(after[1]) >= 0).any():
+        n = int(filled.any(axis=1).sum())
         warnings.warn(
             f"min_score is {number(min_score, 'g')}, and nothing is left for"
             f" {f'any of the {thousands(n)} questions' if n > 1 else 'the question'}: the highest score was"
-            f" {number(np.asarray(before[0])[held].max(), '.4g')}",
+            f" {number(np.asarray(before[0])[filled].max(), '.4g')}",
             ThresholdWarning,
             stacklevel=3,
         )

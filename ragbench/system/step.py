@@ -191,8 +191,8 @@ class Executor:
         "Let go of what depends on the questions."
         self.answers.clear()
 
-    def trail(self, last: Step, given: Mapping[str, Any]) -> Trail:
-        "Every value on the way to `last` for the sources `given` by kind, in memory."
+    def trail(self, last: Step, sources: Mapping[str, Any]) -> Trail:
+        "Every value on the way to `last` for these `sources` by kind, in memory."
         if last not in self.programs:
             self.programs[last] = _program(self, last)
         values: dict[Step, Any] = {}
@@ -200,7 +200,7 @@ class Executor:
         began = time.perf_counter_ns()
         for step, known, asked, options in self.programs[last]:
             if step.run is None:
-                values[step] = given[step.kind]
+                values[step] = sources[step.kind]
                 continue
             arguments = known.copy()  # several threads may be asking
             for position, source in asked:

@@ -337,12 +337,12 @@ class BuiltSystem:
     def trail(self, queries: str | Sequence[str | Query], k: int, allowed: Allowed = None) -> Trail:
         "The value of every step that questions pass on the way to `k` passages."
         asked = read_queries(queries)
-        given = {
+        sources = {
             "questions": as_asked([q.text for q in asked]),
             "params": [q.params or {} for q in asked],
             "allowed": allowed,
         }
-        return self.executor.trail(self.pipeline(k).last, given)
+        return self.executor.trail(self.pipeline(k).last, sources)
 
     def allowed(self, queries: Sequence[Query], where: Any = None) -> Allowed:
         """The rows that a search with the filter `where` may find, for all questions or each; raises
@@ -433,14 +433,14 @@ def grid(*systems: System) -> list[System]:
 # %% ../../nbs/13_system/07_system.ipynb #cfd7ec08
 def _step_label(system: System) -> str:
     "The steps of a system in short, in their order; empty where there are none."
-    said = {
+    formats = {
         "header": lambda v: f"+{v}" if isinstance(v, str) else f"+{label(v)}",
         "where": "where {}".format,
         "overfetch": "of {}×".format,
         "min_score": lambda v: f"≥{shown(v)}",
         "per_document": "{} a document".format,
     }
-    out = "".join(f" · {said.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
+    out = "".join(f" · {formats.get(s, label)(v)}" for s in STEPS if (v := getattr(system, s)) is not None)
     return out if system.depth == 200 else f"{out} · depth={system.depth}"
 
 

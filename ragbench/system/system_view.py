@@ -42,10 +42,10 @@ def _table(rows: list[tuple[str, str, str]]) -> str:
     body = "".join(
         "<tr>"
         + cell(escape(s), "th")
-        + cell(escape(said))
-        + cell(f"<code>{escape(code)}</code>" if code != said else "")
+        + cell(escape(text))
+        + cell(f"<code>{escape(code)}</code>" if code != text else "")
         + "</tr>"
-        for s, said, code in rows
+        for s, text, code in rows
     )
     return f"<table><tr>{cell('step', 'th')}{cell('what', 'th')}{cell('code', 'th')}</tr>{body}</table>"
 
