@@ -53,7 +53,8 @@ from ..base.worker_processes import Lost
 from .workers import RESERVE, circumstances, in_workers
 
 # %% auto #0
-__all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'load_dataset']
+__all__ = ['logger', 'LOADERS', 'ENDINGS', 'HEAD', 'SMALL', 'PLAIN', 'type_of', 'load_corpus', 'load_dataset', 'Part',
+           'load_parts']
 
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #056b2fb0
 logger = logging.getLogger("ragbench.ingest")
@@ -682,3 +683,100 @@ def load_dataset(path: str | Path, **options: Any) -> tuple[Corpus, Gold]:
     gold = Gold.load(folder / info.get("questions", "questions.jsonl"))
     check_gold(corpus, gold)
     return corpus, gold
+
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #85f973b1
+class Part(NamedTuple):
+    "A file, or a part of a large one: where it is, its id, what was found in it, and whether it ends here."
+
+    source: str
+    doc_id: str
+    found: list[Document | Refusal]
+    first: int = 1  # the number of its first record in the file
+    last: bool = True
+
+
+_STREAMED = 1 << 24  # bytes from which on a table or a file of records comes in parts
+_RECORDS = 1000  # records of a part
+_TOGETHER = 32  # files that are read together
+_LINES = (".csv", ".tsv", ".jsonl", ".ndjson")  # files that are read row by row
+
+
+def load_parts(
+    source: str | Path | list[str | Path],
+    type: str = "auto",
+    *,
+    workers: int | None = None,
+    follow_links: bool = False,
+    metadata: Mapping[str, Any] | Callable | None = None,
+    loaders: Mapping[str, Any] | None = None,
+    wanted: Callable[[str, str], bool] = lambda source, doc_id: True,  # of a path and an id
+    streamed: int = _STREAMED,  # bytes
+    records: int = _RECORDS,  # of a part of a large file
+    **options: Any,  # for the loaders, as of `load_corpus`
+) -> Iterator[list[Part]]:
+    "The files of a source, some at a time, in the order of `load_corpus`; it raises what that raises."
+    sources = source_list(source)
+    on_the_web = [str(s).lower().startswith(("http://", "https://")) for s in sources]
+    own = check_loaders(loaders, LOADERS)
+    _check_arguments(type, options, on_the_web, workers, own)
+    if isinstance(metadata, Mapping):
+        metadata = given_metadata(metadata, "load_parts")
+    reading = _Reading(type if type != "web" else "auto", options, own, metadata)
+    listed = _files([s for s, web in zip(sources, on_the_web) if not web], len(sources) > 1, follow_links)
+    for s in (str(s) for s, web in zip(sources, on_the_web) if web):
+        if wanted(s, s):
+            yield [Part(s, s, _visit(s, reading, workers))]
+    together: list[_File] = []
+    for f in (f for files in listed for f in files):
+        if isinstance(f, Refusal):
+            yield [Part(f.source, f.source, [f])]
+        elif not wanted(str(f.path), f.doc_id):
+            continue
+        elif _in_lines(f.path, reading) and _size(f.path) >= streamed:
+            yield from ([part] for part in _streamed_parts(f, reading, records))
+        else:
+            together.append(f)
+            if len(together) == _TOGETHER:
+                yield _read_together(together, reading, workers)
+                together = []
+    if together:
+        yield _read_together(together, reading, workers)
+
+# %% ../../nbs/06_ingest/24_load_corpus.ipynb #f21ce3b4
+def _read_together(files: list[_File], reading: _Reading, workers: int | None) -> list[Part]:
+    "Files that are small enough to be read whole."
+    found = _read([[f] for f in files], reading, workers, False)
+    return [Part(str(f.path), f.doc_id, rows) for f, rows in zip(files, found)]
+
+
+def _in_lines(path: Path, reading: _Reading) -> bool:
+    "Whether a file is one of records, a line or a row each, that a loader of ours reads."
+    return (
+        path.suffix.lower() in _LINES and reading.type in ("auto", "csv", "json") and not reading.loader(path)
+    )
+
+
+def _streamed_parts(f: _File, reading: _Reading, records: int) -> Iterator[Part]:
+    "A large file of records in parts, read in this process; what stops it is a refusal in its last part."
+    kind = type_of(f.path) if reading.type == "auto" else reading.type
+    given = _options_for(LOADERS[kind], f.settings.get(kind, {}) | reading.options)
+    rows: list[Document | Refusal] = []
+    first, n = 1, 0
+    try:
+        for n, one in enumerate(
+            _documents(LOADERS[kind], False, f.path, f.doc_id, given, reading.options.get("limits", LIMITS)),
+            1,
+        ):
+            if len(rows) == records:
+                yield Part(
+                    str(f.path),
+                    f.doc_id,
+                    _with_metadata(rows, reading.metadata, f.path, f.doc_id),
+                    first,
+                    False,
+                )
+                rows, first = [], n
+            rows.append(one)
+    except (RagbenchError, OSError, ValueError) as e:
+        rows.append(Refusal(f.doc_id, _reason(str(f.path), e)))
+    yield Part(str(f.path), f.doc_id, _with_metadata(rows, reading.metadata, f.path, f.doc_id), first)

@@ -551,6 +551,11 @@ def _delete_document(w: Writer, doc_row: int) -> int:
         " LEFT JOIN document_names n ON n.doc_row = d.doc_row WHERE d.doc_row = ?",
         doc_row,
     )
+    w.con.execute(  # a file that is not whole here is read again when it is given again
+        "DELETE FROM files WHERE (owner, collection, source_path) IN"
+        " (SELECT owner, collection, source_path FROM documents WHERE doc_row = ?)",
+        (doc_row,),
+    )
     w.touched.discard(doc_row)
     w.con.execute("DELETE FROM documents WHERE doc_row = ?", (doc_row,))
     w.changed = True

@@ -16,7 +16,7 @@ from ..base.html_table import html_table
 from ..lexical.fts5_query import Words, identifier, literal
 
 # %% auto #0
-__all__ = ['DOCUMENTS', 'COLLECTIONS', 'CHUNKS', 'SPACES', 'VECTORS', 'CHUNK_EMBEDDINGS', 'INDEX_FILES', 'INDEX_ROWS',
+__all__ = ['DOCUMENTS', 'FILES', 'COLLECTIONS', 'CHUNKS', 'SPACES', 'VECTORS', 'CHUNK_EMBEDDINGS', 'INDEX_FILES', 'INDEX_ROWS',
            'GONE_CHUNKS', 'GONE', 'ENTITIES', 'CHUNK_ENTITIES', 'DOCUMENT_NAMES', 'RELATIONS', 'EVENTS', 'QUERIES',
            'META', 'TABLES', 'VIEWS', 'SCHEMA_VERSION', 'MIGRATIONS', 'Column', 'Table', 'View', 'WordTable', 'ddl',
            'make_schema', 'schema_version', 'check_version', 'migrate']
@@ -104,7 +104,7 @@ DOCUMENTS = Table(
         Column("valid_from", "text", "first day on which it holds, ISO", optional=True),
         Column("valid_to", "text", "last day on which it holds, ISO", optional=True),
         Column("stated", "json", "status and validity as the document itself states them"),
-        Column("checksum", "text", "hash of the file, by which an unchanged one is known", optional=True),
+        Column("checksum", "text", "hash of the file that it came from", optional=True),
         Column("content_hash", "text", "hash of the canonical text"),
         Column("supersedes", "text", "doc_id of the revision before", optional=True),
         Column("labelled", "integer", "1 where the chunker itself named the sections"),
@@ -115,6 +115,20 @@ DOCUMENTS = Table(
     ),
     unique=(("owner", "collection", "doc_id"),),
     indexes=(("doc_id",), ("source_path",), ("status",), ("family",)),
+)
+
+FILES = Table(
+    "files",
+    "one row a file whose documents are all stored",
+    (
+        Column("owner", "text", "whose it is; empty in a store without owners"),
+        Column("collection", "text", "the collection that it was stored in"),
+        Column("source_path", "text", "the file or address"),
+        Column("checksum", "text", "hash of its bytes: an unchanged file is not read again"),
+        Column("documents", "integer", "how many documents came of it"),
+        Column("imported_at", "text", "when it was stored, UTC"),
+    ),
+    unique=(("owner", "collection", "source_path"),),
 )
 
 COLLECTIONS = Table(
@@ -146,7 +160,7 @@ CHUNKS = Table(
         Column("row_index", "integer", "number of the record in its file, from 1", optional=True),
         Column("speaker", "text", "who says it", optional=True),
         Column("time", "text", "when its first turn begins, as the source writes it", optional=True),
-        Column("token_count", "integer", "tokens of cl100k_base", optional=True),
+        Column("token_count", "integer", "tokens, by the chunker's tokenizer", optional=True),
         Column("text_hash", "integer", "64-bit hash of its text, as a signed number"),
         Column("made_by", "text", "the chunker, as code"),
         Column("metadata", "json", "of this chunk alone"),
@@ -335,6 +349,7 @@ META = Table(
 TABLES = (
     META,
     COLLECTIONS,
+    FILES,
     DOCUMENTS,
     CHUNKS,
     SPACES,
