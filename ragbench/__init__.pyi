@@ -107,7 +107,7 @@ from .ingest.ocr import AzureRead as AzureRead
 from .ingest.ocr import Tesseract as Tesseract
 from .ingest.trec import load_trec as load_trec
 from .ingest.web import load_url as load_url
-from .knowledge.knowledge_base import IngestResult as IngestResult
+from .knowledge.ingest import IngestResult as IngestResult
 from .knowledge.knowledge_base import KnowledgeBase as KnowledgeBase
 from .knowledge.knowledge_base import StoredDocument as StoredDocument
 from .knowledge.search_results import SearchResult as SearchResult

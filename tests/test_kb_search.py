@@ -78,7 +78,7 @@ SYSTEMS = {
     "two spaces": System(CHUNKER, Hybrid(Dense(EMBEDDER), Dense(EMBEDDER, header="title"), Lexical())),
     "header": System(CHUNKER, HYBRID, header="section"),
     "boosts": System(CHUNKER, HYBRID, boosts=BOOSTS),
-    "rerank": System(CHUNKER, HYBRID, rerank=Longest(), candidates=20),
+    "rerank": System(CHUNKER, HYBRID, rerank=Longest(), depth=20),
     "one a document": System(CHUNKER, HYBRID, per_document=1),
     "variety": System(CHUNKER, HYBRID, mmr=MMR(0.4)),
     "everything": System(
@@ -89,7 +89,7 @@ SYSTEMS = {
         per_document=2,
         mmr=MMR(0.6),
         expand=Neighbours(1, 1),
-        candidates=20,
+        depth=20,
     ),
     "neighbours": System(CHUNKER, HYBRID, expand=Neighbours(1, 0)),
     "sections": System(CHUNKER, HYBRID, expand=ParentSection()),

@@ -117,7 +117,7 @@ def renamed(document: Document, name: str) -> Document:
 
 def _labelled(view: StoreView, r: Reader) -> bool:
     "Whether the chunker of any document named the sections itself: then every chunk has its path from there."
-    sql = "SELECT EXISTS (SELECT 1 FROM documents WHERE labelled)"
+    sql = "SELECT EXISTS (SELECT 1 FROM documents WHERE labelled = 1)"
     return view.keep("labelled", lambda: bool(r.rows(sql)[0][0]))
 
 # %% ../../nbs/18_knowledge/08a_excerpts.ipynb #ec4c4ea4
@@ -149,13 +149,27 @@ class DocumentFacts:
 
 def document_facts(view: StoreView, r: Reader) -> DocumentFacts:
     "What conditions may ask of every document."
-    return view.keep("facts", lambda: _document_facts(r))
+    return view.keep("facts", lambda: _document_facts(view, r))
 
 
-def _document_facts(r: Reader) -> DocumentFacts:
+def _document_facts(view: StoreView, r: Reader) -> DocumentFacts:
+    "Facts of the documents that are there; those that an earlier generation knew are not read again."
+    none = DocumentFacts(np.empty(0, np.int64), [])
+    there = np.array(r.rows("SELECT doc_row FROM documents ORDER BY doc_row"), np.int64).reshape(-1)
+    known = view.carried.get("facts", none).taken(there)
+    new = _read_facts(r, int(known.doc_rows[-1]) if len(known) else 0)
+    facts = DocumentFacts(np.concatenate([known.doc_rows, new.doc_rows]), [*known.corpus, *new.corpus])
+    if facts.doc_rows.tolist() != there.tolist():  # an older generation than the one that was known
+        facts = _read_facts(r, 0)
+    view.carried["facts"] = facts
+    return facts
+
+
+def _read_facts(r: Reader, behind: int) -> DocumentFacts:
     found = r.rows(
         "SELECT doc_row, doc_id, metadata, json_extract(structure, '$.format') FROM documents"
-        " ORDER BY doc_row"
+        " WHERE doc_row > ? ORDER BY doc_row",
+        behind,
     )
     documents = [
         Document(name, "", metadata=json.loads(about), format=kind) for _, name, about, kind in found

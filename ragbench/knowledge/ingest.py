@@ -50,7 +50,13 @@ class Space(Protocol):
 class IngestResult(NamedTuple):
     """What an ingest did. `errors` are `Refusal`s, and `Doubt`s of what was stored all the same; `skipped`
     are ids of files or documents that were there unchanged, `replaced` those of documents that were there in
-    another version."""
+    another version.
+
+    >>> kb.ingest(Document("fan", "Clean the fan.")).num_chunks
+    1
+
+    Chapter: https://ragbench.github.io/ragbench/18_knowledge/ingest.html
+    """
 
     document_ids: tuple[str, ...]
     chunk_ids: tuple[str, ...]

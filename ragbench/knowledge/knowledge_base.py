@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
@@ -16,15 +15,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.errors import ConfigError, DataError, StoreError, choice_of, whole_number
+from ..base.errors import ConfigError, DataError, choice_of, whole_number
 from ..base.number_text import count
 from ..chunk.recursive import RecursiveChunker
-from ..core.documents import Corpus, Document, Refusal, refusals
+from ..core.documents import Corpus, Document
 from ..core.vectors import Vectors
 from ..index.conditions import params_of
-from ..ingest.load_corpus import load_corpus
 from .catalogue import Catalogue, Reader
 from .excerpts import documents_where, excerpt, rows_where
+from .ingest import Intake, IngestResult
+from .relations import settle
 from .search_results import SearchResult, SearchResults, results_of
 from .store_search import StoreAnswer, StoredSystem, search_store
 from .store_view import StoreView, dense_searcher, fold, fold_due
@@ -35,12 +35,11 @@ from ragbench.knowledge.stored_parts import (
     lexical_parts,
     needs_fit,
     space_parts,
-    system_code,
     system_of,
+    system_text,
     word_tables,
 )
-from .storing import ReadyDocument, cut_document, embed_missing, put_documents
-from .upkeep import store_stats, verify_store
+from .upkeep import embed_again, store_stats, verify_store
 from ..lexical.fts5 import FTS5
 from ..base.choices import has_choices
 from ..system.build_context import search_fair
@@ -48,30 +47,9 @@ from ..system.retrievers import Dense, Hybrid, Lexical
 from ..system.system import System, check_depth, read_queries
 
 # %% auto #0
-__all__ = ['MODES', 'IngestResult', 'StoredDocument', 'default_system', 'system_for', 'KnowledgeBase', 'merged_results']
+__all__ = ['MODES', 'StoredDocument', 'default_system', 'system_for', 'KnowledgeBase', 'merged_results']
 
-# %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #363c8312
-class IngestResult(NamedTuple):
-    """What an ingest did. `document_ids` and `chunk_ids` are those that were stored, `errors` are `Refusal`s:
-    a file that cannot be read costs that file alone; `skipped` are ids of documents that were there already,
-    unchanged, and `replaced` those that were there in another version.
-
-    >>> kb.ingest(Document("fan", "Clean the fan.")).num_chunks
-    1
-
-    Chapter: https://ragbench.github.io/ragbench/18_knowledge/knowledge_base.html
-    """
-
-    document_ids: tuple[str, ...]
-    chunk_ids: tuple[str, ...]
-    num_chunks: int
-    num_embeddings: int  # texts that were embedded: those that no document had before
-    elapsed: float  # seconds
-    errors: tuple[Refusal, ...]
-    skipped: tuple[str, ...]
-    replaced: tuple[str, ...]
-
-
+# %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #ed7cc6f1
 class StoredDocument(NamedTuple):
     """A document of a knowledge base, without its text. `status` is `active`, or `superseded` by a later
     revision; `imported_at` is a time in UTC.
@@ -181,8 +159,7 @@ class KnowledgeBase:
     ) -> IngestResult:
         """Store documents: new ones are added, changed ones replaced whole, unchanged ones skipped.
         `on_event` is told of each document what happened to it."""
-        corpus = _documents_of(source, type, metadata, progress, options)
-        return _ingest(self, corpus, collection, owner, on_event)
+        return _ingest(self, source, type, collection, metadata, owner, progress, on_event, options)
 
     def search(
         self,
@@ -290,8 +267,7 @@ def _create(cls: Any, path: str | Path, system: Any, owner: str | None) -> Knowl
             "Leave it out: search takes where= and owner=",
         )
     tables = word_tables(system)
-    code = system_code(system)
-    meta = {"system": json.dumps({"code": code, "repr": repr(system)})}
+    meta = {"system": json.dumps({"values": system_text(system), "repr": repr(system)})}
     first = tables[0]
     catalogue = Catalogue.create(path, owner or "", first.tokenize, first.columns, meta)
     if len(tables) > 1:
@@ -304,7 +280,7 @@ def _create(cls: Any, path: str | Path, system: Any, owner: str | None) -> Knowl
 def _open(cls: Any, path: str | Path, read_only: bool, system: System | None) -> KnowledgeBase:
     catalogue = Catalogue.open(path, read_only)
     kept = json.loads(catalogue.meta("system") or "{}")
-    if system is None and not kept.get("code"):
+    if system is None and not kept.get("values"):
         catalogue.close()
         raise ConfigError(
             "its system has components that are not of this package",
@@ -318,7 +294,7 @@ def _open(cls: Any, path: str | Path, read_only: bool, system: System | None) ->
             str(path),
             "Give that one, or create a new store",
         )
-    return cls(catalogue, system_of(kept["code"]) if system is None else system)
+    return cls(catalogue, system_of(kept["values"]) if system is None else system)
 
 # %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #ceecf61f
 def _owned(kb: KnowledgeBase, owner: str | None) -> str:
@@ -389,7 +365,10 @@ def _parts(kb: KnowledgeBase) -> list[Any] | None:
             kept = json.loads(text)
             kb._fitted = (
                 text,
-                [d.embedder if t is None else fitted_of(t) for d, t in zip(leaves, kept, strict=True)],
+                [
+                    d.embedder if t is None else fitted_of(t, d.embedder)
+                    for d, t in zip(leaves, kept, strict=True)
+                ],
             )
             kb._stored.clear()
         return space_parts(kb.system, kb._fitted[1] or [])
@@ -421,77 +400,67 @@ def _engines(kb: KnowledgeBase) -> list[FTS5]:
     engines = [p.engine for p in lexical_parts(kb.system.retrieve) if isinstance(p.engine, FTS5)]
     return engines or [FTS5(tokenize=kb._tokenize)]
 
-# %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #51ab8067
-def _documents_of(
-    source: Any, type: str, metadata: Any, progress: bool | None, options: Mapping[str, Any]
-) -> Corpus:
-    "What is to be stored, as a corpus."
-    if isinstance(source, Document):
-        source = Corpus([source])
-    if isinstance(source, list | tuple) and source and all(isinstance(s, Document) for s in source):
-        source = Corpus(source)
-    if not isinstance(source, Corpus):
-        return load_corpus(source, type=type, metadata=metadata, progress=progress, **options)
-    if options:
-        raise ConfigError(
-            f"{next(iter(options))} is an option of loaders",
-            "ingest",
-            "Leave it out: these are documents already",
-        )
-    if metadata is None:
-        return source
-    if not isinstance(metadata, Mapping):
-        raise ConfigError(
-            "metadata= is a function", "ingest", "Give a dictionary: these are documents already"
-        )
-    return Corpus([replace(d, metadata={**d.metadata, **metadata}) for d in source], source.errors)
-
-
-_AT_ONCE = 256  # documents of one transaction
-_Told = Callable[[dict[str, Any]], None]
-
-
+# %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #a696e3c0
 def _ingest(
-    kb: KnowledgeBase, corpus: Corpus, collection: str, owner: str | None, on_event: _Told | None
+    kb: KnowledgeBase,
+    source: Any,
+    type: str,
+    collection: str,
+    metadata: Any,
+    owner: str | None,
+    progress: bool | None,
+    on_event: Callable[[dict[str, Any]], None] | None,
+    options: dict[str, Any],
 ) -> IngestResult:
-    began = time.perf_counter()
-    _owners_of(kb, corpus, owner)  # looked at before anything is done
-    _fit(kb, corpus)
-    parts = [
-        _ingest_some(kb, corpus.documents[i : i + _AT_ONCE], collection, owner, on_event)
-        for i in range(0, len(corpus), _AT_ONCE)
-    ]
+    results = []
+    for mine, some in _by_owner(kb, source, metadata, owner):
+        intake = _intake(kb, collection, mine, on_event)
+        results.append(intake.ingest(some, type, metadata, progress, **options))
     _fold_if_due(kb)
+    return results[0] if len(results) == 1 else _joined(results)
 
-    def all_of(name: str) -> tuple[str, ...]:
-        return tuple(x for part in parts for x in getattr(part, name))
+
+def _joined(results: Sequence[IngestResult]) -> IngestResult:
+    "What several ingests did, as one."
+
+    def all_of(name: str) -> tuple[Any, ...]:
+        return tuple(x for result in results for x in getattr(result, name))
 
     return IngestResult(
         document_ids=all_of("document_ids"),
         chunk_ids=all_of("chunk_ids"),
-        num_chunks=sum(p.num_chunks for p in parts),
-        num_embeddings=sum(p.num_embeddings for p in parts),
-        elapsed=time.perf_counter() - began,
-        errors=tuple(refusals(corpus.errors)),
+        num_chunks=sum(r.num_chunks for r in results),
+        num_embeddings=sum(r.num_embeddings for r in results),
+        elapsed=sum(r.elapsed for r in results),
+        errors=all_of("errors"),
         skipped=all_of("skipped"),
         replaced=all_of("replaced"),
     )
 
 
-def _owners_of(kb: KnowledgeBase, documents: Iterable[Document], owner: str | None) -> list[str]:
-    "Whose each document is: as the call says, else as its metadata does."
+def _intake(kb: KnowledgeBase, collection: str, owner: str, on_event: Any = None) -> Intake:
+    "What stores documents with the parts of the system."
+
+    def parts(first: Corpus) -> list[Any]:
+        _fit(kb, first)
+        return _parts(kb) or []
+
+    return Intake(kb.catalogue, kb.system.chunk, parts, collection, owner, on_event=on_event)
+
+
+def _by_owner(kb: KnowledgeBase, source: Any, metadata: Any, owner: str | None) -> list[tuple[str, Any]]:
+    "What is to be stored, owner by owner: whose it is says the call, else the metadata."
+    if owner is None and kb.owner and isinstance(metadata, Mapping):
+        owner = metadata.get(kb.owner)
     if owner is not None or not kb.owner:
-        mine = _owned(kb, owner)
-        return [mine for _ in documents]
-    out = []
-    for document in documents:
-        mine = document.metadata.get(kb.owner)
-        if not isinstance(mine, str) or not mine:
-            raise ConfigError(
-                f"it has no {kb.owner}, and the store keeps documents apart by it", document.id, "Give owner="
-            )
-        out.append(mine)
-    return out
+        return [(_owned(kb, owner), source)]
+    given = [source] if isinstance(source, Document | Corpus | str | Path) else list(source)
+    whose: dict[str, list[Any]] = {}
+    for one in (d for some in given for d in (some if isinstance(some, Corpus) else [some])):
+        mine = one.metadata.get(kb.owner) if isinstance(one, Document) else None
+        of = _owned(kb, mine if isinstance(mine, str) else None)  # what is no document has none
+        whose.setdefault(of, []).append(one)
+    return list(whose.items())
 
 
 def _fit(kb: KnowledgeBase, corpus: Corpus, again: bool = False) -> None:
@@ -505,70 +474,6 @@ def _fit(kb: KnowledgeBase, corpus: Corpus, again: bool = False) -> None:
     with kb.catalogue.writing("fit") as w:
         if again or w.meta("fitted") is None:
             w.set_meta("fitted", json.dumps(texts))
-
-# %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #99f5dc77
-def _ingest_some(
-    kb: KnowledgeBase,
-    documents: Sequence[Document],
-    collection: str,
-    owner: str | None,
-    on_event: _Told | None,
-) -> IngestResult:
-    "Store some documents in one transaction."
-    owners = _owners_of(kb, documents, owner)
-    parts = _parts(kb) or []
-    with kb.catalogue.reading() as r:
-        there = [_there(r, d, collection, mine) for d, mine in zip(documents, owners)]
-    same = [known is not None and known[1] == d for d, known in zip(documents, there)]
-    ready = [
-        ReadyDocument(
-            d, cut_document(kb.system.chunk, d), {"owner": mine, "collection": collection, **_columns(d)}
-        )
-        for d, mine, unchanged in zip(documents, owners, same)
-        if not unchanged
-    ]
-    embedded = embed_missing(kb.catalogue, parts, ready)
-    events = []
-    with kb.catalogue.writing(f"ingest {count(len(ready), 'document')}") as w:
-        now = [_there(w, one.document, collection, one.about["owner"]) for one in ready]
-        w.delete_documents(known[0] for known in now if known is not None)
-        put_documents(w, parts, ready, embedded)
-        for one, known in zip(ready, now):
-            kind = "completed" if known is None else "replaced"
-            events.append(w.event(kind, one.document.id, one.about["owner"], chunks=len(one.chunks)))
-    for event in events if on_event is not None else ():
-        on_event(event)
-    return IngestResult(
-        document_ids=tuple(one.document.id for one in ready),
-        chunk_ids=tuple(one.chunks.id(i) for one in ready for i in range(len(one.chunks))),
-        num_chunks=sum(len(one.chunks) for one in ready),
-        num_embeddings=sum(len(e.hashes) for e in embedded),
-        elapsed=0.0,
-        errors=(),
-        skipped=tuple(d.id for d, unchanged in zip(documents, same) if unchanged),
-        replaced=tuple(one.document.id for one, known in zip(ready, now) if known is not None),
-    )
-
-
-def _there(r: Reader, document: Document, collection: str, owner: str) -> tuple[int, Document] | None:
-    "The number of the document of this id that is there, and what it is."
-    sql = "SELECT doc_row FROM documents WHERE owner = ? AND collection = ? AND doc_id = ?"
-    row = r.rows(sql, owner, collection, document.id)
-    return None if not row else (row[0][0], r.documents([row[0][0]])[0])
-
-
-def _columns(document: Document) -> dict[str, Any]:
-    "Columns of the catalogue that follow from a document's metadata."
-    about = document.metadata
-    named = {
-        "title": "title",
-        "rev_label": "revision",
-        "valid_from": "valid_from",
-        "valid_to": "valid_to",
-        "status": "status",
-    }
-    out = {column: str(about[name]) for column, name in named.items() if about.get(name) not in (None, "")}
-    return {"status": "active", **out}
 
 
 def _fold_if_due(kb: KnowledgeBase) -> None:
@@ -688,8 +593,10 @@ def _scope(
             "coalesce(substr(valid_from, 1, 10), '') <= ? AND coalesce(substr(valid_to, 1, 10), '9') >= ?"
         )
         values += [day, day]
-    elif latest_only:
+    elif latest_only and r.rows("SELECT EXISTS (SELECT 1 FROM documents WHERE status = 'superseded')")[0][0]:
         asked.append("status <> 'superseded'")
+    if asked == ["1"] and not kb.owner:
+        return None
     rows = _found_rows(r, kb, owner, " AND ".join(asked), *values)
     return None if len(rows) == r.rows("SELECT count(*) FROM documents")[0][0] else rows
 
@@ -821,6 +728,7 @@ def _delete(
             rows = documents_where(StoreView(kb.path, w), w, where, scope).tolist() if len(scope) else []
         deleted = w.delete_documents(rows)
         if deleted:
+            settle(w)  # an earlier revision may be in force again
             w.event("deleted", "", mine, documents=deleted)
     _fold_if_due(kb)
     return deleted
@@ -829,67 +737,17 @@ def _delete(
 def _update(
     kb: KnowledgeBase, doc_id: str, metadata: Mapping[str, Any], collection: str | None, owner: str | None
 ) -> None:
-    mine, parts = _owned(kb, owner), _parts(kb) or []
+    mine = _owned(kb, owner)
     if not isinstance(metadata, Mapping):
         raise ConfigError(f"metadata is {metadata!r:.60}", "update", "Give a dictionary of fields")
-    if kb.owner and kb.owner in metadata and metadata[kb.owner] != mine:
-        raise ConfigError(
-            f"{kb.owner} says whose the document is", "update", "Delete it, and ingest it for the other owner"
-        )
     with kb.catalogue.reading() as r:
         (doc_row,) = _doc_rows(kb, r, [doc_id], collection, owner)
         document = r.documents([doc_row])[0]
-        before = _row(r, doc_row)
+        group = r.rows("SELECT collection FROM documents WHERE doc_row = ?", doc_row)[0][0]
     fields = {**document.metadata, **metadata}
     changed = replace(document, metadata={name: value for name, value in fields.items() if value is not None})
-    chunks = cut_document(kb.system.chunk, changed)
-    old = cut_document(kb.system.chunk, document)
-    ready = [ReadyDocument(changed, chunks, {**before, **_columns(changed)})]
-    moved = (
-        any(part.texts(chunks) != part.texts(old) for part in parts)
-        or chunks.spans.tolist() != old.spans.tolist()
-    )
-    embedded = embed_missing(kb.catalogue, parts, ready) if moved else []
-    with kb.catalogue.writing(f"update {doc_id}") as w:
-        if _row(w, doc_row) != before:
-            raise StoreError(
-                f"{doc_id!r} was changed by another process meanwhile", str(kb.path), "Update it again"
-            )
-        if (
-            moved
-        ):  # what is embedded of it is another text: files hold vectors by number, so it gets new numbers
-            w.delete_documents([doc_row])
-            put_documents(w, parts, ready, embedded)
-        else:
-            w.update_document(doc_row, metadata=dict(changed.metadata), **_columns(changed))
-        w.event("updated", doc_id, mine)
+    _intake(kb, group, mine).ingest(changed)
     _fold_if_due(kb)
-
-
-# columns that an update leaves as they are
-_KEPT = (
-    "owner",
-    "collection",
-    "title",
-    "source_path",
-    "source_type",
-    "bu",
-    "asset_id",
-    "equipment_id",
-    "rev_label",
-    "status",
-    "valid_from",
-    "valid_to",
-    "checksum",
-    "supersedes",
-    "imported_at",
-)
-
-
-def _row(r: Reader, doc_row: int) -> dict[str, Any]:
-    "The columns of a document that an update leaves as they are; empty where it is gone."
-    found = r.rows(f"SELECT {', '.join(_KEPT)} FROM documents WHERE doc_row = ?", doc_row)
-    return dict(zip(_KEPT, found[0])) if found else {}
 
 # %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #4f6c313a
 def _rebuild(kb: KnowledgeBase) -> None:
@@ -900,29 +758,5 @@ def _rebuild(kb: KnowledgeBase) -> None:
         else:
             everything = Corpus([])
     _fit(kb, everything, again=True)
-    parts = _parts(kb) or []
-    for first in range(0, len(rows), _AT_ONCE):
-        _embed_again(kb, parts, rows[first : first + _AT_ONCE])
-    fold(kb.catalogue, parts, _engines(kb))
-
-
-def _embed_again(kb: KnowledgeBase, parts: Sequence[Any], doc_rows: Sequence[int]) -> None:
-    "Give the chunks of some documents the vectors that they lack."
-    with kb.catalogue.reading() as r:
-        there = {row for (row,) in r.rows("SELECT doc_row FROM documents")}
-        view = _view(kb, r)
-        few = [excerpt(view, r, np.array([row])) for row in doc_rows if row in there]
-        sql = "SELECT chunk_row FROM chunks WHERE doc_row = ? ORDER BY chunk_row"
-        numbers = [r.rows(sql, int(e.doc_rows[0])) for e in few]
-    ready = [ReadyDocument(e.chunks.corpus[0], e.chunks) for e in few]
-    embedded = embed_missing(kb.catalogue, parts, ready)
-    with kb.catalogue.writing("embed") as w:
-        for one in embedded:
-            number = w.put_space(one.part.facts)
-            w.put_vectors(number, one.hashes, one.array)
-            for e, rows in zip(few, numbers):
-                chunk_rows = [
-                    row for (row,) in rows if w.rows("SELECT 1 FROM chunks WHERE chunk_row = ?", row)
-                ]
-                if len(chunk_rows) == len(e.chunks) and chunk_rows:
-                    w.put_embeddings(number, chunk_rows, one.part.hashes(one.part.texts(e.chunks)))
+    embed_again(kb.catalogue, _parts(kb) or [])
+    fold(kb.catalogue, _parts(kb) or [], _engines(kb))

@@ -114,7 +114,7 @@ DOCUMENTS = Table(
         Column("text", "text", "the canonical text"),
     ),
     unique=(("owner", "collection", "doc_id"),),
-    indexes=(("doc_id",), ("source_path",), ("status",), ("family",)),
+    indexes=(("doc_id",), ("source_path",), ("status",), ("labelled",), ("family",)),
 )
 
 FILES = Table(

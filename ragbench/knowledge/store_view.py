@@ -157,6 +157,7 @@ class StoreView:
         self.lock = threading.RLock()
         self.values: dict[Any, Any] = {}  # what was made for this generation, such as searchers
         self.tails: dict[Any, Any] = {}  # vectors and counts of the tail
+        self.carried: dict[Any, Any] = {} if before is None else before.carried  # for later generations too
         self.files = _files_of(folder, r, before)
         gone = np.array(r.rows("SELECT chunk_row FROM gone_chunks ORDER BY chunk_row"), np.int64).reshape(-1)
         base = None if self.files is None else self.files.numbers

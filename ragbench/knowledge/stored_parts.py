@@ -5,7 +5,6 @@
 # %% ../../nbs/18_knowledge/06a_stored_parts.ipynb #f4f1963b
 from __future__ import annotations
 
-import ast
 import base64
 import io
 import json
@@ -15,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-import ragbench
-from ..base.errors import ConfigError, DataError, StoreError
+from ..base.errors import ConfigError, StoreError
 from ..core.chunks import Chunks
 from ..core.vectors import Vectors
-from ..embed.lsa import FittedLSA, LSAEmbedder
 from ..embed.vector_cache import embed_cached
 from .schema import WordTable
 from ..lexical.fts5 import FTS5
@@ -28,10 +25,11 @@ from ..store.fingerprint import fingerprint, own_fingerprint, text_hash
 from ..system.build_context import split_query
 from ..system.retrievers import Dense, Hybrid, Lexical
 from ..system.system import System
+from ..system.system_values import component_of, component_values
 
 # %% auto #0
 __all__ = ['SpacePart', 'lexical_parts', 'dense_leaves', 'space_parts', 'needs_fit', 'word_table', 'word_tables', 'table_for',
-           'system_code', 'system_of', 'fitted_text', 'fitted_of']
+           'system_text', 'system_of', 'fitted_text', 'fitted_of']
 
 # %% ../../nbs/18_knowledge/06a_stored_parts.ipynb #847ce188
 @dataclass(frozen=True, eq=False)
@@ -125,81 +123,50 @@ def table_for(engine: FTS5, tables: Sequence[WordTable]) -> WordTable | None:
     wanted = word_table(engine)
     return next((t for t in tables if (t.tokenize, t.columns) == (wanted.tokenize, wanted.columns)), None)
 
-# %% ../../nbs/18_knowledge/06a_stored_parts.ipynb #639ee200
-def system_code(system: System) -> str | None:
-    "Code that makes a system again; None where a component is not of this package."
-    code = repr(system)
+# %% ../../nbs/18_knowledge/06a_stored_parts.ipynb #6e70966e
+def system_text(system: System) -> str | None:
+    "A system as JSON; None where a component is not of this package, or hides what it has learned."
     try:
-        same = system_of(code) == system
-    except (ConfigError, TypeError):
+        text = json.dumps(component_values(system))
+    except ConfigError:
         return None
-    return code if same else None
+    return text if system_of(text) == system else None
 
 
-def system_of(code: str) -> System:
-    "The system that `system_code` wrote; raises `ConfigError` for anything else."
+def system_of(text: str) -> System:
+    "The system that `system_text` wrote; raises `StoreError` for anything else."
     try:
-        value = _value(ast.parse(code, mode="eval").body)
-    except (SyntaxError, ValueError) as e:
-        raise ConfigError(f"it is no code of a system ({e})", code[:80], "Give the system") from e
-    if not isinstance(value, System):
-        raise ConfigError(f"it makes a {type(value).__name__}", code[:80], "Give the system")
-    return value
-
-
-def _value(node: ast.expr) -> Any:
-    "The value of an expression of names of this package and literals."
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
-        kind = getattr(ragbench, name) if name in ragbench.__all__ else None
-        if not isinstance(kind, type):
-            raise ConfigError(f"{name} is no part of this package", ast.unparse(node)[:80], "Give the system")
-        options = {k.arg: _value(k.value) for k in node.keywords if k.arg is not None}
-        return kind(*map(_value, node.args), **options)
-    if isinstance(node, ast.Tuple):
-        return tuple(map(_value, node.elts))
-    if isinstance(node, ast.List):
-        return list(map(_value, node.elts))
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        return {_value(k): _value(v) for k, v in zip(node.keys, node.values) if k is not None}
-    try:
-        return ast.literal_eval(node)
-    except ValueError as e:
-        raise ConfigError(f"{ast.unparse(node)[:60]} is not read", "system", "Give the system") from e
+        system = component_of(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as e:
+        raise StoreError(f"the system cannot be read ({e})", "meta", "Give it: open(path, system=…)") from e
+    if not isinstance(system, System):
+        raise StoreError(
+            f"it tells of a {type(system).__name__}", "meta", "Give the system: open(path, system=…)"
+        )
+    return system
 
 # %% ../../nbs/18_knowledge/06a_stored_parts.ipynb #b463ecdc
 def fitted_text(fitted: Any) -> str:
-    "A fitted embedder as text; raises `ConfigError` for one that cannot be kept."
-    if not isinstance(fitted, FittedLSA):
+    "A fitted embedder as text; raises `ConfigError` for one that does not say what it learned."
+    if not callable(getattr(fitted, "values", None)):
         raise ConfigError(
             "what it learned cannot be kept in a store",
             repr(fitted)[:80],
-            "Use an embedder without fit, or LSAEmbedder",
+            "Use an embedder without fit, or give it values(), and its configuration fitted(values)",
         )
-    words = fitted.words.get_feature_names_out().tolist()
-    about = {
-        "kind": "lsa",
-        "dim": fitted.config.dim,
-        "seed": fitted.config.seed,
-        "fingerprint": fitted.fingerprint,
-    }
+    values = dict(fitted.values())
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     out = io.BytesIO()
-    np.savez_compressed(out, idf=fitted.words.idf_, projection=fitted.projection, allow_pickle=False)
-    return json.dumps(about | {"words": words, "arrays": base64.b85encode(out.getvalue()).decode()})
+    np.savez_compressed(out, allow_pickle=False, **arrays)
+    plain = {name: value for name, value in values.items() if name not in arrays}
+    return json.dumps({"values": plain, "arrays": base64.b85encode(out.getvalue()).decode()})
 
 
-def fitted_of(text: str) -> Any:
-    "The embedder that `fitted_text` wrote; raises `StoreError` for anything else."
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
+def fitted_of(text: str, embedder: Any) -> Any:
+    "The fitted embedder that `fitted_text` wrote; raises `StoreError` for anything else."
     try:
-        about = json.loads(text)
-        with np.load(io.BytesIO(base64.b85decode(about["arrays"])), allow_pickle=False) as arrays:
-            idf, projection = arrays["idf"], arrays["projection"]
-        vocabulary = {w: i for i, w in enumerate(about["words"])}
-        config = LSAEmbedder(about["dim"], about["seed"])
-    except (ValueError, KeyError, TypeError, OSError, DataError) as e:
+        kept = json.loads(text)
+        with np.load(io.BytesIO(base64.b85decode(kept["arrays"])), allow_pickle=False) as arrays:
+            return embedder.fitted({**kept["values"], **arrays})
+    except (ValueError, KeyError, TypeError, OSError) as e:
         raise StoreError(f"the fitted embedder cannot be read ({e})", "meta", "Call rebuild()") from e
-    words = TfidfVectorizer(sublinear_tf=True, dtype=np.float64, vocabulary=vocabulary)
-    words.idf_ = idf
-    return FittedLSA(config, words, projection, about["fingerprint"])

@@ -17,13 +17,14 @@ from ..base.number_text import count
 from ..core.vectors import Vectors
 from ..index.faiss_files import checksum
 from .catalogue import Catalogue, Reader
+from .excerpts import excerpt
 from .store_view import FOLDER, StoreView, dense_searcher, vectors_at
 from .stored_parts import SpacePart
 from ..lexical.fts5_query import identifier
 from ..store.fingerprint import hash64, text_hash
 
 # %% auto #0
-__all__ = ['verify_store', 'ann_recall', 'store_stats']
+__all__ = ['verify_store', 'ann_recall', 'embed_again', 'store_stats']
 
 # %% ../../nbs/18_knowledge/11_upkeep.ipynb #523b373d
 def verify_store(catalogue: Catalogue, parts: Sequence[SpacePart] = ()) -> list[str]:
@@ -166,6 +167,54 @@ def _exact(part: SpacePart, every: np.ndarray, vector: np.ndarray) -> np.ndarray
         lengths = np.linalg.norm(every, axis=1) * np.linalg.norm(vector)
         scores = np.divide(scores, lengths, out=np.zeros_like(scores), where=lengths > 0)
     return scores
+
+# %% ../../nbs/18_knowledge/11_upkeep.ipynb #6e27397d
+_AT_ONCE = 256  # documents of one change
+
+
+def embed_again(catalogue: Catalogue, parts: Sequence[SpacePart]) -> int:
+    "Embed the chunks that lack a vector in one of these spaces; returns how many there were."
+    done = 0
+    for part in parts:
+        with catalogue.writing("embed") as w:
+            number = w.put_space(part.facts)
+        with catalogue.reading() as r:
+            lacking = r.missing_vectors(number)
+            documents = np.unique(StoreView(catalogue.folder, r).numbers.doc_row)
+        for first in range(0, len(documents) if len(lacking) else 0, _AT_ONCE):
+            done += _embed_some(catalogue, part, number, documents[first : first + _AT_ONCE])
+    with catalogue.writing("forget spaces") as w:
+        used = json.dumps([p.fingerprint for p in parts])
+        w.con.execute("DELETE FROM spaces WHERE fingerprint NOT IN (SELECT value FROM json_each(?))", (used,))
+        w.changed = True
+    return done
+
+
+def _embed_some(catalogue: Catalogue, part: SpacePart, number: int, documents: np.ndarray) -> int:
+    "Give the chunks of some documents the vectors that they lack."
+    with catalogue.reading() as r:
+        view = StoreView(catalogue.folder, r)
+        there = excerpt(view, r, documents[np.isin(documents, view.numbers.doc_row)])
+        chunk_rows = view.numbers.chunk_row[there.rows]
+        wanted = np.flatnonzero(np.isin(chunk_rows, r.missing_vectors(number))).tolist()
+        texts = part.texts(there.chunks) if wanted else []
+        hashes = part.hashes(texts)
+        known = dict(zip(hashes, r.has_vectors(number, hashes).tolist()))
+    new = {hashes[i]: texts[i] for i in wanted if not known[hashes[i]]}
+    array = part.embed(list(new.values())).array
+    with catalogue.writing("embed") as w:
+        if new:
+            w.put_vectors(number, list(new), array)
+        still = {
+            row
+            for (row,) in w.rows(
+                "SELECT chunk_row FROM chunks WHERE doc_row IN (SELECT value FROM json_each(?))",
+                json.dumps(documents.tolist()),
+            )
+        }
+        rows = [i for i in wanted if int(chunk_rows[i]) in still]
+        w.put_embeddings(number, chunk_rows[rows], [hashes[i] for i in rows])
+    return len(rows)
 
 # %% ../../nbs/18_knowledge/11_upkeep.ipynb #b7399083
 def store_stats(catalogue: Catalogue, owner: str | None = None) -> dict[str, Any]:
