@@ -594,6 +594,9 @@ def test_a_tag_is_tested_with_five_questions_with_it_and_five_without():
         assert np.isnan(few.slices[0].interaction)
         assert few.verdict.startswith("No tag has enough questions")
     assert np.isfinite(slice_by_tag(a, b, [["x"]] * 4 + [[]] * 6, fewest=4).slices[0].interaction)
+    assert np.isfinite(slice_by_tag(a, b, [["x"]] + [[]] * 9, fewest=1).slices[0].interaction)
+    with pytest.raises(ConfigError, match="fewest is 0"):
+        slice_by_tag(a, b, [["x"]] * 10, fewest=0)
 
 
 def test_a_slice_has_the_means_and_the_corrected_comparison_of_its_questions():
@@ -607,6 +610,7 @@ def test_a_slice_has_the_means_and_the_corrected_comparison_of_its_questions():
     own = [sign_flip_p((a - b)[::2])[0], sign_flip_p((a - b)[1::2])[0]]
     np.testing.assert_allclose([x.comparison.p, y.comparison.p], holm(own))
     assert result._repr_html_().endswith(f"<p>{result.verdict}</p>")
+    assert "border=" not in result._repr_html_()  # the page that shows it draws its own lines
     frame = result.to_frame()
     assert frame.loc["x", "one"] == x.a and frame.loc["x", "n"] == 8
     few = slice_by_tag(a, b, [["x"]] * 4 + [["y"]] * 12)
@@ -630,6 +634,9 @@ def test_interaction_is_a_flip_test_of_the_centred_product():
     d, tag = rng.normal(size=8), np.array([1, 1, 1, 0, 0, 0, 0, 1.0])
     u = (tag - tag.mean()) * (d - d.mean())
     np.testing.assert_allclose(interaction_p(d, tag[:, None]), [all_flips(u)])
+    at_the_mean = np.array([1.0, -1, 2, -2, 0, 0, 3, -3])  # where d is its mean, the question adds nothing
+    u = (tag - tag.mean()) * at_the_mean
+    np.testing.assert_allclose(interaction_p(at_the_mean, tag[:, None]), [all_flips(u)])
     assert interaction_p(d, np.ones((8, 1))).tolist() == [1]
     last_bit = np.where(tag, 0.1 + 0.2, 0.3)  # one number by hand, two in floating point
     assert interaction_p(last_bit, tag[:, None]).tolist() == [1]
@@ -705,6 +712,23 @@ def test_agreement_of_orders_and_its_sentence():
     assert np.isnan(few.low) and np.isfinite(few.tau)
     assert np.isfinite(order_agreement(a[:5], b, resamples=200).low)
     assert isinstance(few, Agreement)
+
+
+def test_the_interval_of_an_agreement_is_that_of_its_resamples_and_its_sentence_has_all_numbers():
+    rng = np.random.default_rng(5)
+    x, y = rng.random((12, 5)), rng.random((15, 5))
+    first, second = (resampled_means(g := grouped(v), 400, seed) * g.quantum for v, seed in ((x, 3), (y, 4)))
+    taus = kendall_tau(first, second)
+    for level in (0.5, 0.9):
+        got = order_agreement(x, y, level=level, resamples=400, seed=3)
+        ends = np.quantile(taus, [(1 - level) / 2, (1 + level) / 2])
+        np.testing.assert_allclose((got.low, got.high), ends)
+        assert got.low < got.high
+    own = Agreement(0.5, 0.25, 0.75, (0.875, float("nan")), 0.5, 5, (12, 15))
+    assert "; with themselves 0.88 and not known: they agree less" in str(own)
+    other = Agreement(0.5, 0.25, 0.75, (float("nan"), 0.75), 0.5, 5, (12, 15))
+    assert "; with themselves not known and 0.75: they agree as well" in str(other)
+    assert "in 50 % of resamples of 12 and 15 questions." in str(other)
 
 
 def test_paired_metrics_are_drawn_together_and_two_golds_are_not():

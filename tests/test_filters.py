@@ -328,6 +328,8 @@ def test_the_filter_of_the_search_has_parameters_too_and_both_hold():
     assert np.array_equal(own.search(queries, 5).rows, one.rows)
     both = own.search(queries, 5, where={"doc": [Param("mine"), "d2"]}, params={"mine": "d0"})
     assert [{h.doc_id for h in r} for r in both.by_query()] == [{"d0"}, {"d2"}]
+    several = plain.search(ASK, 50, where={"doc": [Param("mine"), "d2"]}, params={"mine": ["d0", "d4"]})
+    assert {hit.doc_id for hit in several} == {"d0", "d2", "d4"}
     assert [{h.doc_id for h in r} for r in own.search(queries, 5, where=np.arange(2)).by_query()] == [
         {"d0"},
         set(),
@@ -345,6 +347,8 @@ def test_the_filter_of_the_search_has_parameters_too_and_both_hold():
         (lambda s: s.search("oil", params="east"), "give a mapping"),
         (lambda s: s.search(["oil", "tank"], params=[{"owner": "east"}]), "params of 1 questions, and 2"),
         (lambda s: s.search("oil", params={"owner": "a\x00"}), "it asks for"),
+        (lambda s: s.search(Query("q1", "oil", params={"owner": "east"}), params={"owner": "north"}),
+         "question 'q1' has a value for 'owner', and the search gives one too"),
         (lambda s: s.explain("oil", 0), "question 'oil' brings no value for the parameter 'owner'"),
         (lambda s: System(RecursiveChunker(12), Lexical()).build(OWNED, store=False).search(
             "oil", params={"owner": "east"}), "No condition has a Param"),

@@ -15,7 +15,7 @@ from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Field, Heading, Page, Turn
 from ragbench.index.chroma_index import ChromaIndex
-from ragbench.index.conditions import chunk_metadata, matching, matching_rows
+from ragbench.index.conditions import check_metadata, chunk_metadata, matching, matching_rows
 from ragbench.index.database_index import WithMetadata
 from ragbench.index.faiss_flat import FaissFlat
 from ragbench.index.pgserver import stop_private
@@ -391,6 +391,16 @@ def test_what_is_no_condition_is_refused_by_our_errors(bad, databases):
     for db in databases.values():
         with pytest.raises((ConfigError, DataError)):
             db.search(X[:1], 2, where=bad)
+
+
+@pytest.mark.parametrize("text", ["a\x00", "\x00", "a\ud800", "\udfff b"])
+def test_a_text_that_a_database_cannot_keep_is_neither_stored_nor_asked_for(text):
+    with pytest.raises(DataError, match="NUL or half a character") as refusal:
+        check_metadata([{"owner": "north"}, {"owner": ["south", text]}], 2)
+    assert "row 1, field 'owner'" in str(refusal.value)
+    for condition in ({"owner": text}, {"owner": ["north", text]}, {"owner": {"$ne": text}}):
+        with pytest.raises(ConfigError, match="it asks for"):
+            matching([{"owner": "north"}], condition)
 
 
 def test_a_filter_has_no_question(databases):

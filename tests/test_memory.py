@@ -4,15 +4,18 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ragbench.base.errors import RagbenchError
+from ragbench.base.errors import DataError, RagbenchError
 from ragbench.base.memory import lru_bytes, resident
 from ragbench.core.documents import Document
 from ragbench.evaluate.evidence_metrics import token_starts
 from ragbench.index import conditions
+from ragbench.index.ann_recall import guard, memory_of
+from ragbench.index.faiss_flat import FaissFlat
 from ragbench.text import tiktoken_encoder as encoders
 from ragbench.text.tiktoken_encoder import Encoder
 
@@ -146,3 +149,30 @@ def test_a_cache_of_bytes_is_safe_among_threads():
     with pytest.raises(RagbenchError):
         lru_bytes("much")
     assert resident() is None or resident() > 10_000_000
+
+
+LINUX = pytest.mark.skipif(
+    not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell what a process takes"
+)
+
+
+@LINUX
+def test_what_an_index_takes_is_measured_in_a_process_of_its_own():
+    x = np.random.default_rng(0).normal(size=(60_000, 64)).astype(np.float32)
+    measured = guard(FaissFlat(), x, x[:3], memory=True)
+    assert 12e6 < measured.memory_bytes < 40e6  # 15.4 MB of vectors
+    assert measured.facts["memory_MB"] == measured.memory_bytes / 1e6
+    assert repr(measured).endswith(" MB in memory") and measured.recall.mean == 1
+    without = guard(FaissFlat(), x[:100], x[:3])
+    assert without.facts["memory_MB"] is None and "in memory" not in repr(without)
+
+
+class Here:
+    "An index that only this process knows."
+
+
+@LINUX
+def test_an_index_that_another_process_cannot_make_is_refused_with_what_that_said():
+    x = np.eye(4, dtype=np.float32)
+    with pytest.raises(DataError, match=r"(?s)measures memory ended early \(.*Error"):
+        memory_of(Here(), x, x)

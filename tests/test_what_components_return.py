@@ -424,6 +424,20 @@ def test_a_rewriter(case, tmp_path):
     refused(rb.System(CUT, LEX, query=Does(case, f)), tmp_path, "the rewriter Does(", said)
 
 
+UNEVEN = {
+    "number": lambda q: [Wording(q)] * (1 + (q == QUESTIONS[0])),
+    "role": lambda q: [Wording(q), Wording(q, "passage" if q == QUESTIONS[0] else "query")],
+}
+
+
+@pytest.mark.parametrize("case", UNEVEN)
+def test_a_rewriter_that_does_not_treat_all_questions_alike(case, tmp_path):
+    system = rb.System(CUT, LEX, query=Does(case, UNEVEN[case]))
+    said = "another number of queries of some questions than of others"
+    refused(system, tmp_path, "Does(", said)
+    assert len(system.build(CORPUS, store=False).search(QUESTIONS[0], 2))
+
+
 @dataclass(frozen=True)
 class Own:
     got: Any

@@ -32,6 +32,7 @@ WORKERS = os.environ.get("WORKERS", "2")
 PAGE = ROOT / "CONTRIBUTING.md"
 BETWEEN = re.compile(r"(?<=<!-- coverage -->\n).*?(?=<!-- /coverage -->)", re.DOTALL)
 LOW = 80
+ANNOTATIONS = "from __future__ import annotations"
 DEFINITIONS = (
     "globals().update({name: value for name, value in vars(__import__('importlib').import_module('MODULE'))"
     ".items() if not name.startswith('__')})"
@@ -39,14 +40,17 @@ DEFINITIONS = (
 
 
 def take_from_module(nb) -> None:
-    """Put the module's definitions in the place of the first exported cell, nothing in that of the others."""
+    """Put the module's definitions in the place of the first exported cell, nothing in that of the others.
+    That annotations stay text, which one cell decides for those after it, is kept."""
     directives = [(cell, getattr(cell, "directives_", None) or {}) for cell in nb.cells]
     module = next((words["default_exp"][0] for _, words in directives if "default_exp" in words), None)
     exported = [cell for cell, words in directives if "export" in words]
+    as_text = any(ANNOTATIONS in cell.source for cell in exported)
     for cell in exported:
         cell.source = "pass"
     if exported:
-        exported[0].source = DEFINITIONS.replace("MODULE", f"ragbench.{module}")
+        taken = DEFINITIONS.replace("MODULE", f"ragbench.{module}")
+        exported[0].source = f"{ANNOTATIONS}\n{taken}" if as_text else taken
 
 
 class FromModule(CaptureShell):
