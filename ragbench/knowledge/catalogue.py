@@ -27,7 +27,6 @@ from ..base.files import ROOM, disk_error, disk_errors, make_folder, whole_file,
 from ..base.number_text import count
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Document, Field, Heading, Page, Turn, pages_of
-from ..ingest.loader import plain
 from .schema import CHUNKS, DOCUMENTS, SCHEMA_VERSION, WordTable
 from .schema import check_version, make_schema, migrate
 from ..lexical.fts5_query import identifier, storable
@@ -61,6 +60,9 @@ def database_error(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreError(f"the database is damaged ({error})", str(path), fix)
     if known := disk_error(error, path):
         return known
+    if code == sqlite3.SQLITE_CANTOPEN:
+        fix = "Open it with read_only=True, or give a place where you may write"
+        return StoreError("writing is not allowed: the log of the database cannot be made", str(path), fix)
     if code == sqlite3.SQLITE_TOOBIG:
         return StoreError(
             "a text is longer than SQLite can hold (1 GB)", str(path), "Cut the document in parts"
@@ -77,19 +79,14 @@ def _database_errors(path: Path) -> Iterator[None]:
         raise database_error(e, path) from e
 
 # %% ../../nbs/18_knowledge/01_catalogue.ipynb #5bcba419
-def _connected(path: Path, read_only: bool) -> sqlite3.Connection:
-    "A connection to the catalogue."
-    fixed = read_only and not os.access(path.parent, os.W_OK)
+def _connected(path: Path, read_only: bool, timeout: float = 30.0) -> sqlite3.Connection:
+    "A connection to the catalogue; `timeout`: how long it waits for a program from outside."
+    fixed = read_only and not os.access(path.parent, os.W_OK, effective_ids=True)
     log = path.with_name(path.name + "-wal")
-    if fixed and log.exists() and log.stat().st_size:
-        raise StoreError(
-            "somebody writes to it, or was killed while writing, and the folder can only be read",
-            str(path.parent),
-            "Open it once where you may write",
-        )
-    mode = "ro&immutable=1" if fixed else "ro" if read_only else "rw"
+    left = fixed and log.exists() and log.stat().st_size > 0
+    mode = "ro&immutable=1" if fixed and not left else "ro" if read_only else "rw"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
-    con = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=30)
+    con = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=timeout)
     try:
         con.execute("PRAGMA foreign_keys=ON")
         con.execute("PRAGMA trusted_schema=OFF")
@@ -98,6 +95,15 @@ def _connected(path: Path, read_only: bool) -> sqlite3.Connection:
         con.execute(
             "SELECT count(*) FROM sqlite_master"
         ).fetchone()  # reads the first page: is it a database?
+    except sqlite3.OperationalError as e:
+        con.close()
+        if not left:
+            raise
+        raise StoreError(
+            "somebody who writes, or was killed, has left a log, and the folder can only be read",
+            str(path.parent),
+            "Open it once where you may write",
+        ) from e
     except BaseException:
         con.close()
         raise
@@ -110,12 +116,33 @@ def now() -> str:
 
 
 def as_json(value: Any, where: str = "") -> str:
-    """A value as JSON; dates become ISO texts. Raises `DataError` for what JSON cannot hold, such as NaN,
-    and for what is nested without end."""
+    """A value as JSON; dates become ISO texts, sets become lists. Raises `DataError` for what JSON cannot
+    hold, such as NaN, and for what is nested without end."""
     try:
-        return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except ValueError as e:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+        return text if _is_unicode(text) else json.dumps(json.loads(text), separators=(",", ":"))
+    except (ValueError, TypeError, RecursionError) as e:
         raise DataError(f"it has a value that cannot be stored ({e})", where, "Leave the field out") from e
+
+
+def _plain(value: Any) -> Any:
+    "What stands for a value that JSON does not know."
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _is_unicode(text: str) -> bool:
+    "Whether a text has no half characters, which a database cannot hold unless they are escaped."
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 # %% ../../nbs/18_knowledge/01_catalogue.ipynb #a5e1e9be
 def _type_of(doc: Document, start: int, end: int) -> str:
@@ -765,7 +792,7 @@ class Catalogue:
         """A change: it is committed when the block ends well, and has never been where it does not. Raises
         `StoreError` where another process goes on writing for `timeout` seconds."""
         with _writer_lock(self, what), _database_errors(self.path):
-            con = _connected(self.path, False)
+            con = _connected(self.path, False, self.timeout)
             try:
                 con.execute("BEGIN IMMEDIATE")
                 w = Writer(con, self.path, bool(_owner_field(con)))
@@ -839,7 +866,9 @@ def _taken(catalogue: Catalogue) -> tuple[sqlite3.Connection, dict]:
             return catalogue.idle.pop()
     if not catalogue.path.is_file():
         raise StoreError("the catalogue is gone", str(catalogue.path), "Restore a copy")
-    return _connected(catalogue.path, True), {}
+    con = _connected(catalogue.path, catalogue.read_only)
+    con.execute("PRAGMA query_only=ON")
+    return con, {}
 
 
 def _given_back(catalogue: Catalogue, con: sqlite3.Connection, memo: dict) -> None:
