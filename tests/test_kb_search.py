@@ -1,6 +1,8 @@
 """A knowledge base finds what a system finds that was built of its documents, and nobody else's text."""
 
+import re
 import tempfile
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -327,3 +329,98 @@ def test_without_an_owner_nothing_is_said(tmp_path):
         with pytest.raises(DataError, match="there is no document"):
             kb.delete("a", owner="ben")
         assert len(kb.documents(owner="ada")) == 1
+
+
+CONDITIONS = st.sampled_from(
+    [
+        {"status": "active"},
+        {"status": {"$ne": "active"}},
+        {"title": ["pump", "valve", "tank", "oil"]},
+        {"doc": ["a", "c"], "status": ["active", "draft"]},
+        {"format": "text"},
+        {"section": ["Pump", "Valve", "Fan", "Drain"]},
+    ]
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    some=st.lists(documents(), min_size=2, max_size=6, unique_by=lambda d: d.id),
+    changes=st.lists(CHANGES, max_size=2),
+    name=st.sampled_from(["hybrid", "neighbours", "one a document", "filter", "another engine"]),
+    question=QUESTIONS,
+    where=CONDITIONS,
+    k=st.integers(1, 8),
+)
+def test_a_filter_means_the_same_in_a_store(some, changes, name, question, where, k):
+    with tempfile.TemporaryDirectory() as folder:
+        kb = KnowledgeBase.create(Path(folder, "kb"), system=SYSTEMS[name])
+        try:
+            kb.ingest(Corpus(some))
+            for change, what in changes:
+                kb = changed(kb, change, what)
+            compare(kb, question, k, where=where)
+        finally:
+            kb.close()
+
+
+def filled(path: Path, name: str = "hybrid") -> KnowledgeBase:
+    "A store of three documents, two of them in files."
+    kb = KnowledgeBase.create(path, system=SYSTEMS[name])
+    kb.ingest(LEARNED)
+    changed(kb, "fold", None)
+    kb.ingest(Document("late", "The late pump and the valve."))
+    return kb
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut short", "another byte"])
+@pytest.mark.parametrize("file", ["chunks.npy", "space-1.faiss", "words-1/words-docs.npy"])
+def test_a_lost_file_costs_time_and_no_answer(tmp_path, harm, file, caplog):
+    kb = filled(tmp_path / "kb")
+    before = [(r.chunk_id, r.score) for r in kb.search("the pump and the valve", 8)]
+    (lost,) = (tmp_path / "kb" / "vectors").glob(f"*/{file}")
+    kb.close()
+    data = lost.read_bytes()
+    if harm == "deleted":
+        lost.unlink()
+    else:
+        lost.write_bytes(data[: len(data) // 2] if harm == "cut short" else data[:-1] + bytes([data[-1] ^ 1]))
+    with KnowledgeBase.open(kb.path, system=kb.system) as kb:
+        assert any(file in problem for problem in kb.verify())
+        if harm != "another byte":
+            assert [(r.chunk_id, r.score) for r in kb.search("the pump and the valve", 8)] == before
+            assert "slower" in caplog.text
+        kb.rebuild()
+        assert kb.verify() == []
+        assert [(r.chunk_id, r.score) for r in kb.search("the pump and the valve", 8)] == before
+
+
+def test_a_reader_goes_on_while_documents_come_and_go(tmp_path):
+    kb = filled(tmp_path / "kb")
+    reader = KnowledgeBase.open(kb.path, read_only=True, system=kb.system)
+    stop, seen, trouble = threading.Event(), [], []
+
+    def search():
+        while not stop.is_set():
+            try:
+                texts = {r.document_id: r.text for r in reader.search("late pump", 20)}
+            except Exception as e:  # whatever it is, it is a failure
+                trouble.append(e)
+                return
+            seen.append(texts.get("late", ""))
+
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for n in range(12):
+        kb.ingest(Document("late", f"The late pump {n} and its valve {n}."))
+        if n % 4 == 3:
+            changed(kb, "fold", None)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    kb.close()
+    reader.close()
+    assert not trouble and len(seen) > 2
+    numbers = [set(re.findall(r"\d+", text)) for text in seen]
+    assert all(len(of) <= 1 for of in numbers), numbers  # each search saw one version, never half of two

@@ -48,9 +48,9 @@ class Space(Protocol):
 
 
 class IngestResult(NamedTuple):
-    """What an ingest did. `errors` are `Refusal`s, and `Doubt`s of what was stored all the same; `skipped`
-    are ids of files or documents that were there unchanged, `replaced` those of documents that were there in
-    another version.
+    """What an ingest did. `document_ids` and `chunk_ids` are those that were stored; `errors` are `Refusal`s,
+    and `Doubt`s of what was stored all the same; `skipped` are ids of files or documents that were there
+    unchanged, `replaced` those of documents that were there in another version.
 
     >>> kb.ingest(Document("fan", "Clean the fan.")).num_chunks
     1

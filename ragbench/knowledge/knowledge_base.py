@@ -759,4 +759,4 @@ def _rebuild(kb: KnowledgeBase) -> None:
             everything = Corpus([])
     _fit(kb, everything, again=True)
     embed_again(kb.catalogue, _parts(kb) or [])
-    fold(kb.catalogue, _parts(kb) or [], _engines(kb))
+    fold(kb.catalogue, _parts(kb) or [], _engines(kb), afresh=True)

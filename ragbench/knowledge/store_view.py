@@ -152,13 +152,13 @@ def open_files(folder: Path, facts: Mapping[str, Any]) -> StoreFiles:
 class StoreView:
     "One generation of a store: its `numbers`, and what searches its vectors and words."
 
-    def __init__(self, folder: Path, r: Reader, before: StoreView | None = None):
+    def __init__(self, folder: Path, r: Reader, before: StoreView | None = None, files: bool = True):
         self.folder, self.generation = folder, r.generation
         self.lock = threading.RLock()
         self.values: dict[Any, Any] = {}  # what was made for this generation, such as searchers
         self.tails: dict[Any, Any] = {}  # vectors and counts of the tail
         self.carried: dict[Any, Any] = {} if before is None else before.carried  # for later generations too
-        self.files = _files_of(folder, r, before)
+        self.files = _files_of(folder, r, before) if files else None
         gone = np.array(r.rows("SELECT chunk_row FROM gone_chunks ORDER BY chunk_row"), np.int64).reshape(-1)
         base = None if self.files is None else self.files.numbers
         self.alive = _alive(base, gone)
@@ -405,10 +405,13 @@ def fold_due(view: StoreView) -> bool:
     return due(base, base - view.in_files, len(view.tail))
 
 
-def fold(catalogue: Catalogue, parts: Sequence[SpacePart], engines: Sequence[FTS5] = ()) -> bool:
-    "Write the files of all chunks that are there; returns whether they count now."
+def fold(
+    catalogue: Catalogue, parts: Sequence[SpacePart], engines: Sequence[FTS5] = (), afresh: bool = False
+) -> bool:
+    """Write the files of all chunks that are there; returns whether they count now. `afresh`: without
+    those before."""
     with catalogue.reading() as r:
-        view = StoreView(catalogue.folder, r)
+        view = StoreView(catalogue.folder, r, files=not afresh and _sound(catalogue.folder, r))
         gone = r.rows("SELECT chunk_row FROM gone_chunks")
         before = r.meta("files")
         name = f"{r.generation:08d}"
@@ -425,6 +428,17 @@ def fold(catalogue: Catalogue, parts: Sequence[SpacePart], engines: Sequence[FTS
         w.con.executemany("DELETE FROM gone_chunks WHERE chunk_row = ?", gone)
         _note_files(w, parts, facts, view.numbers.chunk_row)
         _clean(path.parent, {name, *([] if before is None else [json.loads(before)["name"]])})
+    return True
+
+
+def _sound(folder: Path, r: Reader) -> bool:
+    "Whether the files before are those that were written; else they are not taken over, which is said."
+    facts = json.loads(r.meta("files") or "{}")
+    for name, digest in facts.get("checksums", {}).items():
+        path = folder / FOLDER / facts["name"] / name
+        if not name.endswith(".faiss") and (not path.is_file() or checksum(path) != digest):
+            logger.warning("%s is missing or damaged: the words are counted again", path)
+            return False
     return True
 
 

@@ -158,6 +158,10 @@ def _mapped(path: Path) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
 
 # %% ../../nbs/18_knowledge/07b_word_files.ipynb #34b98f76
+_COMMON = 8  # a word that every eighth passage holds is common
+_KEPT = 1 << 27  # bytes of what common words add
+
+
 @dataclass(frozen=True, eq=False)
 class WordSearcher:
     "A file and a tail, searched as one engine; rows count what is alive in the file, then the tail."
@@ -170,6 +174,7 @@ class WordSearcher:
     words: Callable[[list[str]], list[list[bytes]]] = field(repr=False)  # the index terms of questions
     bm25: BM25 = BM25()
     every: bool = False  # only passages that hold every word
+    kept: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False)  # what common words add, by word
 
     @functools.cached_property
     def in_file(self) -> int:
@@ -204,6 +209,18 @@ class WordSearcher:
         b = self.bm25.b
         return 1 - b + b * length / max(length.sum() / max(len(length), 1), 1e-300)
 
+    def add(self, word: bytes, scores: np.ndarray) -> None:
+        """Add what a word is worth to the scores `(n,)` of the passages that hold it; that of common ones
+        is kept."""
+        if word not in self.kept:
+            rows, adds = self.list_of(word)
+            if _COMMON * len(rows) < len(scores) or (len(self.kept) + 1) * scores.nbytes > _KEPT:
+                scores[rows] += adds
+                return
+            self.kept[word] = np.zeros(len(scores))
+            self.kept[word][rows] = adds
+        scores += self.kept[word]
+
     def list_of(self, word: bytes) -> tuple[np.ndarray, np.ndarray]:
         "The rows that hold a word, and what it adds to the score of each."
         rows, tf = self.tail.postings(word)
@@ -230,13 +247,13 @@ def _searched(
     s: WordSearcher, words: list[bytes], k: int, allowed: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     "Scores and rows of the best `k` passages for the words of one question."
-    lists = {w: s.list_of(w) for w in dict.fromkeys(words)}
     scores = np.zeros(len(s))
-    for rows, adds in (lists[w] for w in words):
-        scores[rows] += adds
+    for word in words:
+        s.add(word, scores)
     if s.every:
-        held = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in lists.values())])
-        scores[np.bincount(held, minlength=len(s)) < len(lists)] = 0
+        distinct = dict.fromkeys(words)
+        held = np.concatenate([np.empty(0, np.int64), *(s.list_of(w)[0] for w in distinct)])
+        scores[np.bincount(held, minlength=len(s)) < len(distinct)] = 0
     if allowed is not None:
         outside = np.ones(len(s), bool)
         outside[allowed] = False
