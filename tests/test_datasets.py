@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ from ragbench.apps.cli import app
 from ragbench.apps.dataset_check import DatasetCheck, check_dataset
 from ragbench.apps.dataset_rules import RULES
 from ragbench.base.errors import ConfigError, DataError
-from ragbench.core.documents import Document
-from ragbench.ingest.load_corpus import load_dataset
+from ragbench.core.documents import Corpus, Document
+from ragbench.core.gold import Gold
+from ragbench.core.gold_records import Lost, QuoteMatch
+from ragbench.ingest.load_corpus import load_corpus, load_dataset
 from ragbench.ingest.shipped import shipped_datasets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -257,6 +260,7 @@ class Sea:
     def __init__(self, folder: Path):
         self.folder, self.toml, self.files, self.asked = folder, TOML, dict(FILES), questions()
         self.lines: list[str] = []  # raw ones, after the questions
+        self.head = ""  # the line before the questions, in a file that was saved by `Gold.save`
         self.readme = True
 
     def q(self, n: int, **changes) -> None:
@@ -265,13 +269,18 @@ class Sea:
     def e(self, n: int, **changes) -> None:
         self.asked[n - 1]["evidence"][0] |= changes
 
+    def saved(self, **span) -> None:
+        "The file has a head, and a piece of the last question only its place."
+        self.head = '{"ragbench gold": 1, "unit": "evidence", "copies": "all"}\n'
+        self.asked[3]["evidence"][0] = {"doc_id": "boat.md", "start": 56, "end": 85} | span
+
     def check(self) -> DatasetCheck:
         (self.folder / "files").mkdir(parents=True)
         for name, text in self.files.items():
             (self.folder / "files" / name).write_bytes(text if isinstance(text, bytes) else text.encode())
         (self.folder / "dataset.toml").write_text(self.toml)
         (self.folder / "questions.jsonl").write_text(
-            "".join(json.dumps(q) + "\n" for q in self.asked) + "".join(self.lines)
+            self.head + "".join(json.dumps(q) + "\n" for q in self.asked) + "".join(self.lines)
         )
         if self.readme:
             (self.folder / "README.md").write_text("Invented. CC0.")
@@ -370,6 +379,23 @@ FAULTS = [
     ("shape", lambda s: s.e(1, start=True), ["has True as 'start'"]),
     ("shape", lambda s: s.e(1, grade=0), ["evidence of grade 0"]),
     ("shape", lambda s: s.asked.clear(), ["there is no question"]),
+    ("shape", lambda s: s.saved(start="56"), ["evidence that has '56' as 'start'"]),
+    ("shape", lambda s: setattr(s, "head", '{"ragbench gold": 2}\n'), ["first line", "version 2"]),
+    (
+        "shape",
+        lambda s: setattr(s, "head", '{"ragbench gold": 1, "unit": "page"}\n'),
+        ["first line", "'page' as 'unit'"],
+    ),
+    ("shape", lambda s: setattr(s, "head", '{"ragbench gold": 1, "n": 3}\n'), ["unknown key 'n'"]),
+    ("shape", lambda s: s.q(1, params={"owner": [[1]]}), ["question 'sea-1'", "'owner' = [[1]]"]),
+    ("shape", lambda s: s.q(1, lost=["ship.md"]), ["lost evidence that is not an object"]),
+    ("shape", lambda s: s.q(1, lost=[{"doc_id": "ship.md", "page": 3}]), ["unknown key 'page'"]),
+    ("shape", lambda s: s.q(1, lost=[{"doc_id": "ship.md", "grade": 0}]), ["evidence of grade 0"]),
+    ("shape", lambda s: s.q(1, inexact=[{"quote": "rope"}]), ["an inexact quote that lacks 'doc_id'"]),
+    ("shape", lambda s: s.q(1, nonrelevant=[7]), ["has 7 as the id"]),
+    ("spans", lambda s: s.saved(end=9999), ["question 'sea-4'", "56, 9999", "characters"]),
+    ("spans", lambda s: s.saved(doc_id="ship.md"), ["document 'ship.md'", "no such document"]),
+    ("spans", lambda s: s.saved(hash="0123456789abcdef"), ["other words stand at 56, 85"]),
     ("ids", lambda s: s.q(2, query_id="sea-1"), ["question 'sea-1'", "2 questions"]),
     ("fields", lambda s: s.asked[0].pop("tags"), ["question 'sea-1'", "lacks 'tags'"]),
     ("fields", lambda s: s.asked[3].pop("answer"), ["question 'sea-4'", "lacks 'answer'"]),
@@ -613,6 +639,68 @@ def test_a_set_of_ones_own_need_not_be_like_ours(tmp_path):
     assert len(gold) == 1
     ours = {problem.rule for problem in check_set(tmp_path).problems}
     assert ours == {"description", "fields", "splits"}
+
+
+def own_set(folder: Path) -> Corpus:
+    """A folder with the documents of the sea; its questions are to be saved."""
+    (folder / "files").mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / "files" / name).write_text(text)
+    (folder / "dataset.toml").write_text('documents = "files"\nquestions = "questions.jsonl"\n')
+    return load_corpus(folder, progress=False)
+
+
+def own_gold(corpus: Corpus) -> Gold:
+    """Gold with all that a file of gold can hold."""
+    asked = [row | {"params": {"owner": ["ana", "bo"], "year": 2024}} for row in questions()]
+    for row in asked:
+        row.pop("split")
+    gold = Gold.from_quotes(asked, corpus)
+    return replace(
+        gold,
+        lost=(Lost("sea-1", "ship.md", "A rope.", 2), Lost("sea-3", "salt.md")),
+        nonrelevant=(("sea-2", "old.md"),),
+        inexact=(QuoteMatch("sea-1", "a halliard lifts", "boat.md", 0, 16, 93.75, "fuzzy"),),
+    )
+
+
+@pytest.mark.parametrize("quoted", [True, False])
+def test_saved_gold_passes_the_check_of_its_set(tmp_path, quoted):
+    corpus = own_set(tmp_path / "sea")
+    gold = own_gold(corpus)
+    gold.save(tmp_path / "sea/questions.jsonl", corpus if quoted else None)
+    check = check_dataset(tmp_path / "sea")
+    assert check, str(check)
+    assert check.counts["questions"] == 4
+    assert load_dataset(tmp_path / "sea", progress=False)[1] == gold
+
+
+def test_saved_gold_of_offsets_and_of_whole_documents_passes(tmp_path):
+    corpus = own_set(tmp_path / "sea")
+    path = tmp_path / "sea/questions.jsonl"
+    spans = [{"query_id": "1", "query": "Who?", "evidence": [{"doc_id": "old.md", "start": 4, "end": 16}]}]
+    Gold.from_spans(spans).save(path)
+    assert '"quote"' not in path.read_text()
+    assert check_dataset(tmp_path / "sea")
+    Gold.from_qrels({"1": "Who?", "2": "Why?"}, {"1": {"old.md": 2, "wind.md": 0}}, corpus).save(path, corpus)
+    assert '"hash"' in path.read_text()
+    assert check_dataset(tmp_path / "sea")
+    (tmp_path / "sea/files/old.md").write_text(FILES["old.md"].replace("oar", "axe"))
+    assert [problem.rule for problem in check_dataset(tmp_path / "sea").problems] == ["spans"]
+
+
+def test_saved_gold_with_a_line_separator_in_a_quote_passes(tmp_path):
+    """U+2028 ends a line for `str.splitlines`, and none of a file of JSON lines."""
+    corpus = own_set(tmp_path / "sea")
+    row = {"query_id": "1", "query": "What\u2028now?", "evidence": [{"doc_id": "boat.md", "quote": HALYARD}]}
+    Gold.from_quotes([row], corpus).save(tmp_path / "sea/questions.jsonl", corpus)
+    assert check_dataset(tmp_path / "sea")
+
+
+def test_a_file_nested_too_deeply_is_refused_and_not_a_crash(tmp_path):
+    own_set(tmp_path / "sea")
+    (tmp_path / "sea/questions.jsonl").write_text("[" * 100_000)
+    assert "nested too deeply" in str(check_dataset(tmp_path / "sea"))
 
 
 # --- wording ------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 
-from ragbench.apps.dataset_rules import RULES, Candidate
+from ragbench.apps.dataset_rules import RULES, UncheckedDataset
 from ragbench.base.errors import ConfigError, DataError
 from ragbench.bench.results import Results
 from ragbench.core.chunks import Chunks
@@ -44,7 +44,9 @@ def test_saved_results_remember_which_rows_are_doubts(tmp_path, texts):
 
 
 def test_a_data_set_with_a_doubt_is_not_called_refused():
-    c = Candidate("x", {"refused": ["old.txt"]}, Corpus([Document("old.txt", "some words")], [DOUBTED]), ())
+    c = UncheckedDataset(
+        "x", {"refused": ["old.txt"]}, Corpus([Document("old.txt", "some words")], [DOUBTED]), ()
+    )
     found = {f.what for f in RULES["documents"](c)}
     assert any("may not be read right" in w for w in found) and not any(
         w.startswith("it was refused") for w in found

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.arguments import typed
-from .dataset_rules import RULES, Candidate, Finding, Problem, Rule, counts, problems
+from .dataset_rules import RULES, UncheckedDataset, Finding, Problem, Rule, counts, problems
 from ..base.errors import DataError, RagbenchError
 from ..base.html_table import html_table
 from ..base.number_text import thousands
@@ -22,7 +22,7 @@ from ..ingest.load_corpus import load_corpus
 from ..ingest.shipped import shipped, shipped_datasets
 
 # %% auto #0
-__all__ = ['is_text', 'Reading', 'read_candidate', 'DatasetCheck', 'dataset_folder', 'check_reading', 'check_dataset',
+__all__ = ['is_text', 'Reading', 'read_dataset', 'DatasetCheck', 'dataset_folder', 'check_reading', 'check_dataset',
            'check_shipped']
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #7bc3cca1
@@ -53,18 +53,20 @@ def _parsed(line: str) -> Any:
         return json.loads(line)
     except ValueError as e:
         return e
+    except RecursionError:
+        return ValueError("nested too deeply")
 
 
 class Reading(NamedTuple):
     "A folder as it was read."
 
-    candidate: Candidate | None  # none where there is nothing to check
+    dataset: UncheckedDataset | None  # none where there is nothing to check
     faults: list[Finding]  # of the description
-    info: Mapping[str, Any]  # the description; a candidate has what of it can be used
+    info: Mapping[str, Any]  # the description; the data set has what of it can be used
 
 
-def read_candidate(folder: Path) -> Reading:
-    "The candidate in a folder, and what is wrong with its description."
+def read_dataset(folder: Path) -> Reading:
+    "The data set in a folder, unchecked, and what is wrong with its description."
     try:
         info = tomllib.loads((folder / "dataset.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as e:
@@ -76,14 +78,14 @@ def read_candidate(folder: Path) -> Reading:
     if not {"documents", "questions"} <= usable.keys():
         return Reading(None, faults, info)
     try:
-        lines = (folder / usable["questions"]).read_text(encoding="utf-8").splitlines()
+        lines = (folder / usable["questions"]).read_text(encoding="utf-8-sig").split("\n")
         corpus = load_corpus(folder, progress=False)
     except (OSError, ValueError, RagbenchError) as e:
         faults.append(Finding(str(e), "Repair what `documents` and `questions` name"))
         return Reading(None, faults, info)
     numbered = tuple((n, _parsed(line)) for n, line in enumerate(lines, 1) if line.strip())
     name = usable.get("name", folder.resolve().name)
-    return Reading(Candidate(name, usable, corpus, numbered), faults, info)
+    return Reading(UncheckedDataset(name, usable, corpus, numbered), faults, info)
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #f90b895d
 @dataclass(frozen=True, repr=False)
@@ -126,11 +128,11 @@ def dataset_folder(folder_or_name: str | Path) -> Path:
 
 def check_reading(folder: Path, reading: Reading, rules: Mapping[str, Rule] = RULES) -> DatasetCheck:
     "Hold what was read to rules."
-    candidate, info = reading.candidate, reading.info
+    dataset, info = reading.dataset, reading.info
     name = info["name"] if is_text(info.get("name")) else folder.resolve().name
     faults = [Problem("description", name, f.question, f.document, f.what, f.fix) for f in reading.faults]
-    violations = problems(candidate, rules) if candidate else ()
-    sizes = counts(candidate) if candidate else {}
+    violations = problems(dataset, rules) if dataset else ()
+    sizes = counts(dataset) if dataset else {}
     return DatasetCheck(name, folder, str(info.get("license", "")), sizes, (*faults, *violations))
 
 
@@ -140,7 +142,7 @@ def check_dataset(
 ) -> DatasetCheck:
     "Read a data set and hold it to every rule; raises `ConfigError` only for a name that nobody knows."
     folder = dataset_folder(folder_or_name)
-    return check_reading(folder, read_candidate(folder))
+    return check_reading(folder, read_dataset(folder))
 
 # %% ../../nbs/21_apps/03_dataset_check.ipynb #bff15fdd
 def check_shipped() -> tuple[DatasetCheck, ...]:

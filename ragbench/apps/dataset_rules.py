@@ -9,15 +9,17 @@ import functools
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from ..core.documents import Corpus, doubts, refusals
+from ..core.gold_files import HEAD, head_of, head_problem
+from ..core.gold_records import anchor, params_problem
 
 # %% auto #0
-__all__ = ['Rule', 'RULES', 'words', 'Problem', 'Candidate', 'Finding', 'rule', 'problems', 'places', 'counts']
+__all__ = ['Rule', 'RULES', 'words', 'Problem', 'UncheckedDataset', 'Finding', 'rule', 'problems', 'places', 'counts']
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #6d134d34
 def words(text: str) -> list[str]:
@@ -46,7 +48,7 @@ class Problem(NamedTuple):
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #3141c749
 @dataclass(frozen=True)
-class Candidate:
+class UncheckedDataset:
     "A data set as it was read, before anybody believes it."
 
     name: str
@@ -56,9 +58,20 @@ class Candidate:
     lines: tuple[tuple[int, Any], ...]
 
     @functools.cached_property
+    def head(self) -> Mapping[str, Any]:
+        "What the first line says of all questions, in a file that `Gold.save` wrote; else nothing."
+        return head_of([line for _, line in self.lines])
+
+    @property
+    def question_lines(self) -> tuple[tuple[int, Any], ...]:
+        "The lines behind the head."
+        return self.lines[bool(self.head) :]
+
+    @functools.cached_property
     def questions(self) -> tuple[dict, ...]:
         "The questions whose line has the right shape."
-        return tuple(line for _, line in self.lines if not _shape_faults(line))
+        saved = bool(self.head)
+        return tuple(line for _, line in self.question_lines if not _shape_faults(line, saved))
 
     @functools.cached_property
     def evidence(self) -> tuple[tuple[dict, dict], ...]:
@@ -66,56 +79,100 @@ class Candidate:
         return tuple((question, piece) for question in self.questions for piece in question["evidence"])
 
     @property
+    def quotes(self) -> tuple[tuple[dict, dict], ...]:
+        "Those of these pairs whose piece has its words."
+        return tuple((question, piece) for question, piece in self.evidence if "quote" in piece)
+
+    @property
     def repeats(self) -> set[str]:
         "The sentences that stand in several documents on purpose, each as its words with single spaces."
         return {" ".join(words(s)) for s in self.info.get("repeats", ())}
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #35cc1f34
-_QUESTION = {
+_Types = Mapping[str, tuple[type, ...]]  # the types of each key's value
+_QUESTION: _Types = {
     "query_id": (str,),
     "query": (str,),
     "answer": (str, type(None)),
     "tags": (list,),
     "split": (str,),
+    "params": (dict,),
     "evidence": (list,),
+    "lost": (list,),
+    "nonrelevant": (list,),
+    "inexact": (list,),
 }
-_EVIDENCE = {
+_EVIDENCE: _Types = {
     "doc_id": (str,),
     "quote": (str,),
     "start": (int, type(None)),
     "end": (int, type(None)),
     "grade": (int,),
 }
-_OPTIONAL = ("answer", "tags", "split", "start", "end", "grade")
+_SPAN: _Types = {
+    "doc_id": (str,),
+    "start": (int,),
+    "end": (int,),
+    "grade": (int,),
+    "hash": (str,),
+    "begins": (str,),
+}
+_LOST: _Types = {"doc_id": (str,), "reason": (str,), "quote": (str,), "grade": (int,)}
+_INEXACT: _Types = {
+    "quote": (str,),
+    "doc_id": (str, type(None)),
+    "start": (int,),
+    "end": (int,),
+    "score": (int, float),
+    "how": (str,),
+    "grade": (int,),
+}
 
 
-def _wrong(row: Any, types: Mapping[str, tuple[type, ...]]) -> Iterator[str]:
+def _wrong(row: Any, types: _Types, needed: Sequence[str]) -> Iterator[str]:
     "What is wrong with the keys and types of a mapping."
     if not isinstance(row, dict):
         yield f"is not an object but {row!r}"
         return
     for key in types:
         if key not in row:
-            if key not in _OPTIONAL:
+            if key in needed:
                 yield f"lacks {key!r}"
         elif not isinstance(row[key], types[key]) or isinstance(row[key], bool):
             yield f"has {row[key]!r} as {key!r}"
     yield from (f"has an unknown key {key!r}" for key in row if key not in types)
 
+# %% ../../nbs/21_apps/02_dataset_rules.ipynb #79022b8d
+def _list_faults(line: Mapping[str, Any], saved: bool) -> Iterator[str]:
+    "What is wrong with what the lists and the parameters of a question hold."
+    yield from (f"has {tag!r} as a tag" for tag in line.get("tags", ()) if not isinstance(tag, str))
+    if problem := params_problem(line.get("params")):
+        yield f"has params {problem}"
+    for piece in line["evidence"]:
+        is_span = saved and isinstance(piece, dict) and "quote" not in piece
+        types, needed = (_SPAN, ("doc_id", "start", "end")) if is_span else (_EVIDENCE, ("doc_id", "quote"))
+        yield from (f"has evidence that {fault}" for fault in _wrong(piece, types, needed))
+    for record in line.get("lost", ()):
+        yield from (f"has lost evidence that {fault}" for fault in _wrong(record, _LOST, ("doc_id",)))
+    for match in line.get("inexact", ()):
+        yield from (
+            f"has an inexact quote that {fault}" for fault in _wrong(match, _INEXACT, ("quote", "doc_id"))
+        )
+    for doc_id in line.get("nonrelevant", ()):
+        if not isinstance(doc_id, str):
+            yield f"has {doc_id!r} as the id of a document that is not relevant"
 
-def _shape_faults(line: Any) -> list[str]:
-    "What is wrong with the shape of a question; empty if nothing is."
+
+def _shape_faults(line: Any, saved: bool = False) -> list[str]:
+    "What is wrong with the shape of a question, which has spans as evidence only in a saved file."
     if isinstance(line, ValueError):
         return [f"is not JSON: {line}"]
-    faults = list(_wrong(line, _QUESTION))
+    faults = list(_wrong(line, _QUESTION, ("query_id", "query", "evidence")))
+    faults = faults or list(_list_faults(line, saved))
     if faults:
         return faults
-    faults += [f"has {tag!r} as a tag" for tag in line.get("tags", ()) if not isinstance(tag, str)]
-    for piece in line["evidence"]:
-        faults += [f"has evidence that {fault}" for fault in _wrong(piece, _EVIDENCE)]
-    if faults:
-        return faults
-    return [f"has evidence of grade {e['grade']}" for e in line["evidence"] if e.get("grade", 1) < 1]
+    pieces = (*line["evidence"], *line.get("lost", ()))
+    return [f"has evidence of grade {piece['grade']}" for piece in pieces if piece.get("grade", 1) < 1]
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #173e4f1d
 class Finding(NamedTuple):
@@ -127,7 +184,7 @@ class Finding(NamedTuple):
     document: str = ""
 
 
-Rule = Callable[[Candidate], Iterator[Finding]]
+Rule = Callable[[UncheckedDataset], Iterator[Finding]]
 RULES: dict[str, Rule] = {}
 
 
@@ -137,21 +194,21 @@ def rule(function: Rule) -> Rule:
     return function
 
 
-def problems(candidate: Candidate, rules: Mapping[str, Rule] = RULES) -> tuple[Problem, ...]:
+def problems(dataset: UncheckedDataset, rules: Mapping[str, Rule] = RULES) -> tuple[Problem, ...]:
     "The findings of all rules, in the order of the rules."
     return tuple(
-        Problem(name, candidate.name, finding.question, finding.document, finding.what, finding.fix)
+        Problem(name, dataset.name, finding.question, finding.document, finding.what, finding.fix)
         for name, find in rules.items()
-        for finding in find(candidate)
+        for finding in find(dataset)
     )
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #c2576ca1
 @rule
-def _check_documents(candidate: Candidate) -> Iterator[Finding]:
+def _check_documents(dataset: UncheckedDataset) -> Iterator[Finding]:
     "Every document loads and has text, except those that dataset.toml lists as `refused`."
-    expected = set(candidate.info.get("refused", ()))
-    refused = refusals(candidate.corpus.errors)
-    for source, reason in doubts(candidate.corpus.errors):
+    expected = set(dataset.info.get("refused", ()))
+    refused = refusals(dataset.corpus.errors)
+    for source, reason in doubts(dataset.corpus.errors):
         fix = "Store it as UTF-8, or say how it is to be read in dataset.toml"
         yield Finding(f"it may not be read right: {reason}", fix, document=source)
     for source, reason in refused:
@@ -160,40 +217,53 @@ def _check_documents(candidate: Candidate) -> Iterator[Finding]:
             yield Finding(f"it was refused: {reason}", fix, document=source)
     for source in sorted(expected - {e.source for e in refused}):
         yield Finding("it is listed under `refused`, and was not", "Take it off the list", document=source)
-    for doc in candidate.corpus:
+    for doc in dataset.corpus:
         if not words(doc.text):
             yield Finding("there is not a word in it", "Repair the file or take it out", document=doc.id)
-    if not len(candidate.corpus):
+    if not len(dataset.corpus):
         yield Finding("there is no document", "Put files into the folder that `documents` names")
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d407bd80
+def _head_faults(head: Mapping[str, Any]) -> Iterator[str]:
+    "What is wrong with the head of a file that `Gold.save` wrote."
+    if problem := head_problem(head):
+        yield problem
+        return
+    for key, choices in (("unit", ("evidence", "document")), ("copies", ("all", "first"))):
+        if key in head and head[key] not in choices:
+            yield f"has {head[key]!r} as {key!r}, not {' or '.join(choices)}"
+    yield from (f"has an unknown key {key!r}" for key in head if key not in (HEAD, "unit", "copies"))
+
+
 @rule
-def _check_shape(candidate: Candidate) -> Iterator[Finding]:
-    "Each line is one JSON object with the keys and types of a question."
+def _check_shape(dataset: UncheckedDataset) -> Iterator[Finding]:
+    "Each line is one JSON object with the keys and types of a question; the first may be the head of a file."
+    for fault in _head_faults(dataset.head):
+        yield Finding(f"the first line: {fault}", "Save the gold again with this version of ragbench")
     fix = f"A question has {', '.join(_QUESTION)}; a piece of evidence has {', '.join(_EVIDENCE)}"
-    for number, line in candidate.lines:
+    for number, line in dataset.question_lines:
         query_id = line.get("query_id") if isinstance(line, dict) else None
         question = query_id if isinstance(query_id, str) else ""
-        for fault in _shape_faults(line):
+        for fault in _shape_faults(line, bool(dataset.head)):
             yield Finding(f"line {number} {fault}", fix, question)
-    if not candidate.lines:
+    if not dataset.question_lines:
         fix = "Write one JSON object a line into the file that `questions` names"
         yield Finding("there is no question", fix)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #d93c9a18
 @rule
-def _check_ids(candidate: Candidate) -> Iterator[Finding]:
+def _check_ids(dataset: UncheckedDataset) -> Iterator[Finding]:
     "Every id is that of one question."
-    for query_id, n in Counter(question["query_id"] for question in candidate.questions).items():
+    for query_id, n in Counter(question["query_id"] for question in dataset.questions).items():
         if n > 1:
             yield Finding(f"{n} questions have this id", "Give each its own", query_id)
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #f370ec91
 @rule
-def _check_queries(candidate: Candidate) -> Iterator[Finding]:
+def _check_queries(dataset: UncheckedDataset) -> Iterator[Finding]:
     "No question is asked twice."
     first_ids: dict[str, str] = {}
-    for question in candidate.questions:
+    for question in dataset.questions:
         query_id, query = question["query_id"], question["query"]
         first_id = first_ids.setdefault(" ".join(words(query)), query_id)
         if first_id != query_id:
@@ -229,37 +299,62 @@ def _quote_fault(corpus: Corpus, doc_id: str, quote: str) -> tuple[str, str]:
 
 
 @rule
-def _check_quotes(candidate: Candidate) -> Iterator[Finding]:
+def _check_quotes(dataset: UncheckedDataset) -> Iterator[Finding]:
     "Each quote stands exactly once, word for word, in its document, and is more than white space."
-    for question, piece in candidate.evidence:
-        what, fix = _quote_fault(candidate.corpus, piece["doc_id"], piece["quote"])
+    for question, piece in dataset.quotes:
+        what, fix = _quote_fault(dataset.corpus, piece["doc_id"], piece["quote"])
         if what:
             yield Finding(what, fix, question["query_id"], piece["doc_id"])
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #6e74a77b
 @rule
-def _check_offsets(candidate: Candidate) -> Iterator[Finding]:
+def _check_offsets(dataset: UncheckedDataset) -> Iterator[Finding]:
     "`start` and `end` are where the quote stands, in code points of the canonical text."
-    for question, piece in candidate.evidence:
+    for question, piece in dataset.quotes:
         doc_id, quote = piece["doc_id"], piece["quote"]
-        if _quote_fault(candidate.corpus, doc_id, quote)[0]:
+        if _quote_fault(dataset.corpus, doc_id, quote)[0]:
             continue  # the fault is the quote's
-        (start,) = places(candidate.corpus[doc_id].text, quote)
+        (start,) = places(dataset.corpus[doc_id].text, quote)
         end = start + len(quote)
         if (piece.get("start"), piece.get("end")) != (start, end):
             what = f"start and end are {piece.get('start')}, {piece.get('end')}"
             fix = f"The quote stands at {start}, {end}: write these"
             yield Finding(what, fix, question["query_id"], doc_id)
 
+# %% ../../nbs/21_apps/02_dataset_rules.ipynb #56162224
+def _span_fault(corpus: Corpus, piece: Mapping[str, Any]) -> tuple[str, str]:
+    "What is wrong with a place, and what to do; empty if nothing is."
+    doc_id, start, end = piece["doc_id"], piece["start"], piece["end"]
+    if doc_id not in corpus.rows:
+        return "there is no such document", "Give the id that `load_corpus` gives"
+    text = corpus[doc_id].text
+    if not 0 <= start < end <= len(text):
+        what = f"start and end are {start}, {end}, and the document has {len(text)} characters"
+        return what, "Save the gold again over the documents of this folder"
+    if piece.get("hash", "") not in ("", anchor(doc_id, start, text[start:end]).hash):
+        what = f"other words stand at {start}, {end} than when the gold was saved"
+        return what, "Save the gold again over the documents of this folder"
+    return "", ""
+
+
+@rule
+def _check_spans(dataset: UncheckedDataset) -> Iterator[Finding]:
+    "Evidence without a quote is a place in its document, where the same words stand as when it was saved."
+    for question, piece in dataset.evidence:
+        if "quote" not in piece:
+            what, fix = _span_fault(dataset.corpus, piece)
+            if what:
+                yield Finding(what, fix, question["query_id"], piece["doc_id"])
+
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #b0f094c2
 @rule
-def _check_elsewhere(candidate: Candidate) -> Iterator[Finding]:
+def _check_elsewhere(dataset: UncheckedDataset) -> Iterator[Finding]:
     "No quote stands in another document too, unless it is a sentence listed under `repeats`."
-    for question, piece in candidate.evidence:
+    for question, piece in dataset.quotes:
         doc_id, quote = piece["doc_id"], piece["quote"]
-        if not quote.strip() or " ".join(words(quote)) in candidate.repeats:
+        if not quote.strip() or " ".join(words(quote)) in dataset.repeats:
             continue
-        others = [doc.id for doc in candidate.corpus if doc.id != doc_id and quote in doc.text]
+        others = [doc.id for doc in dataset.corpus if doc.id != doc_id and quote in doc.text]
         if others:
             what = f"the quote stands in {', '.join(map(repr, others))} as well: {quote!r}"
             fix = "Quote more, or list the sentence under `repeats`"
@@ -267,22 +362,22 @@ def _check_elsewhere(candidate: Candidate) -> Iterator[Finding]:
 
 
 @rule
-def _check_no_evidence(candidate: Candidate) -> Iterator[Finding]:
+def _check_no_evidence(dataset: UncheckedDataset) -> Iterator[Finding]:
     "No evidence comes from documents that match a pattern under `no_evidence`; each pattern matches one."
-    for pattern in candidate.info.get("no_evidence", ()):
-        if not any(fnmatchcase(doc.id, pattern) for doc in candidate.corpus):
+    for pattern in dataset.info.get("no_evidence", ()):
+        if not any(fnmatchcase(doc.id, pattern) for doc in dataset.corpus):
             yield Finding(f"no document is {pattern!r}, listed under `no_evidence`", "Correct the pattern")
-        for question, piece in candidate.evidence:
+        for question, piece in dataset.evidence:
             if fnmatchcase(piece["doc_id"], pattern):
                 what = f"`no_evidence` rules this document out ({pattern!r})"
                 yield Finding(what, "Quote another document", question["query_id"], piece["doc_id"])
 
 # %% ../../nbs/21_apps/02_dataset_rules.ipynb #dc6c67e5
-def counts(candidate: Candidate) -> dict[str, int]:
-    "Documents, words, questions and answers of a candidate."
+def counts(dataset: UncheckedDataset) -> dict[str, int]:
+    "Documents, words, questions and answers of a data set."
     return {
-        "documents": len(candidate.corpus),
-        "words": sum(len(words(doc.text)) for doc in candidate.corpus),
-        "questions": len(candidate.questions),
-        "answers": sum(bool(question.get("answer")) for question in candidate.questions),
+        "documents": len(dataset.corpus),
+        "words": sum(len(words(doc.text)) for doc in dataset.corpus),
+        "questions": len(dataset.questions),
+        "answers": sum(bool(question.get("answer")) for question in dataset.questions),
     }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -30,7 +30,7 @@ from ragbench.core.gold_records import (
 )
 
 # %% auto #0
-__all__ = ['FORMAT', 'anchored', 'save_gold', 'read_gold']
+__all__ = ['HEAD', 'FORMAT', 'anchored', 'save_gold', 'head_of', 'head_problem', 'read_gold']
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #8c097613
 _AnyGold = TypeVar("_AnyGold", bound=GoldRecords)
@@ -47,6 +47,7 @@ def anchored(corpus: Corpus, gold: _AnyGold) -> _AnyGold:
     return replace(gold, anchors=tuple(anchors))
 
 # %% ../../nbs/03_core/09_gold_files.ipynb #548f256f
+HEAD = "ragbench gold"  # the key of the first line, which says what version of the format the file has
 FORMAT = 1
 
 
@@ -63,7 +64,7 @@ def save_gold(
     if corpus is not None:
         gold = anchored(corpus, gold)
     anchors = {a[:3]: a for a in gold.anchors}
-    lines: list[dict] = [{"ragbench gold": FORMAT, "unit": gold.unit, "copies": gold.copies}]
+    lines: list[dict] = [{HEAD: FORMAT, "unit": gold.unit, "copies": gold.copies}]
     for query in gold.query_list:
         line: dict[str, Any] = {"query_id": query.query_id, "query": query.text}
         if query.answer is not None:
@@ -139,6 +140,19 @@ def _read_lines(path: str | Path, owner: str) -> list[tuple[int, Any]]:
         )
     return rows
 
+# %% ../../nbs/03_core/09_gold_files.ipynb #6f7388f4
+def head_of(rows: Sequence[Any]) -> Mapping[str, Any]:
+    "The first of the rows of a file, where it holds what is true of all questions; else nothing."
+    return rows[0] if rows and isinstance(rows[0], dict) and HEAD in rows[0] else {}
+
+
+def head_problem(head: Mapping[str, Any]) -> str:
+    "Why a file with this head cannot be read, in words; empty where it can."
+    version = head.get(HEAD, FORMAT)
+    if version == FORMAT:
+        return ""
+    return f"it has version {version!r} of the format, this is version {FORMAT}"
+
 # %% ../../nbs/03_core/09_gold_files.ipynb #1b21d8d5
 class _Extras(NamedTuple):
     "What lines hold besides evidence, and what is wrong with it."
@@ -179,15 +193,11 @@ def read_gold(path: str | Path) -> GoldRecords:
     """The records of a file of JSON lines; raises `DataError` that names file, line and field of all that is
     wrong."""
     lines = _read_lines(path, "Gold.load")
-    head = {}
-    if lines and isinstance(lines[0][1], dict) and "ragbench gold" in lines[0][1]:
-        head = lines.pop(0)[1]
-    if head.get("ragbench gold", FORMAT) != FORMAT:
-        raise DataError(
-            f"it has version {head['ragbench gold']!r} of the format, this is version {FORMAT}",
-            str(path),
-            "Read it with a newer ragbench",
-        )
+    head = head_of([row for _, row in lines])
+    if head:
+        del lines[0]
+    if version_problem := head_problem(head):
+        raise DataError(version_problem, str(path), "Read it with a newer ragbench")
     try:
         rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path))
     except DataError as e:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shipped_rules import SHIPPED_RULES, description_faults
 
-from ragbench.apps.dataset_check import DatasetCheck, Reading, check_reading, dataset_folder, read_candidate
+from ragbench.apps.dataset_check import DatasetCheck, Reading, check_reading, dataset_folder, read_dataset
 from ragbench.apps.dataset_rules import RULES
 from ragbench.base.errors import RagbenchError
 from ragbench.ingest.shipped import shipped_datasets
@@ -24,16 +24,16 @@ from ragbench.ingest.shipped import shipped_datasets
 def check_set(folder_or_name: str | Path) -> DatasetCheck:
     """Hold a data set to every rule; raises `ConfigError` only for a name that nobody knows."""
     folder = dataset_folder(folder_or_name)
-    reading = read_candidate(folder)
+    reading = read_dataset(folder)
     if not reading.info:
         return check_reading(folder, reading)  # the description cannot be read: that is the fault
     fault_of = dict(description_faults(folder, reading.info))
-    candidate = reading.candidate
-    if candidate is not None:
-        usable = {key: value for key, value in candidate.info.items() if key not in fault_of}
-        candidate = replace(candidate, info=usable)
+    dataset = reading.dataset
+    if dataset is not None:
+        usable = {key: value for key, value in dataset.info.items() if key not in fault_of}
+        dataset = replace(dataset, info=usable)
     faults = [*reading.faults, *fault_of.values()]
-    return check_reading(folder, Reading(candidate, faults, reading.info), {**RULES, **SHIPPED_RULES})
+    return check_reading(folder, Reading(dataset, faults, reading.info), {**RULES, **SHIPPED_RULES})
 
 
 def main(arguments: list[str]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from wording import STOP, content, copied, sentences
 
 from ragbench.apps.dataset_check import is_text
-from ragbench.apps.dataset_rules import Candidate, Finding, Rule, counts
+from ragbench.apps.dataset_rules import Finding, Rule, UncheckedDataset, counts
 from ragbench.base.number_text import percent, thousands
 
 MAIN_TAGS = ("identifier", "paraphrase", "multi", "unanswerable", "plain")
@@ -34,22 +34,22 @@ def shipped_rule(function: Rule) -> Rule:
     """Enter a rule into `SHIPPED_RULES`; it sees only questions that have all fields."""
 
     @functools.wraps(function)
-    def on_complete_questions(candidate: Candidate) -> Iterator[Finding]:
-        lines = tuple((n, line) for n, line in candidate.lines if not missing_fields(line))
-        return function(replace(candidate, lines=lines))
+    def on_complete_questions(dataset: UncheckedDataset) -> Iterator[Finding]:
+        lines = tuple((n, line) for n, line in dataset.lines if not missing_fields(line))
+        return function(replace(dataset, lines=lines))
 
     SHIPPED_RULES[function.__name__.removeprefix("check_")] = on_complete_questions
     return function
 
 
-def bound(candidate: Candidate, name: str) -> Any:
+def bound(dataset: UncheckedDataset, name: str) -> Any:
     """A bound from `[bounds]` of dataset.toml, or the usual one."""
-    return candidate.info.get("bounds", {}).get(name, BOUNDS[name])
+    return dataset.info.get("bounds", {}).get(name, BOUNDS[name])
 
 
-def languages(candidate: Candidate) -> Mapping[str, str]:
+def languages(dataset: UncheckedDataset) -> Mapping[str, str]:
     """Language by pattern of document id."""
-    return candidate.info.get("languages", {"*": "en"})
+    return dataset.info.get("languages", {"*": "en"})
 
 
 # ---------------------------------------------------------------- the description
@@ -116,9 +116,9 @@ def missing_fields(line: Any) -> list[str]:
     return [key for key in ("answer", "tags", "split") if key not in line] if isinstance(line, dict) else []
 
 
-def check_fields(candidate: Candidate) -> Iterator[Finding]:
+def check_fields(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Every question has an answer (or null), tags and a split."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         for key in missing_fields(question):
             yield Finding(f"it lacks {key!r}", "Write it, empty if need be", question["query_id"])
 
@@ -127,28 +127,28 @@ SHIPPED_RULES["fields"] = check_fields
 
 
 @shipped_rule
-def check_prefix(candidate: Candidate) -> Iterator[Finding]:
+def check_prefix(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Ids begin with `id_prefix` of dataset.toml, by default the name and a hyphen.
 
     So results of several sets can be put into one table.
     """
-    prefix = candidate.info.get("id_prefix", f"{candidate.name}-")
-    for query_id in dict.fromkeys(question["query_id"] for question in candidate.questions):
+    prefix = dataset.info.get("id_prefix", f"{dataset.name}-")
+    for query_id in dict.fromkeys(question["query_id"] for question in dataset.questions):
         if not query_id.startswith(prefix) or query_id == prefix:
             what = f"the id does not begin with {prefix!r} and go on"
             yield Finding(what, "Rename it, or set `id_prefix`", query_id)
 
 
 @shipped_rule
-def check_tags(candidate: Candidate) -> Iterator[Finding]:
+def check_tags(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Exactly one main tag, others only if `tags` of dataset.toml lists them; each listed one is used.
 
     One main tag a question, so that slices by tag add up: `identifier` (looked up by a name or number),
     `paraphrase` (in other words than its evidence), `multi` (needs several pieces), `unanswerable`, and
     `plain` for the rest. Other tags are declared, because an undeclared one is most often misspelt.
     """
-    listed, used = list(candidate.info.get("tags", ())), set()
-    for question in candidate.questions:
+    listed, used = list(dataset.info.get("tags", ())), set()
+    for question in dataset.questions:
         query_id, tags = question["query_id"], question["tags"]
         main = [tag for tag in tags if tag in MAIN_TAGS]
         if len(main) != 1:
@@ -163,23 +163,23 @@ def check_tags(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_splits(candidate: Candidate) -> Iterator[Finding]:
+def check_splits(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Every question is in `dev` or `test`, and both have some: a split is fixed once, in the data, or else
     everybody tunes on what somebody else tests on."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         if question["split"] not in ("dev", "test"):
             what = f"its split is {question['split']!r}"
             yield Finding(what, "Put it into 'dev' or 'test'", question["query_id"])
     for split in ("dev", "test"):
-        if not any(question["split"] == split for question in candidate.questions):
+        if not any(question["split"] == split for question in dataset.questions):
             fix = "Put about two in five into 'dev', the rest into 'test'"
             yield Finding(f"no question is in {split!r}", fix)
 
 
 @shipped_rule
-def check_answers(candidate: Candidate) -> Iterator[Finding]:
+def check_answers(dataset: UncheckedDataset) -> Iterator[Finding]:
     """An answerable question has a short answer, an unanswerable one has none."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         query_id, answer = question["query_id"], question["answer"]
         if "unanswerable" in question["tags"]:
             if answer is not None:
@@ -192,9 +192,9 @@ def check_answers(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_pieces(candidate: Candidate) -> Iterator[Finding]:
+def check_pieces(dataset: UncheckedDataset) -> Iterator[Finding]:
     """No evidence for `unanswerable`, at least two pieces for `multi`, one for every other question."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         n = len(question["evidence"])
         kind = next((tag for tag in MAIN_TAGS if tag in question["tags"]), "")
         if kind == "unanswerable":
@@ -209,13 +209,13 @@ def check_pieces(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_lengths(candidate: Candidate) -> Iterator[Finding]:
+def check_lengths(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Questions, answers and quotes have lengths within `[bounds]`, in characters."""
-    texts = [("query", q["query"], q["query_id"], "") for q in candidate.questions]
-    texts += [("answer", q["answer"], q["query_id"], "") for q in candidate.questions if q["answer"]]
-    texts += [("quote", e["quote"], q["query_id"], e["doc_id"]) for q, e in candidate.evidence]
+    texts = [("query", q["query"], q["query_id"], "") for q in dataset.questions]
+    texts += [("answer", q["answer"], q["query_id"], "") for q in dataset.questions if q["answer"]]
+    texts += [("quote", e["quote"], q["query_id"], e["doc_id"]) for q, e in dataset.quotes]
     for name, text, query_id, doc_id in texts:
-        least, most = bound(candidate, name)
+        least, most = bound(dataset, name)
         if not least <= len(text) <= most:
             what = f"the {name} has {len(text)} characters, not {least} to {most}: {text[:60]!r}"
             yield Finding(what, f"Rewrite it, or set `{name}` under [bounds]", query_id, doc_id)
@@ -225,13 +225,13 @@ def check_lengths(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_copied(candidate: Candidate) -> Iterator[Finding]:
+def check_copied(dataset: UncheckedDataset) -> Iterator[Finding]:
     """At most the share `copied` of a question's 4-grams stands in its evidence.
 
     A question looked up by its number may repeat the number, and four words in a row now and then.
     """
-    most = bound(candidate, "copied")
-    for question in candidate.questions:
+    most = bound(dataset, "copied")
+    for question in dataset.questions:
         evidence = question["evidence"]
         share = copied(question["query"], [piece["quote"] for piece in evidence])
         if share > most:
@@ -244,22 +244,22 @@ def check_copied(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_paraphrases(candidate: Candidate) -> Iterator[Finding]:
+def check_paraphrases(dataset: UncheckedDataset) -> Iterator[Finding]:
     """A `paraphrase` shares no content word with its evidence that is rare, which is: in at most `rare`
     documents.
 
     It may share words that the whole corpus uses. A word that stands in three documents or fewer leads
     straight to them, and then the question tests word matching after all.
     """
-    paraphrases = [(q, e) for q, e in candidate.evidence if "paraphrase" in q["tags"]]
+    paraphrases = [(q, e) for q, e in dataset.quotes if "paraphrase" in q["tags"]]
     if not paraphrases:
         return
-    known = tuple(set(languages(candidate).values()))
-    stems = functools.partial(content, languages=known, letters=bound(candidate, "stem"))
-    frequency = Counter(stem for doc in candidate.corpus for stem in stems(doc.text))
+    known = tuple(set(languages(dataset).values()))
+    stems = functools.partial(content, languages=known, letters=bound(dataset, "stem"))
+    frequency = Counter(stem for doc in dataset.corpus for stem in stems(doc.text))
     for question, piece in paraphrases:
         shared = stems(question["query"]) & stems(piece["quote"])
-        rare = sorted(stem for stem in shared if frequency[stem] <= bound(candidate, "rare"))
+        rare = sorted(stem for stem in shared if frequency[stem] <= bound(dataset, "rare"))
         if rare:
             what = f"the paraphrase shares {', '.join(map(repr, rare))} with its quote {piece['quote']!r}"
             fix = "Ask in other words, or change the tag"
@@ -267,17 +267,17 @@ def check_paraphrases(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_repeats(candidate: Candidate) -> Iterator[Finding]:
+def check_repeats(dataset: UncheckedDataset) -> Iterator[Finding]:
     """No sentence of `sentence` words or more stands in two documents but those under `repeats`; those do."""
     doc_ids_of: dict[str, dict[str, None]] = defaultdict(dict)
-    for doc in candidate.corpus:
-        for sentence in sentences(doc.text, bound(candidate, "sentence")):
+    for doc in dataset.corpus:
+        for sentence in sentences(doc.text, bound(dataset, "sentence")):
             doc_ids_of[sentence][doc.id] = None
     for sentence, doc_ids in doc_ids_of.items():
-        if len(doc_ids) > 1 and sentence not in candidate.repeats:
+        if len(doc_ids) > 1 and sentence not in dataset.repeats:
             what = f"a sentence stands in {len(doc_ids)} documents: {sentence!r}"
             yield Finding(what, "Rewrite it, or list it under `repeats`", document=", ".join(doc_ids))
-    for sentence in sorted(candidate.repeats):
+    for sentence in sorted(dataset.repeats):
         if len(doc_ids_of.get(sentence, ())) < 2:
             what = f"a sentence under `repeats` is not in two documents: {sentence!r}"
             yield Finding(what, "Take it off the list, or correct it")
@@ -287,9 +287,9 @@ def check_repeats(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_tables(candidate: Candidate) -> Iterator[Finding]:
+def check_tables(dataset: UncheckedDataset) -> Iterator[Finding]:
     """A question tagged `table` quotes a row of one: cells joined by ` | `, as in our canonical text."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         evidence = question["evidence"]
         if "table" in question["tags"] and not any("|" in piece["quote"] for piece in evidence):
             what = "it is tagged 'table', and no quote has cells joined by ' | '"
@@ -297,20 +297,20 @@ def check_tables(candidate: Candidate) -> Iterator[Finding]:
             yield Finding(what, "Quote the row, or take the tag off", question["query_id"], doc_ids)
 
 
-def language_of(candidate: Candidate, doc_id: str) -> str:
+def language_of(dataset: UncheckedDataset, doc_id: str) -> str:
     """The language of a document by the first pattern that its id matches."""
-    matching = (name for pattern, name in languages(candidate).items() if fnmatchcase(doc_id, pattern))
+    matching = (name for pattern, name in languages(dataset).items() if fnmatchcase(doc_id, pattern))
     return next(matching, "unknown")
 
 
 @shipped_rule
-def check_languages(candidate: Candidate) -> Iterator[Finding]:
+def check_languages(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Where questions are tagged with a language, `cross-language` stands where some evidence is in another
     one."""
-    for question in candidate.questions:
+    for question in dataset.questions:
         query_id, tags = question["query_id"], question["tags"]
         asked = [tag.removeprefix("lang:") for tag in tags if tag.startswith("lang:")]
-        quoted = {language_of(candidate, piece["doc_id"]) for piece in question["evidence"]}
+        quoted = {language_of(dataset, piece["doc_id"]) for piece in question["evidence"]}
         if len(asked) > 1:
             yield Finding(f"it is tagged with {len(asked)} languages, {asked}", "Leave one", query_id)
         elif asked and quoted and bool(quoted - set(asked)) != ("cross-language" in tags):
@@ -319,14 +319,14 @@ def check_languages(candidate: Candidate) -> Iterator[Finding]:
 
 
 @shipped_rule
-def check_promises(candidate: Candidate) -> Iterator[Finding]:
+def check_promises(dataset: UncheckedDataset) -> Iterator[Finding]:
     """Documents, words, questions, answers and tags are at least as many as `[promises]` says.
 
     Questions that are trimmed until all other rules pass would otherwise vanish unseen.
     """
-    promises = candidate.info.get("promises", {})
-    sizes = counts(candidate) | {"used": len({piece["doc_id"] for _, piece in candidate.evidence})}
-    tag_counts = Counter(tag for question in candidate.questions for tag in question["tags"])
+    promises = dataset.info.get("promises", {})
+    sizes = counts(dataset) | {"used": len({piece["doc_id"] for _, piece in dataset.evidence})}
+    tag_counts = Counter(tag for question in dataset.questions for tag in question["tags"])
     promised = [(promises[name], n, name) for name, n in sizes.items() if name in promises and name != "used"]
     if "used" in promises:
         promised.append((promises["used"], sizes["used"], "documents used by a question"))
