@@ -179,6 +179,19 @@ def test_a_pattern_that_would_hang_costs_its_document():
     assert [e.source for e in result.errors] == ["bad"] and "took longer" in result.errors[0].reason
 
 
+def test_what_cannot_be_stored_costs_its_document():
+    bad = [
+        Document("nan", "x", metadata={"score": float("nan")}),
+        Document("half \ud800", "x"),
+        Document("label", "x", metadata={"title": "half \ud800"}),
+        Document("who", "x", turns=[Turn("half \ud800", "", 0, 1)]),
+    ]
+    result = Intake(new_store(), CharacterChunker(50)).ingest([*bad, Document("good", "A valve.")])
+    assert result.document_ids == ("good",)
+    assert [e.source for e in result.errors] == [d.id for d in bad]
+    assert "cannot be stored" in result.errors[0].reason and "half a character" in result.errors[1].reason
+
+
 @given(st.lists(st.text(), max_size=20), st.text())
 def test_names_are_found_in_any_text(names, text):
     table = Names({n: n for n in names if any(c.isalnum() for c in n)})

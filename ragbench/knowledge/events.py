@@ -43,6 +43,7 @@ class Events:
     def say(self, kind: str, source: str = "", **detail: Any) -> None:
         "Tell of an event, and keep it for the next change."
         choice_of("kind", kind, KINDS, "events")
+        source = source.encode("utf-8", "backslashreplace").decode()  # whatever a file is called
         event = {"time": now(), "kind": kind, "owner": self.owner, "source": source, "detail": detail}
         self.waiting.append(event)
         if self.on_event is not None:

@@ -302,10 +302,23 @@ def _ready(
         what = f"the chunker gave {what_came(chunks)}"
         raise DataError(what, who("chunker", intake.chunker), "A chunker gives Chunks")
     columns, doubts = document_columns(doc, intake.rules)
+    _check_storable(doc, chunks, columns)
     stated = {name: columns[name] for name in ("status", "valid_to", "supersedes")}
     columns |= {"stated": as_json(stated), "checksum": checksum, "owner": intake.owner}
     relations = intake.relations(doc, intake.rules(doc), columns["family"])
     return _Ready(doc, chunks, columns, mentions(chunks, intake.entities), relations, row_index), doubts
+
+
+def _check_storable(doc: Document, chunks: Chunks, columns: Mapping[str, Any]) -> None:
+    "Raise `DataError` for what no change could hold: found now, it costs this document alone."
+    as_json(doc.metadata, doc.id)
+    speakers = [part for turn in doc.turns for part in (turn.speaker, turn.time)]
+    names = [doc.id, doc.format, doc.source or "", *(f.name for f in doc.fields), *speakers]
+    try:
+        "".join([*names, *chunk_sections(chunks), *(v for v in columns.values() if v)]).encode("utf-8")
+    except UnicodeEncodeError as e:
+        what = "a name or label in it holds half a character (a lone surrogate)"
+        raise DataError(what, ascii(doc.id), "Decode the file with the right encoding") from e
 
 # %% ../../nbs/18_knowledge/06_ingest.ipynb #d61e2353
 def _store(intake: Intake, batch: _Batch, counts: _Counts) -> None:
