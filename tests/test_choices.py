@@ -84,6 +84,19 @@ def test_a_rich_grid_has_the_order_of_the_fields():
     assert [fingerprint(s) for s in systems] == [fingerprint(eval(repr(s), vars(rb).copy())) for s in systems]
 
 
+def test_fields_that_a_base_defines_come_first_though_they_are_typed_last():
+    several = rb.FaissHNSW([4, 8], metric=["cosine", "l2"])
+    assert [(i.metric, i.m) for i in several] == [("cosine", 4), ("cosine", 8), ("l2", 4), ("l2", 8)]
+    assert rb.grid(rb.System(rb.TokenChunker(4), rb.Dense(rb.LSAEmbedder(2), several))) == [
+        rb.System(rb.TokenChunker(4), rb.Dense(rb.LSAEmbedder(2), index)) for index in several
+    ]
+
+
+def test_a_list_inside_a_tuple_is_a_choice_of_what_stands_there():
+    assert [words.weights for words in rb.FTS5(weights=([1, 2], 3))] == [(1, 3), (2, 3)]
+    assert has_choices((1, ("a", ["b"]))) and not has_choices((1, ("a", "b")))
+
+
 @dataclasses.dataclass(frozen=True)
 class Halves:
     "A chunker of one's own, no `Component`."

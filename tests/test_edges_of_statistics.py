@@ -617,6 +617,18 @@ def test_a_slice_has_the_means_and_the_corrected_comparison_of_its_questions():
     assert len(few.notes) == 1 and few.notes[0].startswith("x:")
 
 
+def test_a_slice_of_questions_in_groups_draws_the_groups_that_have_the_tag():
+    rng = np.random.default_rng(4)
+    a, b, clusters = rng.random(24), rng.random(24), np.repeat(np.arange(12), 2)
+    tagged = np.arange(24) < 14
+    (x,) = slice_by_tag(a, b, [["x"] if t else [] for t in tagged], clusters=clusters).slices
+    assert (x.comparison.n, x.comparison.groups) == (14, 7)
+    np.testing.assert_allclose(x.comparison.p, sign_flip_p((a - b)[tagged], clusters=clusters[tagged])[0])
+    own = interaction_p(a - b, tagged[:, None], clusters=clusters)
+    np.testing.assert_allclose(x.interaction, own[0])
+    assert not np.isclose(own[0], interaction_p(a - b, tagged[:, None])[0])
+
+
 def test_the_verdict_names_what_depends_and_what_does_not():
     a = np.r_[np.ones(12), np.zeros(12)] + np.tile([0.0, 0.01], 12)
     b = np.full(24, 0.5)

@@ -7,7 +7,7 @@ import pytest
 from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document
-from ragbench.core.evidence_classes import EvidenceClass
+from ragbench.core.evidence_classes import EvidenceClass, check_gold
 from ragbench.core.gold import Gold
 from ragbench.core.gold_records import Evidence, Query
 from ragbench.core.ranking import Ranking
@@ -346,3 +346,15 @@ def test_area_under_a_curve_starts_at_nothing_and_is_a_share_of_the_whole():
 def test_a_curve_that_does_not_fit_its_budgets_is_refused(curve, budgets):
     with pytest.raises(DataError, match="a curve of shape"):
         budget_area(np.array(curve), budgets)
+
+
+@pytest.mark.parametrize("n", [50, 51])
+def test_fifty_problems_of_a_gold_are_all_said_and_of_more_that_there_are_more(n):
+    corpus = Corpus([Document("a", "The mill grinds.")])
+    gold = Gold([Query("q", "q")], [Evidence("q", "a", 0, 20 + i) for i in range(n)])
+    with pytest.raises(DataError) as refusal:
+        check_gold(corpus, gold)
+    lines = refusal.value.what.split("\n")
+    assert lines[0] == f"{n} pieces of evidence do not fit the corpus"
+    assert len(lines) == 51 + (n > 50) and (lines[-1] == "…") == (n > 50)
+    assert lines[50] == "query 'q', evidence [0, 69) of 'a': the document has 16 characters"

@@ -15,7 +15,14 @@ from ragbench.base.errors import ConfigError, DataError
 from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Field, Heading, Page, Turn
 from ragbench.index.chroma_index import ChromaIndex
-from ragbench.index.conditions import check_metadata, chunk_metadata, matching, matching_rows
+from ragbench.index.conditions import (
+    check_metadata,
+    chunk_metadata,
+    clauses,
+    in_order,
+    matching,
+    matching_rows,
+)
 from ragbench.index.database_index import WithMetadata
 from ragbench.index.faiss_flat import FaissFlat
 from ragbench.index.pgserver import stop_private
@@ -401,6 +408,16 @@ def test_a_text_that_a_database_cannot_keep_is_neither_stored_nor_asked_for(text
     for condition in ({"owner": text}, {"owner": ["north", text]}, {"owner": {"$ne": text}}):
         with pytest.raises(ConfigError, match="it asks for"):
             matching([{"owner": "north"}], condition)
+
+
+def test_a_set_is_asked_for_in_one_order_whatever_process_asks():
+    "Small numbers stand in a set by their rest after division, texts by a hash that differs by process."
+    assert in_order({"n": {8, 1}, "of": {"$ne": frozenset("edcba")}}) == {
+        "n": [1, 8],
+        "of": {"$ne": list("abcde")},
+    }
+    assert clauses({"n": {8, 1, "8"}})[0].value == (1, 8, "8")
+    assert in_order({"n": [8, 1]}) == {"n": [8, 1]}  # a list has its own
 
 
 def test_a_filter_has_no_question(databases):
