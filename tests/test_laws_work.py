@@ -10,7 +10,7 @@ import ragbench as rb
 from ragbench.base.errors import DataError
 from ragbench.lexical import fts5
 from ragbench.lexical.fts5 import FTS5, native_search, terms_of
-from ragbench.lexical.query_work import MOST, SHORT, WORTH, steps
+from ragbench.lexical.query_work import MOST, SHORT, WORTH, fts5_work
 
 OFF = settings(max_examples=60, deadline=None, derandomize=True)
 STEMS = "pump pumps pumped valve valves oil level the".split()
@@ -82,7 +82,7 @@ def test_no_question_is_given_to_fts5_that_is_too_much_work(monkeypatch, questio
         assert (
             not any(given)
             or len(words) <= SHORT
-            or steps(built.con, "passages", words, match) <= {"or": WORTH, "and": WORTH}.get(match, MOST)
+            or fts5_work(built.con, "passages", words, match) <= {"or": WORTH, "and": WORTH}.get(match, MOST)
         ), n
 
 

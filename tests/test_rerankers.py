@@ -14,7 +14,14 @@ from ragbench.core.chunks import Chunks
 from ragbench.core.documents import Corpus, Document, Heading
 from ragbench.core.spans import union
 from ragbench.steps.cross_encoder import CrossEncoderReranker
-from ragbench.steps.expansion import Neighbours, ParentSection, SentenceWindow, expand, grown, section_span
+from ragbench.steps.expansion import (
+    Neighbours,
+    ParentSection,
+    SentenceWindow,
+    grown,
+    merged_passages,
+    section_span,
+)
 from ragbench.steps.mmr import MMR, above, best_per_document
 from ragbench.system.build_context import Context
 from ragbench.testing.tiny_cross_encoder import tiny_cross_encoder
@@ -278,7 +285,7 @@ def test_what_grows_stays_in_its_document_and_holds_its_chunk(made, grow):
 @given(cut_documents(), GROW)
 def test_no_character_is_handed_over_twice_and_none_is_lost(made, grow):
     chunks, rows = made
-    passages = expand(chunks, rows, grow)
+    passages = merged_passages(chunks, rows, grow)
     kept = [int(r) for r in rows if r >= 0]
     for d in range(len(chunks.corpus)):
         mine = sorted(p[1:3] for p in passages if p.doc_row == d)

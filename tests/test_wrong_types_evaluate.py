@@ -225,11 +225,11 @@ def good(tmp_path):
         "as_run": {"run": {"q0": {"d0": 1.0}}},
         "write_beir": {"split": "test"},
         "question_messages": {"instruction": "Ask.", "passage": "Text.", "asked": ["What?"]},
-        "read_candidate": {"reply": Reply.text, "passage": CORPUS["d0"].text},
+        "read_question": {"reply": Reply.text, "passage": CORPUS["d0"].text},
         "knows": {"reply": "green", "answer": "green"},
         "repeats": {
             "doc_id": "d0",
-            "found": generate.read_candidate(Reply.text, CORPUS["d0"].text),
+            "found": generate.read_question(Reply.text, CORPUS["d0"].text),
             "others": [],
         },
         "generate_questions": {"n": 1, "chat": writer, "rounds": 1, "in_flight": 1, "progress": False},

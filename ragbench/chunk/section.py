@@ -15,7 +15,7 @@ import numpy as np
 
 from .packing import Boundaries, Packer, between, check_range, fences, pack
 from .recursive import trim
-from .structure import Run, Section, path_of, runs, sections, steps_path
+from .structure import StepRun, Section, path_of, runs, sections, steps_path
 from .token import check_fields, chunk_tables, chunks_of, tokenizer_name
 from ..core.chunks import Chunks, Labelled
 from ..core.documents import Corpus, Document
@@ -76,13 +76,13 @@ def _common_path(group: Sequence[Section], text: str) -> str:
     return path_of(tuple(shared)) or filled[0].path
 
 # %% ../../nbs/07_chunk/08_section.ipynb #23e67d0c
-def label(path: str, span: Sequence[int], steps: Sequence[Run]) -> str:
+def label(path: str, span: Sequence[int], steps: Sequence[StepRun]) -> str:
     "The section path of one chunk: the path of its sections, and the steps that begin in it."
     start, end = span
     near = steps[
         bisect_right(steps, start, key=lambda r: r.end) : bisect_left(steps, end, key=lambda r: r.start)
     ]
-    numbers = [n for r in near for offset, n in r.steps if start <= offset < end]
+    numbers = [n for r in near for offset, n in r.step_starts if start <= offset < end]
     return "/".join(filter(None, (path, steps_path(numbers))))
 
 # %% ../../nbs/07_chunk/08_section.ipynb #a31b924f
@@ -136,7 +136,7 @@ class SectionChunker(Component):
             paths += [label(path, p, steps) for p in parts.tolist()]
         return Labelled(np.concatenate(spans) if spans else np.empty((0, 2), np.int64), paths)
 
-    def _long(self, doc: Document, table: TokenTable, steps: Sequence[Run]):
+    def _long(self, doc: Document, table: TokenTable, steps: Sequence[StepRun]):
         "A function that cuts one long stretch of the document."
         if self.fallback is not None:
             return lambda start, end: (
@@ -149,7 +149,7 @@ class SectionChunker(Component):
                 fences(doc.text), np.array([(r.start, r.end) for r in steps], dtype=np.int64).reshape(-1, 2)
             ]
         )
-        starts = [table.into_one(s, s) for r in steps for s, _ in r.steps]
+        starts = [table.into_one(s, s) for r in steps for s, _ in r.step_starts]
         levels = (
             b.paragraphs,
             lambda low, high, last: between(starts, low, high, last),

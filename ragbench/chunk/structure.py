@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ..core.documents import Document
 
 # %% auto #0
-__all__ = ['NUMBERED', 'STEP', 'at_lines', 'follows', 'marks', 'Section', 'path_of', 'sections', 'Run', 'runs', 'steps_path']
+__all__ = ['NUMBERED', 'STEP', 'at_lines', 'follows', 'marks', 'Section', 'path_of', 'sections', 'StepRun', 'runs', 'steps_path']
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #741e826b
 class _Mark(NamedTuple):
@@ -172,18 +172,18 @@ def sections(doc: Document) -> list[Section]:
     return tiles
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #a1e43494
-class Run(NamedTuple):
+class StepRun(NamedTuple):
     "A run of steps: its span, and where each step begins with its number."
 
     start: int
     end: int
-    steps: tuple[tuple[int, int], ...]
+    step_starts: tuple[tuple[int, int], ...]
 
 # %% ../../nbs/07_chunk/07_structure.ipynb #e88236a9
 def runs(
     text: str,
     cuts: Sequence[int],  # offsets at which sections begin, rising: no run goes over one
-) -> list[Run]:
+) -> list[StepRun]:
     "The runs of steps in `text`, in order."
     groups: list[list[re.Match]] = []
     cuts = [*cuts, len(text)]
@@ -199,7 +199,7 @@ def runs(
             groups.append([m])
     stops = [*(g[0].start() for g in groups[1:]), len(text)]
     return [
-        Run(
+        StepRun(
             g[0].start(),
             _run_end(text, g[-1], min(stop, limit(g[-1]))),
             tuple((m.start(), int(m[1])) for m in g),

@@ -31,7 +31,7 @@ from ..store.artifacts import Store, versions
 from ..remote.concurrency import side_by_side
 
 # %% auto #0
-__all__ = ['log', 'WRITE', 'CLOSED', 'question_messages', 'Candidate', 'Rejected', 'Unusable', 'read_candidate', 'likeness',
+__all__ = ['log', 'WRITE', 'CLOSED', 'question_messages', 'ProposedQuestion', 'Rejected', 'Unusable', 'read_question', 'likeness',
            'repeats', 'knows', 'QuestionWriter', 'Generated', 'generate_questions']
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #7833f52b
@@ -62,7 +62,7 @@ def question_messages(instruction: str, passage: str, asked: Sequence[str] = ())
     ]
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #74401102
-class Candidate(NamedTuple):
+class ProposedQuestion(NamedTuple):
     "A question with its answer and the places of its evidence in the document."
 
     question: str
@@ -83,12 +83,12 @@ class Unusable(DataError):
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #fe45a6b7
 @typed
-def read_candidate(
+def read_question(
     reply: str,
     passage: str,
     shift: int = 0,  # where the passage starts in its document
     min_score: float = 95.0,
-) -> Candidate:
+) -> ProposedQuestion:
     "The question in a reply, its quotes verified; raises `Unusable`."
     objects = re.findall(r"\{.*\}", reply, re.S)
     try:
@@ -110,7 +110,7 @@ def read_candidate(
     if None in matches:
         raise Unusable(f"this quote does not stand in the passage: {quotes[matches.index(None)]!r}")
     places = tuple(dict.fromkeys(m._replace(start=m.start + shift, end=m.end + shift) for m in matches))
-    return Candidate(" ".join(question.split()), " ".join(answer.split()), places)
+    return ProposedQuestion(" ".join(question.split()), " ".join(answer.split()), places)
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #6c977ee9
 def likeness(a: str, b: str) -> float:
@@ -124,8 +124,8 @@ def likeness(a: str, b: str) -> float:
 @typed
 def repeats(
     doc_id: str,
-    found: Candidate,
-    others: Iterable[tuple[str, Candidate]],
+    found: ProposedQuestion,
+    others: Iterable[tuple[str, ProposedQuestion]],
     anywhere: float = 95.0,  # likeness from which on two questions are one
     here: float = 70.0,  # the same for questions that share evidence
 ) -> bool:
@@ -176,13 +176,13 @@ class QuestionWriter:
 
     def __call__(
         self, passage: str, shift: int, where: str, asked: Sequence[str] = ()
-    ) -> Candidate | Rejected:
+    ) -> ProposedQuestion | Rejected:
         "A question about a passage, or why there is none."
         messages, fault = question_messages(self.instruction, passage, asked), ""
         for _ in range(self.tries):
             reply = self.ask(messages)
             try:
-                candidate = read_candidate(reply, passage, shift, self.min_score)
+                candidate = read_question(reply, passage, shift, self.min_score)
             except Unusable as e:
                 fault = str(e)
             else:
@@ -286,8 +286,8 @@ class Generated:
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #5e76a0c7
 def _accept_or_reject(
-    results: Iterable[tuple[str, str, Candidate | Rejected]],
-    accepted: dict[str, tuple[str, Candidate]],
+    results: Iterable[tuple[str, str, ProposedQuestion | Rejected]],
+    accepted: dict[str, tuple[str, ProposedQuestion]],
     rejected: list[Rejected],
     n: int,
     max_alike: tuple[float, float],
@@ -316,11 +316,11 @@ def _batches(
     visits: Sequence[int],  # rows of `chunks`, in the order in which they are asked about
     in_flight: int,
     wanting: Callable[[], int],  # how many questions are still to be written
-) -> Iterator[list[tuple[str, str, Candidate | Rejected]]]:
+) -> Iterator[list[tuple[str, str, ProposedQuestion | Rejected]]]:
     "What the model writes about passages, a batch at a time, as (document, where, result)."
     asked_before: dict[int, list[str]] = {}
 
-    def visit(row: int) -> tuple[str, str, Candidate | Rejected]:
+    def visit(row: int) -> tuple[str, str, ProposedQuestion | Rejected]:
         doc, start = chunks.corpus[int(chunks.doc_row[row])], int(chunks.start[row])
         where = f"{doc.id}, characters {start} to {chunks.end[row]}"
         return doc.id, where, writer(chunks.text(row), start, where, tuple(asked_before.get(row, ())))
@@ -384,7 +384,7 @@ def generate_questions(
     return Generated(_gold(accepted), tuple(rejected), _manifest(writer, corpus, chunks, n, rounds, seed))
 
 # %% ../../nbs/15_evaluate/11_question_generation.ipynb #ef1ad420
-def _gold(accepted: Mapping[str, tuple[str, Candidate]]) -> Gold:
+def _gold(accepted: Mapping[str, tuple[str, ProposedQuestion]]) -> Gold:
     "Gold from accepted candidates by id."
     queries = tuple(
         Query(query_id, c.question, ("generated",), c.answer) for query_id, (_, c) in accepted.items()

@@ -171,7 +171,7 @@ class Waterfall:
     each stage."""
 
     query_ids: tuple[str, ...]
-    steps: tuple[str, ...]  # "gold", "chunks", and the stages
+    stage_names: tuple[str, ...]  # "gold", "chunks", and the stages
     values: np.ndarray
     budget: int
     exact: np.ndarray  # (n,) whether the chunks' value is exact, or an upper bound
@@ -199,7 +199,7 @@ class Waterfall:
         return waterfall_chart(self, query_id)
 
     def __repr__(self) -> str:
-        shares = zip(self.steps[1:], self.shares.mean(axis=0))
+        shares = zip(self.stage_names[1:], self.shares.mean(axis=0))
         steps = ", ".join(f"{name} {number(100 * share, '+.1f')}" for name, share in shares)
         bound = f"; {int((~self.exact).sum())} ceilings are upper bounds" if not self.exact.all() else ""
         return (
@@ -229,7 +229,7 @@ def _waterfall_frame(fall: Waterfall) -> DataFrame:
             "that gained": int((terms > 0).sum()),
             "characters": int(terms.sum()),
         }
-        for name, shares, terms in zip(fall.steps[1:], fall.shares.T, fall.terms.T)
+        for name, shares, terms in zip(fall.stage_names[1:], fall.shares.T, fall.terms.T)
     ]
     return pd.DataFrame([gold, *rows, recall]).set_index("step")
 
@@ -244,7 +244,7 @@ def waterfall(
     """What each stage did to the evidence that is handed over within a budget. Raises `ConfigError` for no
     stage, or a budget below 1.
 
-    >>> waterfall(gold, [Stage("search", Ranking(chunks, run))], budget=8).steps
+    >>> waterfall(gold, [Stage("search", Ranking(chunks, run))], budget=8).stage_names
     ('gold', 'chunks', 'search')
 
     Chapter: https://ragbench.github.io/ragbench/15_evaluate/waterfall.html
@@ -316,7 +316,7 @@ def waterfall_chart(fall: Waterfall, query_id: str | None = None) -> Chart:
         raise DataError(f"there is no answerable query {query_id!r}", "waterfall")
     rows = np.arange(len(fall.query_ids)) if query_id is None else np.array([fall.query_ids.index(query_id)])
     level = (fall.values[rows] / fall.values[rows, :1]).mean(axis=0)
-    names, moves = [*fall.steps, "recall"], [*np.diff(level), None]
+    names, moves = [*fall.stage_names, "recall"], [*np.diff(level), None]
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()

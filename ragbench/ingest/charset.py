@@ -115,7 +115,7 @@ class Guess(NamedTuple):
     alternatives: tuple[str, ...] = ()
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #610ddd98
-class _Candidate(NamedTuple):
+class _Decoding(NamedTuple):
     "A code page, the detector's confidence in it, and what it makes of the bytes."
 
     encoding: str
@@ -123,21 +123,21 @@ class _Candidate(NamedTuple):
     text: str
 
 
-def _candidates(data: bytes) -> list[_Candidate]:
+def _decodings(data: bytes) -> list[_Decoding]:
     "Every code page that can be the one, best first; of several that read the same, the first."
     import chardet
 
     ranked = chardet.detect_all(
         data, ignore_threshold=True, compat_names=False, include_encodings=_CODE_PAGES, max_bytes=65_536
     )
-    by_text: dict[str, _Candidate] = {}
+    by_text: dict[str, _Decoding] = {}
     rated = [(r["encoding"], r["confidence"]) for r in ranked if r["encoding"]]
     for name, confidence in [*rated, ("cp1252", 0.0)]:
         try:
             text = data.decode(name)
         except (UnicodeDecodeError, LookupError):
             continue
-        by_text.setdefault(text, _Candidate(name, confidence, text))
+        by_text.setdefault(text, _Decoding(name, confidence, text))
     return list(by_text.values())
 
 # %% ../../nbs/06_ingest/01_charset.ipynb #ba817891
@@ -163,7 +163,7 @@ def guess_encoding(data: bytes) -> Guess:
     """The most likely encoding of text that is neither marked nor UTF-8, and what else fits as well; cp1252
     where nothing does."""
     telling = _telling(data)
-    candidates = _candidates(telling)
+    candidates = _decodings(telling)
     if not candidates:
         return Guess("cp1252", ("latin-1",))
     try:

@@ -21,7 +21,7 @@ from ..base.files import whole_file
 from ..core.runs import pad
 from .bm25 import BM25, Postings, stored_postings, read_postings, search_postings
 from .passages import searched_rows, texts_of
-from .query_work import SHORT, WORTH, check_work, steps
+from .query_work import SHORT, WORTH, check_work, fts5_work
 from .fts5_query import MATCHES, QueryCompiler, Words, identifier, literal, storable
 from ..base.choices import Component
 
@@ -275,7 +275,9 @@ def _use_postings(searcher: FTS5Searcher, queries: Sequence[str]) -> bool:
         return False
     words = terms_of(searcher, queries)
     long = max(map(len, words), default=0) > LONG or any(
-        steps(searcher.con, searcher.table, w, searcher.engine.match) > WORTH for w in words if len(w) > SHORT
+        fts5_work(searcher.con, searcher.table, w, searcher.engine.match) > WORTH
+        for w in words
+        if len(w) > SHORT
     )
     if searcher.engine.match == "and" or searcher.engine.tokenize.split()[:1] == ["trigram"]:
         return long

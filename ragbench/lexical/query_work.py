@@ -13,7 +13,7 @@ from ..base.number_text import number, thousands
 from .fts5_query import identifier
 
 # %% auto #0
-__all__ = ['SHORT', 'MOST', 'WORTH', 'occurrences', 'steps', 'check_work']
+__all__ = ['SHORT', 'MOST', 'WORTH', 'occurrences', 'fts5_work', 'check_work']
 
 # %% ../../nbs/10_lexical/02_query_work.ipynb #7a70b62a
 def occurrences(con: sqlite3.Connection, table: str, word: bytes, prefix: bool = False) -> tuple[int, int]:
@@ -28,7 +28,7 @@ def occurrences(con: sqlite3.Connection, table: str, word: bytes, prefix: bool =
     return rows or 0, count or 0
 
 
-def steps(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> int:
+def fts5_work(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> int:
     "About how many steps FTS5 takes for a question of these index terms."
     counts = {w: occurrences(con, table, w, match == "prefix") for w in set(words)}
     if not counts or match in ("and", "near", "phrase") and not all(c for _, c in counts.values()):
@@ -46,7 +46,7 @@ WORTH = 10**8  # steps from which reading the postings is cheaper than asking FT
 
 def check_work(con: sqlite3.Connection, table: str, words: Sequence[bytes], match: str) -> None:
     "Raise `DataError` for a long question that FTS5 would work at for minutes."
-    if len(words) > SHORT and (n := steps(con, table, words, match)) > MOST:
+    if len(words) > SHORT and (n := fts5_work(con, table, words, match)) > MOST:
         raise DataError(
             f"a question of {thousands(len(words))} words would take {number(n, '.1e')} steps with"
             f" match={match!r}",

@@ -35,7 +35,7 @@ from ..base.files import write_atomic
 from ..stats.intervals import bootstrap_interval
 
 # %% auto #0
-__all__ = ['ROOM', 'explain', 'page_data', 'snippet', 'report']
+__all__ = ['ROOM', 'metric_meanings', 'page_data', 'snippet', 'report']
 
 # %% ../../nbs/17_report/08_html.ipynb #a05fcb50
 def _json_in_html(value: Any) -> str:
@@ -82,7 +82,7 @@ _MEANING = (
 )
 
 
-def explain(metrics: Sequence[str]) -> str:
+def metric_meanings(metrics: Sequence[str]) -> str:
     "What metrics measure, in words, those of a kind together; a bare name where it is not one of ours."
     kinds: dict[str, list[re.Match]] = {}
     for metric in metrics:
@@ -438,9 +438,9 @@ def _meaning(results: ResultData) -> str:
         )
     )
     return (
-        f"{explain(results.metrics)}. Higher is better, 1 is the most. {unit}. Each is a mean over the"
-        " answerable questions, and its 95 % interval says how far it would move with other questions of the"
-        " same kind. A system is called better only where a paired test, corrected for the number of"
+        f"{metric_meanings(results.metrics)}. Higher is better, 1 is the most. {unit}. Each is a mean over"
+        " the answerable questions, and its 95 % interval says how far it would move with other questions of"
+        " the same kind. A system is called better only where a paired test, corrected for the number of"
         " comparisons, says so."
     )
 

@@ -21,7 +21,7 @@ from ..core.spans import union
 from ..base.choices import Component
 
 # %% auto #0
-__all__ = ['merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'expand', 'grown', 'SeeAlso']
+__all__ = ['merged', 'Neighbours', 'SentenceWindow', 'ParentSection', 'section_span', 'merged_passages', 'grown', 'SeeAlso']
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #80cc489a
 class _Passage(NamedTuple):
@@ -196,7 +196,7 @@ def _related(grow: Any, chunks: Chunks, row: int) -> list[tuple[int, int, int]]:
     return [_placed(grow, chunks, g, "related", fix) for g in answer]
 
 # %% ../../nbs/12_steps/04_expansion.ipynb #03ea2653
-def expand(
+def merged_passages(
     chunks: Chunks,
     rows: Sequence[int] | np.ndarray,  # one query's rows, best first; -1 is passed over
     grow: Neighbours | SentenceWindow | ParentSection,  # or anything with span(chunks, row)
