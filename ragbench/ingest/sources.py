@@ -220,7 +220,7 @@ def source_list(source: Any) -> list[str | Path]:
     fix = "Give the path of a file or folder, a pattern, a URL, or a list of them"
     for s in several if several else [()]:
         if not isinstance(s, str | os.PathLike) or isinstance(os.fspath(s), bytes):
-            what = "source is an empty list" if s == () else f"a source is of type {type(s).__name__}"
+            what = "source is an empty list" if not several else f"a source is of type {type(s).__name__}"
             raise ConfigError("source is None" if s is None else what, "load_corpus", fix)
     twice = [s for i, s in enumerate(several) if str(s) in map(str, several[:i])]
     if twice:
