@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-CHAPTER = Path(__file__).resolve().parents[1] / "nbs/03_core/13_protocols.ipynb"
+CHAPTER = Path(__file__).resolve().parents[1] / "nbs/03_core/15_protocols.ipynb"
 MINE = (
     "load_note",
     "BlankLines",
