@@ -281,6 +281,16 @@ def test_a_foreign_manifest_is_refused(saved, tmp_path, changes, says):
         rb.System.open(place, store=False)
 
 
+def test_a_manifest_that_was_changed_by_hand_is_refused_whatever_was_changed(saved, tmp_path):
+    place = shutil.copytree(saved, tmp_path / "copy")
+    manifest = json.loads((place / MANIFEST).read_text())
+    (place / MANIFEST).write_text(json.dumps(manifest))
+    rb.System.open(place, store=False)  # written in another way it is the same
+    (place / MANIFEST).write_text(json.dumps(manifest | {"reason": "none"}))
+    with pytest.raises(StoreError, match="the checksum of its system.json differs"):
+        rb.System.open(place, store=False)
+
+
 def test_other_versions_are_said(saved, tmp_path, caplog):
     place = shutil.copytree(saved, tmp_path / "copy")
     versions = json.loads((place / MANIFEST).read_text())["versions"]
