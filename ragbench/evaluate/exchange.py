@@ -26,11 +26,8 @@ from ..store.artifacts import versions
 from .judged_units import document_list
 
 # %% auto #0
-__all__ = ['log', 'START', 'END', 'run_to_dict', 'ir_metadata', 'write_run', 'best_first', 'read_run', 'whole_documents',
+__all__ = ['START', 'END', 'log', 'run_to_dict', 'ir_metadata', 'write_run', 'best_first', 'read_run', 'whole_documents',
            'run_from_dict', 'GivenRun', 'run_table', 'as_run', 'write_beir']
-
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #5bbd9f99
-log = logging.getLogger("ragbench.evaluate.exchange")
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #3a00d38e
 @typed
@@ -105,10 +102,33 @@ def ir_metadata(
     }
     return metadata | dict(more or {})
 
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #904585e8
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #5f3fe617
 START, END = "# ir_metadata.start", "# ir_metadata.end"
 
 
+def _trec(
+    table: Mapping[str, Mapping[str, float]], tag: str, metadata: Mapping[str, Any] | None, where: str
+) -> str:
+    "The text of a TREC run."
+    import yaml
+
+    names = [name for q, results in table.items() for name in (q, *results, tag)]
+    spaced = [name for name in names if not name or any(c.isspace() for c in name)]
+    if spaced:
+        raise DataError(
+            f"the id or tag {spaced[0]!r} is empty or has white space in it",
+            where,
+            "TREC's columns are parted by spaces: write .json or .parquet, or rename it",
+        )
+    lines = []
+    if metadata:
+        yaml_text = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True)
+        lines = [START, *(f"# {line}" for line in yaml_text.splitlines()), END]
+    for q, results in table.items():
+        lines += [f"{q} Q0 {d} {rank} {s!r} {tag}" for rank, (d, s) in enumerate(results.items(), 1)]
+    return "".join(f"{line}\n" for line in lines)
+
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #904585e8
 @typed
 def write_run(
     run: Ranking | Mapping[str, Mapping[str, float]],
@@ -149,29 +169,6 @@ def write_run(
         return path
     return write_atomic(path, _trec(table, tag, metadata, str(path)))
 
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #5f3fe617
-def _trec(
-    table: Mapping[str, Mapping[str, float]], tag: str, metadata: Mapping[str, Any] | None, where: str
-) -> str:
-    "The text of a TREC run."
-    import yaml
-
-    names = [name for q, results in table.items() for name in (q, *results, tag)]
-    spaced = [name for name in names if not name or any(c.isspace() for c in name)]
-    if spaced:
-        raise DataError(
-            f"the id or tag {spaced[0]!r} is empty or has white space in it",
-            where,
-            "TREC's columns are parted by spaces: write .json or .parquet, or rename it",
-        )
-    lines = []
-    if metadata:
-        yaml_text = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True)
-        lines = [START, *(f"# {line}" for line in yaml_text.splitlines()), END]
-    for q, results in table.items():
-        lines += [f"{q} Q0 {d} {rank} {s!r} {tag}" for rank, (d, s) in enumerate(results.items(), 1)]
-    return "".join(f"{line}\n" for line in lines)
-
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #80c1b9c0
 def best_first(rows: Iterable[tuple[str, str, float, str]], where: str) -> dict[str, dict[str, float]]:
     """Rows of (query, id, score, place in the source) as a dict of dicts, best first, equal scores as they
@@ -188,7 +185,7 @@ def best_first(rows: Iterable[tuple[str, str, float, str]], where: str) -> dict[
         table[q][d] = float(s)
     return {q: dict(sorted(results.items(), key=lambda f: -f[1])) for q, results in table.items()}
 
-
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #0692d1bc
 _COLUMNS = (
     ("q_id", "query_id", "qid", "query"),
     ("doc_id", "docno", "docid", "did", "document"),
@@ -223,36 +220,6 @@ def _dict_rows(table: Any, where: str) -> list[tuple[str, str, float, str]]:
             "Give {query id: {document id: score}}",
         )
     return [(q, d, s, "") for q, results in table.items() for d, s in results.items()]
-
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #5401e3ef
-@typed
-def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none);
-    raises `DataError` that names file and line.
-
-    >>> path = write_run({"q1": {"pump": 1.0}}, folder + "/a.run")
-    >>> read_run(path)[0]
-    {'q1': {'pump': 1.0}}
-
-    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise DataError(
-            "there is no such file", str(path), "Name a run: .json, .lz4, .parquet, or TREC's six columns"
-        )
-    if path.suffix in (".parquet", ".parq"):
-        import pandas as pd
-
-        return best_first(_frame_rows(_load_file(pd.read_parquet, path), str(path)), str(path)), {}
-    if path.suffix == ".lz4":
-        from ranx.io import load_lz4
-
-        return best_first(_dict_rows(_load_file(load_lz4, path), str(path)), str(path)), {}
-    if path.suffix == ".json":
-        table = _load_file(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path)
-        return best_first(_dict_rows(table, str(path)), str(path)), {}
-    return _read_trec(_load_file(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #c840b3b7
 def _load_file(load: Any, path: Path) -> Any:
@@ -291,6 +258,36 @@ def _read_trec(text: str, where: str) -> tuple[dict[str, dict[str, float]], dict
         best_first(rows, where),
         yaml.safe_load("\n".join(line.removeprefix("# ").removeprefix("#") for line in inside)) or {},
     )
+
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #5401e3ef
+@typed
+def read_run(path: str | Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """Query id to id to score, best first, and the ir-metadata in front of it (empty where there is none);
+    raises `DataError` that names file and line.
+
+    >>> path = write_run({"q1": {"pump": 1.0}}, folder + "/a.run")
+    >>> read_run(path)[0]
+    {'q1': {'pump': 1.0}}
+
+    Chapter: https://ragbench.github.io/ragbench/15_evaluate/exchange.html
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(
+            "there is no such file", str(path), "Name a run: .json, .lz4, .parquet, or TREC's six columns"
+        )
+    if path.suffix in (".parquet", ".parq"):
+        import pandas as pd
+
+        return best_first(_frame_rows(_load_file(pd.read_parquet, path), str(path)), str(path)), {}
+    if path.suffix == ".lz4":
+        from ranx.io import load_lz4
+
+        return best_first(_dict_rows(_load_file(load_lz4, path), str(path)), str(path)), {}
+    if path.suffix == ".json":
+        table = _load_file(lambda p: json.loads(Path(p).read_text(encoding="utf-8-sig")), path)
+        return best_first(_dict_rows(table, str(path)), str(path)), {}
+    return _read_trec(_load_file(lambda p: Path(p).read_text(encoding="utf-8-sig"), path), str(path))
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #3923d592
 @typed
@@ -438,7 +435,36 @@ def _unknown_documents(
         )
     return unknown
 
+# %% ../../nbs/15_evaluate/10_exchange.ipynb #36229de8
+def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
+    "The chunks of a ranking; raises `DataError` where they are of another corpus."
+    corpus = source if isinstance(source, Corpus) else source.corpus
+    if ranking.corpus is not corpus and ranking.corpus.fingerprint != corpus.fingerprint:
+        raise DataError(
+            "the ranking is of another corpus", "as_run", "Give the corpus that its chunks were cut from"
+        )
+    return ranking.chunks
+
+
+def _tie_broken(
+    text: str, results: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks
+) -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one
+    above."""
+    rows = np.array([ids.get(d, ABSENT) for d in results], np.int64)
+    scores = np.array(list(results.values()), np.float64)
+    hashes = (
+        np.where(rows < 0, hash64(list(results)), chunks.text_hashes[np.maximum(rows, 0)])
+        if len(results)
+        else np.empty(0, np.uint64)
+    )
+    order = np.lexsort((rows, tie_keys(hash64([text])[0], hashes), -scores))
+    return (scores[order], rows[order]), int((np.diff(scores[order]) == 0).sum())
+
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #1231a8b4
+log = logging.getLogger("ragbench.evaluate.exchange")
+
+
 @typed
 def as_run(
     # the path of a file, {query id: {id: score}}, ranx's `Run`, a data frame, or a `Ranking` of our own
@@ -479,32 +505,6 @@ def as_run(
     for note in given_run.notes:
         log.warning("%s", note)
     return given_run
-
-# %% ../../nbs/15_evaluate/10_exchange.ipynb #36229de8
-def _ranked_chunks(ranking: Ranking, source: Corpus | Chunks) -> Chunks:
-    "The chunks of a ranking; raises `DataError` where they are of another corpus."
-    corpus = source if isinstance(source, Corpus) else source.corpus
-    if ranking.corpus is not corpus and ranking.corpus.fingerprint != corpus.fingerprint:
-        raise DataError(
-            "the ranking is of another corpus", "as_run", "Give the corpus that its chunks were cut from"
-        )
-    return ranking.chunks
-
-
-def _tie_broken(
-    text: str, results: Mapping[str, float], ids: Mapping[str, int], chunks: Chunks
-) -> tuple[tuple[np.ndarray, np.ndarray], int]:
-    """Scores and rows of one query, best first, equal scores by tie key, and how many are equal to the one
-    above."""
-    rows = np.array([ids.get(d, ABSENT) for d in results], np.int64)
-    scores = np.array(list(results.values()), np.float64)
-    hashes = (
-        np.where(rows < 0, hash64(list(results)), chunks.text_hashes[np.maximum(rows, 0)])
-        if len(results)
-        else np.empty(0, np.uint64)
-    )
-    order = np.lexsort((rows, tie_keys(hash64([text])[0], hashes), -scores))
-    return (scores[order], rows[order]), int((np.diff(scores[order]) == 0).sum())
 
 # %% ../../nbs/15_evaluate/10_exchange.ipynb #0203f271
 @typed

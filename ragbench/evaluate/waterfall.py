@@ -233,6 +233,25 @@ def _waterfall_frame(fall: Waterfall) -> DataFrame:
     ]
     return pd.DataFrame([gold, *rows, recall]).set_index("step")
 
+# %% ../../nbs/15_evaluate/06_waterfall.ipynb #57fb33d5
+def _first_ranking(stages: Sequence[Stage]) -> Ranking:
+    "The ranking of the first stage; raises unless all are stages over one corpus."
+    for stage in stages:
+        if not isinstance(stage, Stage) or not isinstance(stage.ranking, Ranking):
+            raise ConfigError(
+                f"a stage is {stage!r:.60}", "waterfall", "Give stages, such as Stage('search', ranking)"
+            )
+    first_ranking = stages[0].ranking
+    for stage in stages:
+        same = stage.ranking.corpus is first_ranking.corpus
+        if not same and stage.ranking.corpus.fingerprint != first_ranking.corpus.fingerprint:
+            raise DataError(
+                "its chunks were cut from another corpus",
+                f"waterfall, stage {stage.name!r}",
+                "Give rankings of one corpus",
+            )
+    return first_ranking
+
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #d5afa357
 @typed
 def waterfall(
@@ -274,25 +293,6 @@ def waterfall(
         budget,
         top.exact[:, 0],
     )
-
-# %% ../../nbs/15_evaluate/06_waterfall.ipynb #57fb33d5
-def _first_ranking(stages: Sequence[Stage]) -> Ranking:
-    "The ranking of the first stage; raises unless all are stages over one corpus."
-    for stage in stages:
-        if not isinstance(stage, Stage) or not isinstance(stage.ranking, Ranking):
-            raise ConfigError(
-                f"a stage is {stage!r:.60}", "waterfall", "Give stages, such as Stage('search', ranking)"
-            )
-    first_ranking = stages[0].ranking
-    for stage in stages:
-        same = stage.ranking.corpus is first_ranking.corpus
-        if not same and stage.ranking.corpus.fingerprint != first_ranking.corpus.fingerprint:
-            raise DataError(
-                "its chunks were cut from another corpus",
-                f"waterfall, stage {stage.name!r}",
-                "Give rankings of one corpus",
-            )
-    return first_ranking
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #3f731fcd
 def _draw_bar(axes: Any, i: int, level: np.ndarray) -> None:
