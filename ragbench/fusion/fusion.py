@@ -318,7 +318,7 @@ def z_scores(scores: np.ndarray) -> np.ndarray:
     sd = np.sqrt(add_along(np.where(present, centred, 0.0) ** 2) / n)
     return np.where(present, centred / np.maximum(sd, 1e-9), np.nan)
 
-
+# %% ../../nbs/11_fusion/00_fusion.ipynb #bcfc835e
 @dataclass(frozen=True)
 class ZScore(ArrayFusion):
     """Weighted sum of z-scores: `dense` for the dense run, the rest for the lexical one; a run that lacks a

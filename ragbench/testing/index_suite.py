@@ -77,7 +77,7 @@ def ill_ordered(answer: Any, n: int) -> Found:
             )
     return None
 
-
+# %% ../../nbs/22_testing/09_index_suite.ipynb #7878a491
 def same_answers(a: Any, b: Any, tolerance: float = 1e-4) -> bool:
     "Whether two answers have the same scores within the tolerance (rows of equal scores may change places)."
     (s, _), (t, _) = a, b
