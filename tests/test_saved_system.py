@@ -167,6 +167,70 @@ def test_a_key_is_never_written(tmp_path):
         same(built, rb.System.open(tmp_path / "it", design, store=False))
 
 
+def test_a_folder_sends_no_key_where_it_says_unless_it_is_trusted(tmp_path, monkeypatch):
+    from ragbench.testing import Loopback
+
+    monkeypatch.setenv("MY_SECRET", "a word of this machine")
+    with Loopback(["the oil level"]) as server:
+        chat = rb.Chat("m", server.url, key_env="MY_SECRET")
+        design = rb.System(CHUNK, FTS, query=rb.MultiQuery(chat, 1))
+        design.build(CORPUS, store=False).save(tmp_path / "it")
+        with pytest.raises(ConfigError, match=rf"{server.url}.*MY_SECRET.*trusted=True"):
+            rb.System.open(tmp_path / "it", store=False)
+        with pytest.raises(ConfigError, match="trusted is 'yes'"):
+            rb.System.open(tmp_path / "it", store=False, trusted="yes")
+        assert not server.asked
+        for more in ({"trusted": True}, {"system": design}):
+            rb.System.open(tmp_path / "it", store=False, **more).search("oil", 3)
+        assert len(server.asked) == 2
+
+        with rb.KnowledgeBase.create(tmp_path / "kb", system=design):
+            pass
+        with pytest.raises(ConfigError, match=rf"{server.url}.*MY_SECRET.*trusted=True"):
+            rb.KnowledgeBase.open(tmp_path / "kb")
+        for more in ({"trusted": True}, {"system": design}):
+            with rb.KnowledgeBase.open(tmp_path / "kb", **more) as kb:
+                assert kb.system == design
+
+
+def test_whatever_names_an_address_or_a_variable_is_known_to_do_so():
+    from ragbench.system.system_values import _NAMES, component_values, named_addresses
+
+    names = {
+        f.name
+        for n in rb.__all__
+        if dataclasses.is_dataclass(c := getattr(rb, n))
+        for f in dataclasses.fields(c)
+    }
+    like = {n for n in names if any(w in n for w in ("url", "endpoint", "address", "host", "env", "proxy"))}
+    assert like == set(_NAMES)
+    usual = [rb.Chat("m"), rb.OpenAIEmbedder("m"), rb.GeminiEmbedder("m"), rb.LiteLLMEmbedder("m")]
+    assert [named_addresses(component_values(c)) for c in usual] == [[]] * 4
+    unusual = [
+        rb.Chat("m", key_env="HOME"),
+        rb.Dense(rb.OpenAIEmbedder("m", base_url="http://a.b")),
+        rb.QdrantIndex("http://a.b", "c"),
+        rb.LiteLLMEmbedder("m", options={"api_base": "a.b"}),
+        rb.LiteLLMEmbedder("m", options={"x": {"y": "http://a.b"}}),
+    ]
+    for component in unusual:
+        assert len(named_addresses(component_values((1, {"a": [component]})))) == 1
+
+
+@pytest.mark.parametrize("name", ["extra.txt", "deep/er/extra.txt"])
+def test_a_foreign_file_in_a_saved_folder_is_never_replaced(name, tmp_path):
+    built = DESIGNS["hybrid"].build(CORPUS, store=False)
+    path = built.save(tmp_path / "it")
+    opened = rb.System.open(path, store=False)
+    opened.search(QUESTIONS, 3)
+    built.save(path)  # what an opened system leaves there is no foreign file
+    (path / name).parent.mkdir(parents=True, exist_ok=True)
+    (path / name).write_text("mine")
+    with pytest.raises(StoreError, match=f"{name}.*Nothing was written"):
+        built.save(path)
+    assert (path / name).read_text() == "mine" and rb.System.open(path, store=False)
+
+
 # --- parts of one's own -------------------------------------------------------------------------------------
 
 

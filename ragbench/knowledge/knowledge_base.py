@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.errors import ConfigError, DataError, choice_of, whole_number
+from ..base.errors import ConfigError, DataError, choice_of, whole_number, yes_or_no
 from ..base.number_text import count
 from ..chunk.recursive import RecursiveChunker
 from ..core.documents import Corpus, Document
@@ -45,6 +45,7 @@ from ..base.choices import has_choices
 from ..system.build_context import search_fair
 from ..system.retrievers import Dense, Hybrid, Lexical
 from ..system.system import System, check_depth, read_queries
+from ..system.system_values import check_trusted
 
 # %% auto #0
 __all__ = ['MODES', 'StoredDocument', 'default_system', 'system_for', 'KnowledgeBase', 'merged_results']
@@ -131,10 +132,18 @@ class KnowledgeBase:
         return _create(cls, path, default_system() if system is None else system, owner)
 
     @classmethod
-    def open(cls, path: str | Path, read_only: bool = False, system: System | None = None) -> KnowledgeBase:
+    def open(
+        cls,
+        path: str | Path,
+        read_only: bool = False,
+        system: System | None = None,
+        *,
+        trusted: bool = False,
+    ) -> KnowledgeBase:
         """Open a folder. `read_only`: without the right to change it; `system`: the one that it was made
-        with, where that has components of one's own."""
-        return _open(cls, path, read_only, system)
+        with, where that has components of one's own; `trusted`: questions and keys may be sent where the
+        folder says. Raises `ConfigError` for one that names an address or the variable of a key otherwise."""
+        return _open(cls, path, read_only, system, trusted)
 
     @property
     def path(self) -> Path:
@@ -277,7 +286,8 @@ def _create(cls: Any, path: str | Path, system: Any, owner: str | None) -> Knowl
     return cls(catalogue, system)
 
 
-def _open(cls: Any, path: str | Path, read_only: bool, system: System | None) -> KnowledgeBase:
+def _open(cls: Any, path: str | Path, read_only: bool, system: System | None, trusted: bool) -> KnowledgeBase:
+    yes_or_no("trusted", trusted, "KnowledgeBase.open")
     catalogue = Catalogue.open(path, read_only)
     kept = json.loads(catalogue.meta("system") or "{}")
     if system is None and not kept.get("values"):
@@ -294,7 +304,16 @@ def _open(cls: Any, path: str | Path, read_only: bool, system: System | None) ->
             str(path),
             "Give that one, or create a new store",
         )
-    return cls(catalogue, system_of(kept["values"]) if system is None else system)
+    if system is not None:
+        return cls(catalogue, system)
+    try:
+        stored = system_of(kept["values"])  # first of all: what cannot be read says so itself
+        if not trusted:
+            check_trusted(json.loads(kept["values"]), str(path), "KnowledgeBase.open")
+    except BaseException:
+        catalogue.close()
+        raise
+    return cls(catalogue, stored)
 
 # %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #ceecf61f
 def _owned(kb: KnowledgeBase, owner: str | None) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.errors import ConfigError, DataError, StoreError
+from ..base.errors import ConfigError, DataError, StoreError, yes_or_no
 from ..base.files import disk_errors, whole_folder
 from ..core.chunks import Chunks
 from ..core.corpus_values import corpus_of, corpus_values
@@ -30,7 +30,7 @@ from .build_context import Context, stored
 from .pipeline import Pipeline, pipeline
 from .step import Executor, Step
 from .system import BuiltSystem, System
-from .system_values import component_of, component_values
+from .system_values import check_trusted, component_of, component_values
 
 # %% auto #0
 __all__ = ['log', 'WHAT', 'SCHEMA', 'MANIFEST', 'save_system', 'open_system']
@@ -169,8 +169,24 @@ def _checked_place(path: Any) -> Path:
     with disk_errors(place):
         empty = not place.exists() or place.is_dir() and not any(place.iterdir())
     if not empty:
-        _read_manifest(place, "Nothing was written: name another folder")
+        foreign = _foreign(place, _read_manifest(place, "Nothing was written: name another folder"))
+        if foreign:
+            several = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            what = f"it holds what was not saved there: {foreign[0]}{several}"
+            raise StoreError(what, str(place), "Nothing was written: move it, or name another folder")
     return place
+
+
+def _foreign(place: Path, manifest: Mapping[str, Any]) -> list[str]:
+    "The files and empty folders in a saved system that are no part of it."
+    saved = {MANIFEST, *manifest["files"]}
+    with disk_errors(place):
+        names = {
+            p.relative_to(place).as_posix()
+            for p in place.rglob("*")
+            if p.is_symlink() or not p.is_dir() or not any(p.iterdir())
+        }
+    return sorted(names - saved)
 
 
 def _manifest(built: BuiltSystem, folder: Path, ways: list[tuple[Step, str]]) -> dict[str, Any]:
@@ -218,8 +234,9 @@ def _read_manifest(path: Path, fix: str = _AGAIN) -> dict[str, Any]:
     return manifest
 
 
-def _system_of(manifest: Mapping[str, Any], path: Path, system: System | None) -> System:
-    "The system that was saved, or the one that is given if it is the same; raises `StoreError`."
+def _system_of(manifest: Mapping[str, Any], path: Path, system: System | None, trusted: bool) -> System:
+    """The system that was saved, or the one that is given if it is the same; raises `StoreError`, and
+    `ConfigError` for one that says where keys are sent, unless it is `trusted`."""
     changed = {n: (v, now) for n, v in manifest["versions"].items() if (now := versions().get(n)) != v}
     if changed:
         changes = ", ".join(f"{name} {then} (now {now})" for name, (then, now) in changed.items())
@@ -227,6 +244,8 @@ def _system_of(manifest: Mapping[str, Any], path: Path, system: System | None) -
     if system is None and manifest["system"] is None:
         fix = "Give the system itself: System.open(path, system=…)"
         raise StoreError(f"it has a part that a file cannot hold: {manifest['reason']}", str(path), fix)
+    if system is None and not trusted:
+        check_trusted(manifest["system"], str(path), "System.open")
     design = component_of(manifest["system"]) if system is None else system
     if not isinstance(design, System):
         raise ConfigError(f"system is a {type(design).__name__}", "System.open", "Give a System")
@@ -244,16 +263,19 @@ def open_system(
     system: System | None = None,  # the system itself, where it has parts of your own
     store: Any = None,  # as of `System.build`
     progress: bool | None = None,
+    trusted: bool = False,  # as of `System.open`
 ) -> BuiltSystem:
     """A saved system, ready to be asked; no passage is embedded again. Raises `StoreError` for a folder that
-    is damaged or of something else, and where the system has a part that a file cannot hold."""
+    is damaged or of something else, and where the system has a part that a file cannot hold; `ConfigError`
+    where it names an address or the variable of a key and is not `trusted`."""
     if not isinstance(path, str | Path) or not str(path):
         raise ConfigError(f"path is {path!r:.60}", "System.open", "Name the folder that save(path) wrote")
+    yes_or_no("trusted", trusted, "System.open")
     place = Path(path)
     manifest = _read_manifest(place)
     if bad := damage(place, manifest):
         raise StoreError(f"it is damaged: {'; '.join(bad[:5])}", str(place), _AGAIN)
-    design = _system_of(manifest, place, system)
+    design = _system_of(manifest, place, system, trusted)
     try:
         corpus = corpus_of(_json(place / "corpus.json"), str(place))
         steps = pipeline(design, corpus)

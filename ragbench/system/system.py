@@ -157,12 +157,14 @@ class System(Component):
         *,
         store: Any = None,
         progress: bool | None = None,
+        trusted: bool = False,  # True: questions and keys may be sent where the folder says
     ) -> BuiltSystem:
         """What `BuiltSystem.save` wrote into a folder, ready to be asked: the same rankings, and no passage
-        is embedded again. Raises `StoreError` for a folder that is damaged or of something else."""
+        is embedded again. Raises `StoreError` for a folder that is damaged or of something else,
+        `ConfigError` for one that names an address or the variable of a key, unless it is `trusted`."""
         from ragbench.system.saved_system import open_system
 
-        return open_system(path, system, store, progress)
+        return open_system(path, system, store, progress, trusted)
 
     def _repr_html_(self) -> str:
         from ragbench.system.system_view import system_html

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ..base.errors import ConfigError, StoreError
 
 # %% auto #0
-__all__ = ['component_values', 'component_of']
+__all__ = ['component_values', 'component_of', 'named_addresses', 'check_trusted']
 
 # %% ../../nbs/13_system/10_system_values.ipynb #5ae18bf1
 def component_values(value: Any) -> Any:
@@ -82,3 +82,49 @@ def _class_of(name: Any) -> Any:
         fix = "Open it with the version of ragbench that saved it, or save the system again"
         raise StoreError(f"there is no component {name!r:.80}", "System.open", fix)
     return cls
+
+# %% ../../nbs/13_system/10_system_values.ipynb #8c213065
+_NAMES = ("base_url", "url", "azure_endpoint", "key_env")  # fields that name a variable or an address
+_OPTIONS = ("url", "base", "host", "endpoint", "proxy", "key", "header", "env")  # parts of names of options
+
+
+def named_addresses(values: Any) -> list[str]:
+    """The components in these JSON values that name an address or an environment variable other than the
+    one of their class, each with what it names."""
+    out = [text for part in _parts(values) for text in named_addresses(part)]
+    if isinstance(values, dict) and isinstance(values.get("class"), str):
+        cls, fields = _class_of(values["class"]), values.get("fields", {})
+        usual = {f.name: f.default for f in dataclasses.fields(cls)}
+        now = {name: fields.get(name, usual[name]) for name in _NAMES if name in usual}
+        more = {name: v for name, v in _options(fields.get("options")) if _leads_away(name, v)}
+        if more or any(value != usual[name] for name, value in now.items()):
+            named = {name: v for name, v in (now | more).items() if v not in (None, "", dataclasses.MISSING)}
+            shown = ", ".join(f"{name}={v!r:.80}" for name, v in named.items())
+            out.insert(0, f"{cls.__name__}({shown})")
+    return list(dict.fromkeys(out))
+
+
+def _parts(values: Any) -> list[Any]:
+    return list(values.values()) if isinstance(values, dict) else values if isinstance(values, list) else []
+
+
+def _options(values: Any) -> Iterator[tuple[str, Any]]:
+    "Each option of a service with its value, inner ones too."
+    for name, value in values.get("pairs", ()) if isinstance(values, dict) else ():
+        yield str(name), value
+        yield from _options(value)
+
+
+def _leads_away(name: str, value: Any) -> bool:
+    text = str(value)
+    return "://" in text or "environ" in text or any(part in name.lower() for part in _OPTIONS)
+
+
+def check_trusted(values: Any, path: str, where: str) -> None:
+    "Raise `ConfigError` for JSON values of a system that would send questions, or a key, where they say."
+    if named := named_addresses(values):
+        raise ConfigError(
+            f"it names where questions and keys are sent: {'; '.join(named)}",
+            path,
+            f"Do you trust who wrote it? Give trusted=True, or the system itself: {where}(path, system=…)",
+        )
