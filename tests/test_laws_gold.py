@@ -4,6 +4,7 @@ gold comes back as it was."""
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -221,90 +222,84 @@ def test_losing_evidence_raises_no_score_and_costs_what_it_weighs(pieces, gone, 
     )
 
 
-def test_every_loader_keeps_what_is_lost(tmp_path):
-    """BEIR by documents and by spans, TREC, SQuAD, the chunking evaluation: a question whose evidence is gone
-    scores 0 and counts."""
-    (tmp_path / "beir" / "qrels").mkdir(parents=True)
+# Two questions in the form of each collection: some evidence of the first is there, none of the second.
+
+
+def beir_folder(folder: Path) -> Path:
+    (folder / "qrels").mkdir(parents=True)
 
     def lines(name, rows):
-        return (tmp_path / "beir" / name).write_text("\n".join(map(json.dumps, rows)))
+        (folder / name).write_text("\n".join(map(json.dumps, rows)))
 
     lines("corpus.jsonl", [{"_id": "a", "text": "Check the oil."}, {"_id": "b", "text": " "}])
     lines("queries.jsonl", [{"_id": "1", "text": "What?"}, {"_id": "2", "text": "Which?"}])
-    (tmp_path / "beir" / "qrels" / "test.tsv").write_text(
-        "query-id\tcorpus-id\tscore\n1\ta\t1\n1\tz\t2\n2\tb\t1\n"
-    )
+    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n1\tz\t2\n2\tb\t1\n")
+    first = [{"start": 0, "end": 5, "content": "Check"}, {"start": 6, "end": 9, "content": "her"}]
+    second = [{"start": 0, "end": 2, "content": "Oh"}]
     lines(
         "spans.jsonl",
         [
-            {
-                "query_id": "1",
-                "doc_id": "a",
-                "spans": [
-                    {"start": 0, "end": 5, "content": "Check"},
-                    {"start": 6, "end": 9, "content": "her"},
-                ],
-            },
-            {"query_id": "2", "doc_id": "z", "spans": [{"start": 0, "end": 2, "content": "Oh"}]},
+            {"query_id": "1", "doc_id": "a", "spans": first},
+            {"query_id": "2", "doc_id": "z", "spans": second},
         ],
     )
-    (tmp_path / "trec").mkdir()
-    (tmp_path / "trec" / "docs.sgml").write_text(
+    return folder
+
+
+def trec_folder(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "docs.sgml").write_text(
         "<DOC><DOCNO>a</DOCNO><TEXT>Check the oil.</TEXT></DOC><DOC><DOCNO>b</DOCNO><TEXT> </TEXT></DOC>"
     )
-    (tmp_path / "trec" / "topics.txt").write_text("1\tWhat?\n2\tWhich?\n")
-    (tmp_path / "trec" / "qrels.txt").write_text("1 0 a 1\n1 0 z 2\n2 0 b 1\n")
-    squad = {
-        "data": [
-            {
-                "title": "a",
-                "paragraphs": [
-                    {
-                        "context": "Check the oil.",
-                        "qas": [
-                            {
-                                "id": "1",
-                                "question": "What?",
-                                "answers": [{"text": "oil", "answer_start": 10}],
-                            },
-                            {
-                                "id": "2",
-                                "question": "Which?",
-                                "answers": [{"text": "gas", "answer_start": 3}],
-                            },
-                        ],
-                    }
-                ],
-            }
-        ]
-    }
-    (tmp_path / "squad.json").write_text(json.dumps(squad))
-    (tmp_path / "chroma" / "corpora").mkdir(parents=True)
-    (tmp_path / "chroma" / "corpora" / "a.md").write_text("Check the oil.")
+    (folder / "topics.txt").write_text("1\tWhat?\n2\tWhich?\n")
+    (folder / "qrels.txt").write_text("1 0 a 1\n1 0 z 2\n2 0 b 1\n")
+    return folder
 
-    def reference(*found):
-        return json.dumps(
-            [{"content": c, "start_index": s, "end_index": s + len(c)} for c, s in found]
-        ).replace('"', '""')
 
-    (tmp_path / "chroma" / "questions_df.csv").write_text(
-        f'question,references,corpus_id\nWhat?,"{reference(("Check", 0), ("gas", 6))}",a\nWhich?,"{reference(("steam", 0))}",b\n'  # noqa: E501
-    )
-    golds = {
-        "beir": load_beir(tmp_path / "beir"),
-        "spans": load_beir(tmp_path / "beir", spans="spans.jsonl"),
-        "trec": load_trec(tmp_path / "trec"),
-        "squad": load_squad(tmp_path / "squad.json"),
-        "chroma": load_chunking_eval(tmp_path / "chroma"),
-    }
-    for name, (corpus, gold) in golds.items():
-        assert len(gold.answerable) == 2, name
-        assert [q.text for q in gold.unreachable] == ["Which?"], name
-        assert len(gold.lost) == (1 if name == "squad" else 2), name
-        assert MISSING in gold.unreachable[0].tags, name
-        run = Run([q.query_id for q in gold.query_list], [[1.0]] * 2, [[0]] * 2)
-        recall = rank_metrics(gold, Ranking(whole_documents(corpus), run), ["recall@1"])["recall@1"]
-        assert recall.tolist() == ([1.0, 0.0] if name == "squad" else [0.5, 0.0]), name
+def squad_file(path: Path) -> Path:
+    questions = [
+        {"id": "1", "question": "What?", "answers": [{"text": "oil", "answer_start": 10}]},
+        {"id": "2", "question": "Which?", "answers": [{"text": "gas", "answer_start": 3}]},
+    ]
+    paragraph = {"context": "Check the oil.", "qas": questions}
+    path.write_text(json.dumps({"data": [{"title": "a", "paragraphs": [paragraph]}]}))
+    return path
+
+
+def chunking_eval_folder(folder: Path) -> Path:
+    (folder / "corpora").mkdir(parents=True)
+    (folder / "corpora" / "a.md").write_text("Check the oil.")
+
+    def references(*places):
+        rows = [{"content": c, "start_index": s, "end_index": s + len(c)} for c, s in places]
+        return json.dumps(rows).replace('"', '""')
+
+    first, second = references(("Check", 0), ("gas", 6)), references(("steam", 0))
+    rows = ["question,references,corpus_id", f'What?,"{first}",a', f'Which?,"{second}",b']
+    (folder / "questions_df.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+COLLECTIONS = {
+    "beir": lambda tmp: load_beir(beir_folder(tmp / "beir")),
+    "spans": lambda tmp: load_beir(beir_folder(tmp / "beir"), spans="spans.jsonl"),
+    "trec": lambda tmp: load_trec(trec_folder(tmp / "trec")),
+    "squad": lambda tmp: load_squad(squad_file(tmp / "squad.json")),
+    "chroma": lambda tmp: load_chunking_eval(chunking_eval_folder(tmp / "chroma")),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_every_loader_keeps_what_is_lost(tmp_path, name):
+    """A question whose evidence is gone scores 0 and counts."""
+    corpus, gold = COLLECTIONS[name](tmp_path)
+    assert len(gold.answerable) == 2
+    assert [q.text for q in gold.unreachable] == ["Which?"]
+    assert len(gold.lost) == (1 if name == "squad" else 2)
+    assert MISSING in gold.unreachable[0].tags
+    run = Run([q.query_id for q in gold.query_list], [[1.0]] * 2, [[0]] * 2)
+    recall = rank_metrics(gold, Ranking(whole_documents(corpus), run), ["recall@1"])["recall@1"]
+    assert recall.tolist() == ([1.0, 0.0] if name == "squad" else [0.5, 0.0])
 
 
 def test_the_leaderboard_says_how_much_is_lost(tmp_path):

@@ -263,28 +263,10 @@ def test_files_behind_links_go_to_the_loader_of_their_type(site):
     corpus = load_corpus(
         site.url, delay=0, allow_private=True, max_depth=1, limits=Limits(bytes=2_000_000, seconds=60)
     )
-    assert ids(site, corpus) == [
-        "/",
-        "/manual",
-        "/note",
-        "/people.csv#1",
-        "/people.csv#2",
-        "/list#1",
-        "/readme",
-        "/raw.md",
-        "/download.pdf",
-    ]
-    assert [d.format for d in corpus] == [
-        "html",
-        "pdf",
-        "docx",
-        "csv",
-        "csv",
-        "json",
-        "markdown",
-        "markdown",
-        "pdf",
-    ]
+    loaded = "/ /manual /note /people.csv#1 /people.csv#2 /list#1 /readme /raw.md /download.pdf"
+    assert ids(site, corpus) == loaded.split()
+    formats = "html pdf docx csv csv json markdown markdown pdf"
+    assert [d.format for d in corpus] == formats.split()
     assert corpus[1].text == "Start the pump."
     assert {d.source for d in corpus} == {d.metadata["url"] for d in corpus}
     assert [d.source.removeprefix(site.url) for d in corpus][1:4] == ["/manual", "/note", "/people.csv"]
@@ -469,77 +451,73 @@ def test_no_exception_of_a_page_ends_a_visit(site, monkeypatch):
     assert all(e.reason for e in corpus.errors)
 
 
+# what a server could send only by mistake or on purpose: lines of a head, whole answers, addresses to go to
+HEADER_LINES = [
+    b"Content-Type: ",
+    b"Content-Type: text/html; charset=",
+    b'Content-Type: text/html; charset="',
+    b"Content-Type: text/html; charset=utf-8; charset=punycode",
+    b"Content-Type: \xff\xfe/\x80",
+    b"Content-Type: text/html; charset*=utf-8''x%ff",
+    b"Content-Type: text/html; charset*0=ut; charset*1=f-8",
+    b"Content-Type: =?utf-8?q?text/html?=",
+    b"Content-Length: -5",
+    b"Content-Length: 99999999999999999999",
+    b"Content-Length: x",
+    b"Transfer-Encoding: chunked, gzip",
+    b"Transfer-Encoding: chunked",
+    b"Content-Encoding: \xff",
+    b"Location: http://[",
+    b"Set-Cookie: \xff=\xff; Domain=.",
+    b"Link: <" + b"x" * 70_000 + b">",
+    b"Content-Type: " + b"a" * 50_000,
+]
+ANSWERS = [
+    b"",
+    b"\r\n\r\n",
+    b"HTTP/9.9 200 OK\r\n\r\n",
+    b"HTTP/1.1 999 \xff\r\n\r\n",
+    b"HTTP/1.1 -1 OK\r\n\r\n",
+    b"HTTP/1.1 200\r\n\r\n" + html("Page"),
+    bytes(3000),
+    b"SSH-2.0-x\r\n",
+]
+LOCATIONS = [
+    "http://[",
+    "http://[::1",
+    "//",
+    "http://\xff/",
+    "http://a" + "b" * 300 + "/",
+    "http://x:99999999/",
+    "http://user:pw@x/",
+    "javascript:x",
+    "http://\u00ad/",
+    "?" + "q" * 5000,
+    "http:///",
+    "\t",
+    "http://xn--/",
+    "http://a..b/",
+]
+
+
+def raw(answer: bytes):
+    "A page that is these bytes, head and all."
+
+    def send(handler):
+        handler.wfile.write(answer)
+
+    return send
+
+
 def test_no_header_ends_a_visit(site):
-    """Answers that a server could only send by mistake or on purpose: each loads or is a row."""
-
-    def raw(answer: bytes):
-        def send(handler):
-            handler.wfile.write(answer)
-
-        return send
-
-    page = html("Page")
-    lines = [
-        b"Content-Type: ",
-        b"Content-Type: text/html; charset=",
-        b'Content-Type: text/html; charset="',
-        b"Content-Type: text/html; charset=utf-8; charset=punycode",
-        b"Content-Type: \xff\xfe/\x80",
-        b"Content-Type: text/html; charset*=utf-8''x%ff",
-        b"Content-Type: text/html; charset*0=ut; charset*1=f-8",
-        b"Content-Type: =?utf-8?q?text/html?=",
-        b"Content-Length: -5",
-        b"Content-Length: 99999999999999999999",
-        b"Content-Length: x",
-        b"Transfer-Encoding: chunked, gzip",
-        # fmt: skip
-        b"Transfer-Encoding: chunked",
-        b"Content-Encoding: \xff",
-        b"Location: http://[",
-        b"Set-Cookie: \xff=\xff; Domain=.",
-        b"Link: <" + b"x" * 70_000 + b">",
-        b"Content-Type: " + b"a" * 50_000,
-    ]
-    answers = {
-        f"/h{n}": raw(b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + line + b"\r\n\r\n" + page)
-        for n, line in enumerate(lines)
-    }
+    """Each answer loads or is a row."""
+    head, moved_head, page = b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 302 Found\r\n", html("Page")
+    close, end = b"Connection: close\r\n", b"\r\n\r\n"
+    answers = {f"/h{n}": raw(head + close + line + end + page) for n, line in enumerate(HEADER_LINES)}
+    answers |= {f"/s{n}": raw(answer) for n, answer in enumerate(ANSWERS)}
     answers |= {
-        f"/s{n}": raw(line)
-        for n, line in enumerate(
-            (
-                b"",
-                b"\r\n\r\n",
-                b"HTTP/9.9 200 OK\r\n\r\n",
-                b"HTTP/1.1 999 \xff\r\n\r\n",
-                b"HTTP/1.1 -1 OK\r\n\r\n",
-                b"HTTP/1.1 200\r\n\r\n" + page,
-                bytes(3000),
-                b"SSH-2.0-x\r\n",
-            )
-        )
-    }
-    locations = [
-        "http://[",
-        "http://[::1",
-        "//",
-        "http://\xff/",
-        "http://a" + "b" * 300 + "/",
-        "http://x:99999999/",
-        "http://user:pw@x/",
-        "javascript:x",
-        "http://\u00ad/",
-        "?" + "q" * 5000,
-        "http:///",
-        "\t",
-        "http://xn--/",
-        "http://a..b/",
-    ]
-    answers |= {
-        f"/l{n}": raw(
-            b"HTTP/1.1 302 Found\r\nConnection: close\r\nLocation: " + to.encode("utf-8") + b"\r\n\r\n"
-        )
-        for n, to in enumerate(locations)
+        f"/l{n}": raw(moved_head + close + b"Location: " + address.encode("utf-8") + end)
+        for n, address in enumerate(LOCATIONS)
     }
     site.pages |= answers | {"/": html("Home", *answers, "/last"), "/last": html("Last")}
     corpus = visit(site, max_depth=1, limits=Limits(seconds=5))
