@@ -725,14 +725,90 @@ def test_squad_names_the_place_and_the_field(tmp_path, change, says):
 
 def test_a_gold_file_names_line_and_field(tmp_path):
     (tmp_path / "g.jsonl").write_text(
-        '{"ragbench gold": 1, "unit": "evidence"}\n{"query_id": "q1", "query": "?"}\n{"query_id": "q2",'
-        ' "query": "?", "evidence": [{"doc_id": "a", "start": 0, "end": "9"}]}\n'
+        '{"ragbench gold": 1, "unit": "evidence"}\n{"query_id": "q1", "query": "?", "evidence": []}\n'
+        '{"query_id": "q2", "query": "?", "evidence": [{"doc_id": "a", "start": 0, "end": "9"}]}\n'
     )
     with pytest.raises(
         DataError,
         match=r"g\.jsonl: line 3: question 1 \(q2\): 'end' of evidence 0 is '9', not a whole number",
     ):
         Gold.load(tmp_path / "g.jsonl")
+
+
+PIECES = {
+    "Gold.from_spans": {"doc_id": "d1", "start": 0, "end": 4},
+    "Gold.from_quotes": {"doc_id": "d1", "quote": "text"},
+    "Gold.load": {"doc_id": "d1", "start": 0, "end": 4, "quote": "text"},
+}
+
+
+def gold_by(way, rows, folder):
+    "Gold from these rows, by one of the ways that take mappings."
+    if way == "Gold.from_spans":
+        return Gold.from_spans(rows)
+    if way == "Gold.from_quotes":
+        return Gold.from_quotes(rows, Corpus([Document("d1", "text of a pump")]))
+    path = folder / "gold.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Gold.load(path)
+
+
+@pytest.mark.parametrize("way", PIECES)
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("quotes", "evidence"),
+        ("spans", "evidence"),
+        ("evidnce", "evidence"),
+        ("question", "query"),
+        ("tag", "tags"),
+    ],
+)
+def test_an_unknown_key_of_a_question_is_refused(way, key, nearest, tmp_path):
+    row = {"query_id": "q1", "query": "Q?", "evidence": [PIECES[way]], key: [PIECES[way]]}
+    with pytest.raises(DataError, match=rf"there is no key '{key}'; the nearest is '{nearest}'"):
+        gold_by(way, [row], tmp_path)
+
+
+@pytest.mark.parametrize("way", PIECES)
+@pytest.mark.parametrize(
+    ("key", "nearest"), [("document", "doc_id"), ("garde", "grade"), ("text", "quote"), ("strat", "start")]
+)
+def test_an_unknown_key_of_a_piece_of_evidence_is_refused(way, key, nearest, tmp_path):
+    row = {"query_id": "q1", "query": "Q?", "evidence": [{**PIECES[way], key: 3}]}
+    with pytest.raises(DataError, match=rf"evidence 0: there is no key '{key}'; the nearest is '{nearest}'"):
+        gold_by(way, [row], tmp_path)
+
+
+@pytest.mark.parametrize("way", PIECES)
+def test_a_question_is_unanswerable_only_where_it_says_so(way, tmp_path):
+    for row in ({"query_id": "q1", "query": "Q?"}, {"query_id": "q1", "query": "Q?", "evidence": None}):
+        with pytest.raises(DataError, match=r"there is no 'evidence'; of a question without an answer it is"):
+            gold_by(way, [row], tmp_path)
+    row = {"query_id": "q1", "query": "Q?", "evidence": [], "metadata": {"by": "Eva"}, "split": "test"}
+    assert [q.query_id for q in gold_by(way, [row], tmp_path).unanswerable] == ["q1"]
+
+
+@pytest.mark.parametrize("span", [(-5, 3), (4, 4), (9, 2)])
+def test_a_span_that_holds_no_text_is_refused_at_once(span):
+    start, end = span
+    piece = {"doc_id": "d1", "start": start, "end": end}
+    with pytest.raises(DataError, match=rf"evidence 0: from {start} to {end} is no span"):
+        Gold.from_spans([{"query_id": "q1", "query": "Q?", "evidence": [piece]}])
+    with pytest.raises(DataError, match=rf"'q1' has evidence in 'd1': from {start} to {end} is no span"):
+        Gold((Query("q1", "Q?"),), (Evidence("q1", "d1", start, end),))
+
+
+def test_the_first_line_of_a_gold_file_has_no_other_keys(tmp_path):
+    head = {"ragbench gold": 1, "units": "document"}
+    with pytest.raises(DataError, match=r"line 1: there is no key 'units'; the nearest is 'unit'"):
+        gold_by("Gold.load", [head, {"query_id": "q1", "query": "Q?", "evidence": []}], tmp_path)
+
+
+def test_quotes_are_saved_with_their_words_without_the_corpus(tmp_path):
+    row = {"query_id": "q1", "query": "Q?", "evidence": [{"quote": "of a pump"}]}
+    saved = gold_by("Gold.from_quotes", [row], tmp_path).save(tmp_path / "quoted.jsonl")
+    assert json.loads(saved.read_text().splitlines()[1])["evidence"][0]["quote"] == "of a pump"
 
 
 def test_a_span_and_its_quote_must_agree():

@@ -29,6 +29,7 @@ from ragbench.core.gold_records import (
     listed,
     lost_note,
     params_problem,
+    span_problem,
     span_records,
 )
 from .qrels import Judgement, Qrels, as_judgements, judged_records, to_qrels
@@ -118,6 +119,11 @@ def _problems(gold: GoldRecords) -> list[str]:
         if not (_whole_number(e.start) and _whole_number(e.end))
     ]
     problems += [
+        f"query {e.query_id!r} has evidence in {e.doc_id!r:.80}: {problem}"
+        for e in gold.evidence_list
+        if (problem := span_problem(e.start, e.end))
+    ]
+    problems += [
         f"query {x.query_id!r} has lost evidence whose text is {x.quote!r:.60}"
         for x in gold.lost
         if not isinstance(x.quote, str)
@@ -194,7 +200,8 @@ class Gold(GoldRecords):
         ],  # {query_id, query, evidence: [{doc_id, start, end, grade?, quote?}], …}
     ) -> Gold:
         """Gold from questions that carry their evidence as code-point spans; a `quote` beside a span must
-        have its length. Raises `DataError` that names everything missing or of a wrong type."""
+        have its length. A question without an answer says `"evidence": []`. Raises `DataError` that names
+        everything missing, unknown or of a wrong type."""
         return _checked(span_records(rows))
 
     @staticmethod
@@ -204,7 +211,8 @@ class Gold(GoldRecords):
         min_score: float = 90.0,  # of likeness, 0 to 100
     ) -> Gold:
         """Gold from questions that quote their evidence; raises `DataError` that names every quote which
-        stands nowhere, and the place nearest to it."""
+        stands nowhere, and the place nearest to it, and every key that is unknown. A question without an
+        answer says `"evidence": []`."""
         return _checked(quoted_records(rows, corpus, min_score))
 
     @staticmethod
@@ -236,7 +244,9 @@ class Gold(GoldRecords):
         return gold
 
     def save(self, path: str | Path, corpus: Corpus | None = None) -> Path:
-        "Write the gold as JSON lines, whole or not at all; with the corpus each piece of evidence is quoted."
+        """Write the gold as JSON lines, whole or not at all. A piece of evidence is written with its words
+        where they are known: always with the corpus; without it, where a quote came with the span or made
+        it, up to 80 characters."""
         return save_gold(self, path, corpus)
 
     def to_qrels(self, chunks: Chunks, rule: str = "overlap") -> Qrels:

@@ -22,6 +22,7 @@ from ragbench.core.gold_records import (
     Lost,
     QuoteMatch,
     anchor,
+    key_problem,
     listed,
     pieces_of,
     query_of,
@@ -30,7 +31,7 @@ from ragbench.core.gold_records import (
 )
 
 # %% auto #0
-__all__ = ['HEAD', 'FORMAT', 'anchored', 'save_gold', 'head_of', 'head_problem', 'read_gold']
+__all__ = ['HEAD', 'FORMAT', 'EXTRA_KEYS', 'anchored', 'save_gold', 'head_of', 'head_problem', 'read_gold']
 
 # %% ../../nbs/03_core/10_gold_files.ipynb #8c097613
 _AnyGold = TypeVar("_AnyGold", bound=GoldRecords)
@@ -54,7 +55,8 @@ FORMAT = 1
 def save_gold(
     gold: GoldRecords,
     path: str | Path,
-    corpus: Corpus | None = None,  # with it each piece of evidence is written with its words
+    corpus: Corpus
+    | None = None,  # with it each piece of evidence is written with its words, however it was made
 ) -> Path:
     "Write the gold as JSON lines, whole or not at all; returns the path."
     if not isinstance(path, str | Path):
@@ -154,6 +156,9 @@ def head_problem(head: Mapping[str, Any]) -> str:
     return f"it has version {version!r} of the format, this is version {FORMAT}"
 
 # %% ../../nbs/03_core/10_gold_files.ipynb #1b21d8d5
+EXTRA_KEYS = ("lost", "nonrelevant", "inexact")  # what a question of a file has besides the usual keys
+
+
 class _Extras(NamedTuple):
     "What lines hold besides evidence, and what is wrong with it."
 
@@ -194,12 +199,17 @@ def read_gold(path: str | Path) -> GoldRecords:
     wrong."""
     lines = _read_lines(path, "Gold.load")
     head = head_of([row for _, row in lines])
+    first = lines[0][0] if lines else 1
     if head:
         del lines[0]
     if version_problem := head_problem(head):
         raise DataError(version_problem, str(path), "Read it with a newer ragbench")
+    if unknown := [problem for key in head if (problem := key_problem(key, (HEAD, "unit", "copies")))]:
+        raise DataError(
+            f"line {first}: {unknown[0]}", str(path), f"The first line has {HEAD!r}, unit and copies"
+        )
     try:
-        rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path))
+        rows = whole_rows([row for _, row in lines], ("doc_id", "start", "end"), str(path), EXTRA_KEYS)
     except DataError as e:
         raise DataError(_by_line(e.what, [n for n, _ in lines]), e.where, e.fix) from e
     extras = _read_extras(lines)
@@ -208,7 +218,7 @@ def read_gold(path: str | Path) -> GoldRecords:
             listed(extras.problems, "problems"), str(path), "Mend these lines, or save the gold again"
         )
     try:
-        spans = span_records(rows)
+        spans = span_records(rows, EXTRA_KEYS)
     except DataError as e:
         raise DataError(e.what, str(path), e.fix) from e
     hashed = [

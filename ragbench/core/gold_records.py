@@ -5,19 +5,22 @@
 # %% ../../nbs/03_core/05_gold_records.ipynb #125ee7f8
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from ..base.errors import DataError, items_of
 from ..store.fingerprint import text_hash
 
 # %% auto #0
-__all__ = ['MISSING', 'NO_DOCUMENT', 'Query', 'Evidence', 'Lost', 'QuoteMatch', 'Anchor', 'anchor', 'GoldRecords', 'lost_note',
-           'params_problem', 'listed', 'whole_rows', 'query_of', 'pieces_of', 'span_records']
+__all__ = ['MISSING', 'NO_DOCUMENT', 'QUESTION_KEYS', 'PIECE_KEYS', 'Query', 'Evidence', 'Lost', 'QuoteMatch', 'Anchor', 'anchor',
+           'GoldRecords', 'lost_note', 'params_problem', 'listed', 'key_problem', 'span_problem', 'whole_rows',
+           'query_of', 'pieces_of', 'span_records']
 
 # %% ../../nbs/03_core/05_gold_records.ipynb #9538bd95
 MISSING = "evidence-missing"  # the tag of a query some of whose evidence is not in the corpus
@@ -209,6 +212,38 @@ def listed(problems: Sequence[str], what: str, most: int = 50) -> str:
     more = ["…"] if len(problems) > most else []
     return "\n".join([f"{len(problems)} {what}", *problems[:most], *more])
 
+# %% ../../nbs/03_core/05_gold_records.ipynb #15bd7a5a
+QUESTION_KEYS = ("query_id", "query", "evidence", "answer", "tags", "params", "split", "metadata")
+PIECE_KEYS = ("doc_id", "start", "end", "quote", "grade", "hash", "begins")
+_QUESTION_WORDS = {  # what other collections call it
+    **dict.fromkeys(("quote", "quotes", "span", "spans", "references", "passages"), "evidence"),
+    **dict.fromkeys(("question", "text"), "query"),
+    **dict.fromkeys(("id", "_id", "qid"), "query_id"),
+}
+_PIECE_WORDS = {
+    **dict.fromkeys(("document", "doc", "file", "path", "source", "id"), "doc_id"),
+    **dict.fromkeys(("text", "content", "words"), "quote"),
+    **dict.fromkeys(("relevance", "score", "label"), "grade"),
+    **dict.fromkeys(("begin", "from", "start_index"), "start"),
+    **dict.fromkeys(("stop", "to", "end_index"), "end"),
+}
+
+
+def key_problem(key: Any, known: Sequence[str], words: Mapping[str, str] = MappingProxyType({})) -> str:
+    "Why a record cannot have this key, with the nearest one that it can have; empty where it is known."
+    if key in known:
+        return ""
+    other = words.get(key) if isinstance(key, str) else None
+    near = [other] if other else difflib.get_close_matches(str(key).lower(), known, n=1, cutoff=0.5)
+    return f"there is no key {key!r:.60}" + (f"; the nearest is {near[0]!r}" if near else "")
+
+
+def span_problem(start: Any, end: Any) -> str:
+    "Why there is no text from `start` to `end`, in words; empty where there is, or these are no numbers."
+    if not isinstance(start, int) or not isinstance(end, int) or 0 <= start < end:
+        return ""
+    return f"from {start} to {end} is no span: it starts at 0 or later and ends behind its start"
+
 # %% ../../nbs/03_core/05_gold_records.ipynb #7e29a63c
 _TYPES = {
     "doc_id": (str, "a string"),
@@ -219,11 +254,16 @@ _TYPES = {
 }
 
 
-def _question_problems(row: Any, where: str, keys: Sequence[str]) -> Iterable[str]:
-    "What is wrong with one question as a mapping."
+def _question_problems(row: Any, where: str, keys: Sequence[str], more: Sequence[str]) -> Iterable[str]:
+    "What is wrong with one question as a mapping; `more` are keys that it may have besides the usual ones."
     if not isinstance(row, Mapping):
         yield f"{where}: it is {row!r:.60}, not a mapping"
         return
+    for key in row:
+        if problem := key_problem(key, (*QUESTION_KEYS, *more), _QUESTION_WORDS):
+            yield f"{where}: {problem}"
+    if row.get("evidence") is None:
+        yield f"{where}: there is no 'evidence'; of a question without an answer it is []"
     yield from (f"{where}: there is no {k!r}" for k in ("query_id", "query") if k not in row)
     if not isinstance(row.get("query_id", ""), str | int) or isinstance(row.get("query_id"), bool):
         yield f"{where}: 'query_id' is {row['query_id']!r:.60}"
@@ -249,6 +289,9 @@ def _piece_problems(piece: Any, n: int, where: str, keys: Sequence[str]) -> Iter
     if not isinstance(piece, Mapping):
         yield f"{where}: evidence {n} is {piece!r:.60}, not a mapping"
         return
+    for key in piece:
+        if problem := key_problem(key, PIECE_KEYS, _PIECE_WORDS):
+            yield f"{where}, evidence {n}: {problem}"
     yield from (f"{where}: there is no {k!r} in evidence {n}" for k in keys if k not in piece)
     for key, (kind, words) in _TYPES.items():
         if key not in piece or (isinstance(piece[key], kind) and not isinstance(piece[key], bool)):
@@ -256,22 +299,32 @@ def _piece_problems(piece: Any, n: int, where: str, keys: Sequence[str]) -> Iter
         if key == "doc_id" and key not in keys and piece[key] is None:
             continue  # a quote is then looked for in every document
         yield f"{where}: {key!r} of evidence {n} is {piece[key]!r:.60}, not {words}"
+    if "start" in piece and "end" in piece and (problem := span_problem(piece["start"], piece["end"])):
+        yield f"{where}, evidence {n}: {problem}"
 
 # %% ../../nbs/03_core/05_gold_records.ipynb #41b54597
-def whole_rows(rows: Iterable[Mapping[str, Any]], keys: Sequence[str], owner: str) -> list[Mapping[str, Any]]:
-    """The rows, if every question and every piece of evidence has what it needs; else a `DataError` that
-    names all that is missing."""
+def whole_rows(
+    rows: Iterable[Mapping[str, Any]],
+    keys: Sequence[str],  # what a piece of evidence must have
+    owner: str,
+    more: Sequence[str] = (),  # keys of a question besides the usual ones
+) -> list[Mapping[str, Any]]:
+    """The rows, if every question and every piece of evidence has what it needs and no key that is unknown;
+    else a `DataError` that names all that is wrong."""
     hint = "; Gold.load reads a file" if isinstance(rows, str | Path) else ""
     rows = items_of(rows, "the questions", owner, f"Give a list of mappings, one a question{hint}")
     problems: list[str] = []
     for i, row in enumerate(rows):
         query_id = row.get("query_id", "without an id") if isinstance(row, Mapping) else "without an id"
-        problems += _question_problems(row, f"question {i} ({query_id})", keys)
+        problems += _question_problems(row, f"question {i} ({query_id})", keys, more)
     if problems:
+        usual = ", ".join((*QUESTION_KEYS[3:], *more))
         raise DataError(
             "\n".join(problems[:50] + ["…"] * (len(problems) > 50)),
             owner,
-            f"A question has query_id, query and evidence; a piece of evidence has {', '.join(keys)}",
+            f"A question has query_id, query and evidence, and may have"
+            f" {usual}; a piece of evidence has {', '.join(keys)}, and may have"
+            f" {', '.join(k for k in PIECE_KEYS[:5] if k not in keys)}",
         )
     return rows
 
@@ -293,10 +346,10 @@ def pieces_of(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, Mapping[str,
     return [(str(row["query_id"]), piece) for row in rows for piece in row.get("evidence") or ()]
 
 # %% ../../nbs/03_core/05_gold_records.ipynb #5008039c
-def span_records(rows: Iterable[Mapping[str, Any]]) -> GoldRecords:
+def span_records(rows: Iterable[Mapping[str, Any]], more: Sequence[str] = ()) -> GoldRecords:
     """The records of questions that carry their evidence as code-point spans; a `quote` beside a span must
     have its length. Raises `DataError` that names everything missing or of a wrong type."""
-    rows = whole_rows(rows, ("doc_id", "start", "end"), "Gold.from_spans")
+    rows = whole_rows(rows, ("doc_id", "start", "end"), "Gold.from_spans", more)
     pieces = pieces_of(rows)
     misfits = [
         f"query {query_id!r}: [{piece['start']}, {piece['end']}) has {piece['end'] - piece['start']}"

@@ -69,7 +69,7 @@ def toy_corpus(
         pages = [Page(i + 1, a, b) for i, (a, b) in enumerate(zip(breaks, [*breaks[1:], len(text)]))]
         docs.append(Document(f"{part}.pdf", text, tuple(pages), tuple(headings), format="pdf"))
     rows += [
-        {"query_id": f"u{i}", "query": q, "tags": ("unanswerable",)}
+        {"query_id": f"u{i}", "query": q, "tags": ("unanswerable",), "evidence": []}
         for i, q in enumerate(("Who painted the crane?", "What does the helium cost?"), 1)
     ]
     return Corpus(
