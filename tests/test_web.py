@@ -6,13 +6,14 @@ import sys
 import time
 
 import docx
+import lxml.html
 import pytest
 from helper_site import TEXT, Site, html
 
 from ragbench.base.errors import ConfigError, MissingExtra
 from ragbench.ingest.load_corpus import load_corpus
 from ragbench.ingest.loader import Limits
-from ragbench.ingest.web import load_url
+from ragbench.ingest.web import load_html, load_url
 
 pytest.importorskip("trafilatura")
 
@@ -566,3 +567,57 @@ def test_a_link_with_a_password_in_it_is_a_row_without_the_password(site):
     assert len(corpus) == 2
     [row] = corpus.errors
     assert row.source == f"{site.url}/b" and "password" in row.reason and "secret" not in str(corpus.errors)
+
+
+AROUND = (
+    '<div id="top-nav"><ul><li><a href="/">Home</a></li><li><a href="/oil">All about oil</a></li></ul></div>'
+    '<div class="wrap">{}</div><div class="right-sidebar"><h3>News</h3><p>A new site is open.</p></div>'
+    '<div><a href="/1">Other pages</a> <a href="/2">Printed matter</a></div>'
+    "<nav>Skip to it</nav><aside><h4>See too</h4></aside><footer><p>Cookies and rights</p></footer>"
+)
+STANDING_AROUND = ("Home", "oil", "News", "new site", "Other", "Printed", "Skip", "See too", "Cookies")
+BODIES = {
+    "headings": "<h2>Leak</h2><p>Call Eva at once.</p><h2>Fire</h2><p>Leave it.</p><h2>Flood</h2><p>Dry.</p>",
+    "steps": "<h1>SOP 12</h1>" + "".join(f"<h2>{n} Step</h2><p>Turn valve {n}.</p>" for n in range(1, 8)),
+    "long": f"<h1>Start</h1><p>{TEXT} {TEXT} {TEXT}</p><h2>After it</h2><p>Note the time.</p>",
+    "table": "<h1>Only</h1><table><tr><td>Pump</td><td>P-1</td></tr><tr><td>a|b</td><td></td></tr></table>",
+    "lists": f"<h1>L</h1><ul><li>One<ul><li>Inner</li></ul></li></ul><ol start=3><li>Uno</li></ol>{TEXT}",
+    "terms": f"<h1>G</h1><dl><dt>Bilge</dt><dd>The lowest part.</dd></dl><p>{TEXT}</p>",
+    "code": f"<h1>C</h1><pre># no heading\n  two</pre><p>{TEXT}</p>",
+    "captions": f"<p>{TEXT}</p><table><caption>Limits</caption><tr><td>bar</td><td>4</td></tr></table>"
+    "<figure><img src=a.png><figcaption>The pump seen from above</figcaption></figure>",
+    "folded": f"<p>{TEXT}</p><details><summary>More</summary><p>The valve is red.</p></details>",
+    "empty end": f"<h1>T</h1><p>{TEXT}</p><h2>Annex</h2>",
+    "apart": f"<header><h1>Head</h1></header><div><p>{TEXT}</p></div><div><h2>Tail</h2><p>The end.</p></div>",
+}
+PAGES = {
+    "bare": "{}", "div": "<div>{}</div>", "article": "<article>{}</article>",
+    "main": "<main>{}</main>", "around": AROUND,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_the_main_content_is_in_the_text(tmp_path, body, page):
+    file = tmp_path / "a.html"
+    file.write_text(f"<html><body>{PAGES[page].format(BODIES[body])}</body></html>")
+    doc = load_html(file, doc_id="a")
+    tree = lxml.html.fromstring(BODIES[body].join(("<div>", "</div>")))
+    titles = [h.text for h in tree.iter("h1", "h2")]
+    summaries = {s.text for s in tree.iter("summary")}  # in an article, they are headings
+    assert [h.title for h in doc.headings if h.title not in summaries] == titles
+    pieces = [p.strip() for e in tree.iter() for p in (e.text, e.tail) if p and p.strip()]
+    places = [doc.text.find(p.replace("|", "\\|")) for p in pieces]
+    assert [p for p, at in zip(pieces, places) if at < 0] == []
+    rows = [line for line in doc.text.split("\n") if line.startswith("|") and "---" not in line]
+    assert len(rows) == len(list(tree.iter("tr")))
+    if page == "around":
+        assert [w for w in STANDING_AROUND if w in doc.text.replace("lube oil", "")] == []
+
+
+def test_blocks_of_a_long_page_are_compared_in_good_time(tmp_path):
+    steps = "".join(f"<h2>Step {n}</h2><p>{TEXT} {n}.</p><ol><li>Item {n}</li></ol>" for n in range(3000))
+    (tmp_path / "a.html").write_text(f"<html><body>{steps}</body></html>")
+    begin = time.monotonic()
+    assert len(load_html(tmp_path / "a.html", doc_id="a").headings) == 3000
+    assert time.monotonic() - begin < 60

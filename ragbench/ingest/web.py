@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -63,6 +63,246 @@ class Page(NamedTuple):
 
 _DEEPEST = 256  # elements inside each other, at which libxml2 stops
 
+# %% ../../nbs/06_ingest/21_web.ipynb #8556cab7
+_HEADINGS = {f"h{n}": n for n in range(1, 7)}
+_UNSEEN = {"script", "style", "noscript", "template", "head", "svg", "iframe", "object", "button", "select"}
+_UNSEEN |= {"input", "textarea", "canvas", "audio", "video", "dialog"}
+_AROUND = re.compile(
+    r"(^|[\s_-])(nav|navbar|navigation|menu|footer|sidebar|cookies?|breadcrumbs?|share|sharing|social|related"
+    r"|comments?|banner|adverts?|ads|promo|newsletter|pagination|masthead)(?=$|[\s_-])"
+)
+_ROLES = {"navigation", "banner", "contentinfo", "complementary", "search", "dialog", "menu"}
+
+
+def _squashed(text: str) -> str:
+    "The letters and digits of a text, by which two ways of writing it are compared."
+    return "".join(c for c in text.casefold() if c.isalnum())
+
+
+def _around(e: Any, letters: int) -> bool:
+    "Whether an element is no main content; `letters` are those of the whole page."
+    if not isinstance(e.tag, str) or e.tag in _UNSEEN or e.get("hidden") is not None:
+        return True
+    if e.get("aria-hidden") == "true" or re.search(r"display\s*:\s*none", e.get("style", "")):
+        return True
+    if e.tag in ("html", "body", "main", "article") or e.find(".//h1") is not None or e.tag == "h1":
+        return False
+    inside = any(a.tag in ("main", "article") for a in e.iterancestors())
+    if e.tag == "nav" or e.tag in ("footer", "aside") and not inside:
+        return True
+    named = f"{e.get('class', '')} {e.get('id', '')}".lower()
+    if e.get("role", "").lower() in _ROLES or e.tag not in _HEADINGS and _AROUND.search(named):
+        return 2 * len(_squashed("".join(e.itertext()))) < letters
+    if inside or e.tag not in ("ul", "ol", "div", "section", "p"):
+        return False
+    links = e.findall(".//a")
+    linked = sum(len(_squashed("".join(a.itertext()))) for a in links)
+    return len(links) > 1 and 5 * linked >= 4 * len(_squashed("".join(e.itertext()))) > 0
+
+
+def _main_part(tree: Any) -> Any:
+    "The body of a page without what stands around the main content; the tree is changed."
+    body = next(tree.iter("body"), tree)
+    letters = len(_squashed("".join(body.itertext())))
+    ahead = [body]
+    while ahead:
+        for e in list(ahead.pop()):
+            if _around(e, letters):
+                e.drop_tree()
+            else:
+                ahead.append(e)
+    return body
+
+# %% ../../nbs/06_ingest/21_web.ipynb #6665faef
+class _Block(NamedTuple):
+    "A block of a page as Markdown, the element that holds it, and what it is: a tag, or text for no element."
+
+    text: str
+    element: Any
+    kind: str
+
+
+_BREAK = "\u2028"  # what a <br> is in a line of text: a newline of the source is but a space
+_INLINE = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "kbd": "`"}
+_FLOWING = set("a abbr acronym big bdi bdo cite data del dfn font ins label mark q s samp small span".split())
+_FLOWING |= set("strike sub sup time tt u var wbr img ruby rb rt rp picture meter output progress".split())
+_FLOWING |= set(_INLINE)
+_ITEMS = {"li", "dt", "dd", "caption", "figcaption", "summary", "p", "pre", "blockquote", *_HEADINGS}
+
+
+def _flowing(e: Any) -> str:
+    "The text inside an element that stands in a line of text."
+    if e.tag == "br":
+        return _BREAK
+    text = (e.text or "") + "".join(_flowing(c) + (c.tail or "") for c in e)
+    if e.tag not in _FLOWING:
+        return f" {text} "
+    if e.tag == "a" and not _squashed(text) and "#" in e.get("href", ""):
+        return ""  # the mark beside a heading that links to it
+    mark = _INLINE.get(e.tag, "")
+    return f"{mark}{text}{mark}" if mark and text.strip() and text == text.strip() else text
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _number(items: Any, item: Any) -> int:
+    "The number of an item of a list."
+    start = items.get("start", "1")
+    return (int(start) if re.fullmatch("[0-9]{1,9}", start) else 1) + items.findall("li").index(item)
+
+
+def _rows_of(table: Any) -> str:
+    "A table as Markdown; its first row is its head."
+    rows = [
+        [_line("".join(_flowing(c))).replace("|", "\\|") for c in row if c.tag in ("td", "th")]
+        for row in table.iter("tr")
+    ]
+    rows = [row for row in rows if any(row)]
+    if not rows:
+        return ""
+    width = max(map(len, rows))
+    lines = ["| " + " | ".join(row + [""] * (width - len(row))) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * width, *lines[1:]])
+
+
+def _blocks(e: Any, depth: int = 0) -> Iterator[_Block]:
+    "The blocks of an element in order; no text in it is left out. `depth` is that of lists."
+    if e.tag == "pre":
+        code = "".join(e.itertext()).strip("\n")
+        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`{3,}", code))])
+        if code.strip():
+            yield _Block(f"{fence}\n{code}\n{fence}", e, "pre")
+        return
+    if e.tag == "table" and not any(e.find(f".//{tag}") is not None for tag in ("table", *_HEADINGS)):
+        for caption in e.iter("caption"):
+            yield from _blocks(caption, depth)
+        if rows := _rows_of(e):
+            yield _Block(rows, e, "table")
+        return
+    kind = e.tag if e.tag in _ITEMS else "text"
+    gathered = e.text or ""
+
+    def block() -> Iterator[_Block]:
+        nonlocal kind
+        text = "\n".join(filter(None, map(_line, gathered.split(_BREAK))))
+        if kind in _HEADINGS:
+            text = "#" * _HEADINGS[kind] + " " + _line(text) if _line(text) else ""
+        elif kind == "li":
+            mark = "-" if (up := e.getparent()) is None or up.tag != "ol" else f"{_number(up, e)}."
+            text = "  " * max(depth - 1, 0) + f"{mark} {_line(text)}" if text else ""
+        elif kind == "dd":
+            text = f": {_line(text)}" if text else ""
+        if text:
+            yield _Block(text, e, kind)
+            kind = "text" if kind == "li" else kind  # what follows a list in an item
+
+    for child in e:
+        if (
+            child.tag == "br"
+            or child.tag in _FLOWING
+            and not any(c.tag not in _FLOWING | {"br"} for c in child.iter())
+        ):
+            gathered += _BREAK if child.tag == "br" else _flowing(child)
+        elif kind in _HEADINGS:
+            gathered += " " + _flowing(child)
+        else:
+            yield from block()
+            gathered = ""
+            yield from _blocks(child, depth + (child.tag in ("ul", "ol")))
+        gathered += child.tail or ""
+    yield from block()
+
+# %% ../../nbs/06_ingest/21_web.ipynb #8bf644e1
+_CONTAINERS = {"body", "main", "article", "section", "div", "form", "center", "details", "td", "tr", "tbody"}
+_CONTAINERS |= {"table", "header", "font", "span"}
+
+
+def _letters(block: _Block) -> str:
+    "The letters and digits of a block, without the number of an item."
+    return _squashed(re.sub(r"^\s*\d+\.", "", block.text) if block.kind == "li" else block.text)
+
+
+def _cells(rows: str) -> set[str]:
+    "The letters of each cell of a table that has some."
+    cells = (c for line in rows.split("\n") for c in re.split(r"(?<!\\)\|", line))
+    return {letters for letters in map(_squashed, cells) if letters}
+
+
+class _Extracted(NamedTuple):
+    "The letters of an extracted text, those of its headings, and those of the cells of its tables."
+
+    letters: str
+    headings: set[str]
+    cells: set[str]
+
+    @classmethod
+    def of(cls, text: str) -> _Extracted:
+        tables = "\n".join(line for line in text.split("\n") if line.lstrip().startswith("|"))
+        return cls(_squashed(text), {_squashed(h.title) for h in structure(text)[0]}, _cells(tables))
+
+    def lacks_words(self, block: _Block) -> bool:
+        if block.kind == "table":
+            return any(cell not in self.letters for cell in _cells(block.text))
+        return _letters(block) not in self.letters
+
+    def lacks(self, block: _Block) -> bool:
+        "Whether a block is missing: a heading as a heading, a table as a table, others by their words."
+        if block.kind in _HEADINGS:
+            return bool(letters := _letters(block)) and letters not in self.headings
+        if block.kind == "table":
+            return not self.cells.issuperset(_cells(block.text))
+        return block.kind != "text" and self.lacks_words(block)
+
+
+def _joined(blocks: list[_Block]) -> list[str]:
+    "The texts of blocks, those of one list, and a term with its meaning, as one."
+    texts: list[str] = []
+    before = ""
+    for b in blocks:
+        if texts and (b.kind == "li" == before or b.kind == "dd" and before in ("dt", "dd")):
+            texts[-1] += "\n" + b.text
+        else:
+            texts.append(b.text)
+        before = b.kind
+    return texts
+
+# %% ../../nbs/06_ingest/21_web.ipynb #523855c3
+def _part(body: Any, every: list[_Block], extracted: _Extracted) -> Any:
+    "The element that holds the main content, by what was extracted of it; None where none of it is found."
+    taken, whole = {}, {}  # letters, by the elements that hold them
+    for block in every:
+        found = bool(letters := _letters(block)) and not extracted.lacks_words(block)
+        for e in [block.element, *block.element.iterancestors()]:
+            whole[e] = whole.get(e, 0) + len(letters)
+            taken[e] = taken.get(e, 0) + found * len(letters)
+    if not taken.get(body):
+        return None
+    part = body
+    while inner := [e for e in part if e.tag in _CONTAINERS and 10 * taken.get(e, 0) >= 9 * taken[body]]:
+        part = inner[0]
+    around = [e for e in part.iterancestors() if e in taken]
+    marked = [e for e in [part, *around] if e.tag in ("main", "article")][:1]
+    return [part, *marked, *(e for e in around if 2 * taken[e] >= whole[e])][-1]
+
+
+def _with_its_blocks(tree: Any, text: str) -> str:
+    """What was extracted from a page, or all blocks of the part that it stands in, where one is missing from
+    it."""
+    body, extracted = _main_part(tree), _Extracted.of(text)
+    every = list(_blocks(body))
+    part = _part(body, every, extracted) if extracted.letters else body
+    if part is None:
+        return text  # none of it is in the body: the extractor took it from the page's metadata
+    inside = [b for b in every if b.element is part or part in b.element.iterancestors()]
+    if extracted.letters and not any(map(extracted.lacks, inside)):
+        return text
+    first = [b for b in every if b.kind == "h1"]
+    if len(first) == 1 and inside and every.index(first[0]) < every.index(inside[0]):
+        inside = [first[0], *inside]
+    return "\n\n".join(_joined(inside))
+
 # %% ../../nbs/06_ingest/21_web.ipynb #165342fa
 def _read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
     "The content of an HTML page; raises `Refused` if there is none. `charset` is what the header said."
@@ -96,6 +336,7 @@ def _read_html(data: bytes, url: str = "", charset: str | None = None) -> Page:
         )
         or ""
     )
+    text = clean(_with_its_blocks(load_html(source), text))
     if not text.strip():
         raise Refused("there is no main content in it", url, "It may be made by a script in the browser")
     return Page(text.strip(), metadata, links, base)
