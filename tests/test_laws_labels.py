@@ -228,7 +228,7 @@ ELSEWHERE = {
     "Claims",  # of a chunker, for its certificate
     "EmbeddingCache",  # a place, not a part of a system
 }
-NO_PARTS = {"Claims", "EmbeddingCache"}  # of these rooms, but no part of a system
+NO_PARTS = {"Claims", "EmbeddingCache", "Param"}  # of these rooms, but no part of a system
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -63,6 +63,9 @@ GIVEN = {
     ("testing/loader_suite.py", "copy"),
     ("testing/loader_suite.py", "refuses"),
     ("testing/loader_suite.py", "works_in_load_corpus"),  # to a temporary folder
+    ("knowledge/store_view.py", "_written"),
+    ("knowledge/word_files.py", "write_words"),  # into a folder of the one writer
+    ("knowledge/stored_parts.py", "fitted_text"),  # to memory
     ("embed/vector_cache.py", "rescue"),  # move what is damaged aside, open a lock
 }
 

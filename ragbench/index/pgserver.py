@@ -35,12 +35,12 @@ def need(module: str, package: str) -> Any:
 
 def connection(url: str, autocommit: bool = False) -> Any:
     "An open psycopg connection; raises `StoreError` where no server answers."
-    psycopg = need("psycopg", "psycopg[binary]")
+    psycopg, shown = need("psycopg", "psycopg[binary]"), hide_password(url)
     try:
         return psycopg.connect(url, connect_timeout=10, autocommit=autocommit)
     except psycopg.OperationalError as e:
         what = f"no PostgreSQL server answers ({str(e).strip().splitlines()[0]})"
-        raise StoreError(what, hide_password(url), "Start it, or leave url out for a private one") from e
+        raise StoreError(what, shown, "Start it, or leave url out for a private one") from e
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from ..base.errors import ConfigError, DataError, StoreError, VectorSpaceError
 from ..base.files import ROOM, disk_error, disk_errors, make_folder, whole_file, write_atomic
-from ..base.number_text import count
+from ..base.number_text import count, number
 from ..core.chunks import Chunks, chunk_sections
 from ..core.documents import Document, Field, Heading, Page, Turn, pages_of
 from .schema import CHUNKS, DOCUMENTS, SCHEMA_VERSION, WordTable
@@ -500,7 +500,9 @@ def _put_document(
     row_index: int | None,
 ) -> tuple[int, np.ndarray]:
     if chunks is not None and (len(chunks.corpus) != 1 or chunks.corpus[0] != doc):
-        raise DataError("the chunks are those of another document", doc.id, "Give chunker(doc)")
+        raise DataError(
+            "the chunks are those of another document", doc.id, "Give the chunks that were cut from it"
+        )
     row = _document_row(doc, about, chunks is not None and chunks.section is not None)
     if w.owned and not row["owner"]:
         raise DataError("it has no owner, and this store keeps owners apart", doc.id, "Give owner=")
@@ -902,14 +904,14 @@ def _writer_lock(catalogue: Catalogue, what: str) -> Iterator[None]:
         raise StoreError("it is closed", str(folder), "Open it again")
     if catalogue.writer == threading.get_ident():
         raise StoreError(
-            "a change was begun inside a change", str(folder), "Put both into one block of writing()"
+            "a change was begun inside a change", str(folder), "Put both into one block of a writer"
         )
     lock, holder = FileLock(folder / "writer.lock"), folder / "writer.json"
     with disk_errors(folder):
         try:
             lock.acquire(timeout=catalogue.timeout)
         except Timeout as e:
-            fix = f"It was waited for {catalogue.timeout:g} s; try again later"
+            fix = f"It was waited for {number(catalogue.timeout, '.0f')} s; try again later"
             raise StoreError(_holder(holder), str(folder), fix) from e
     catalogue.writer = threading.get_ident()
     try:

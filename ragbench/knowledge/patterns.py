@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import regex
 
 from ..base.errors import ConfigError, DataError
+from ..base.number_text import number
 
 # %% auto #0
 __all__ = ['SECONDS', 'compiled', 'matches', 'Mention', 'Names']
@@ -47,7 +48,7 @@ def matches(
         return list(compiled(pattern, ignore_case).finditer(text, timeout=limit))
     except TimeoutError as e:
         raise DataError(
-            f"the pattern {pattern!r:.80} took longer than {limit:.0f} s on its text",
+            f"the pattern {pattern!r:.80} took longer than {number(limit, '.0f')} s on its text",
             where,
             "Mend the pattern: a repetition inside a repetition, such as (a+)+, is what takes so long",
         ) from e

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base.errors import RagbenchError
-from ..base.number_text import count
+from ..base.number_text import count, percent
 from ..core.vectors import Vectors
 from ..index.faiss_files import checksum
 from .catalogue import Catalogue, Reader
@@ -137,7 +137,7 @@ def _answers(folder: Path, r: Reader, parts: Sequence[SpacePart]) -> Iterator[st
         if hasattr(searcher, "exact_scores") and recall < 1:
             yield f"The index of {part.embedder.space.model} does not find its own vectors: call rebuild()."
         elif recall < _RECALL:
-            yield f"{part.index!r} finds {recall:.0%} of the exact neighbours: widen its search."
+            yield f"{part.index!r} finds {percent(recall)} of the exact neighbours: widen its search."
 
 
 def ann_recall(
