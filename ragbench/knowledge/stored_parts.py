@@ -152,7 +152,7 @@ def fitted_text(fitted: Any) -> str:
         raise ConfigError(
             "what it learned cannot be kept in a store",
             repr(fitted)[:80],
-            "Use an embedder without fit, or give it a method `values`, and its configuration a method `fitted`",
+            "Use an embedder without fit, or give it `values`, and its configuration `fitted`: methods",
         )
     values = dict(fitted.values())
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
