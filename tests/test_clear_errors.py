@@ -67,3 +67,65 @@ def test_a_failed_plan_leaves_nothing_behind(tmp_path):
     with pytest.raises(RagbenchError):
         run(tmp_path / "store", metrics=["nonsense"])
     assert not (tmp_path / "store").exists()
+
+
+BUILT = SYSTEM.build(CORPUS, store=False)
+UNKNOWN = {
+    "a method": (
+        lambda: BUILT.search("x", top_k=3),
+        "BuiltSystem.search: unknown argument 'top_k'. Did you mean 'k'?",
+    ),
+    "chunk_size": (
+        lambda: rb.TokenChunker(chunk_size=50),
+        "TokenChunker: unknown argument 'chunk_size'. Did you mean 'size'?",
+    ),
+    "overlap": (
+        lambda: rb.RecursiveChunker(50, chunk_overlap=4),
+        "Did you mean 'overlap'? There are: size, overlap, ",
+    ),
+    "a list too": (
+        lambda: rb.CharacterChunker([5, 6], stride=2),
+        "CharacterChunker: unknown argument 'stride'",
+    ),
+    "a misspelt one": (
+        lambda: rb.System(chunker=None),
+        "System: unknown argument 'chunker'. Did you mean 'chunk'?",
+    ),
+    "no near one": (
+        lambda: rb.Hybrid(SYSTEM.retrieve, weights=1),
+        "unknown argument 'weights'. There are: fuse, depth",
+    ),
+    "bench": (lambda: rb.bench(docs=CORPUS), "bench: unknown argument 'docs'. Did you mean 'corpus'?"),
+    "typed": (
+        lambda: SYSTEM.build(docs=CORPUS),
+        "System.build: unknown argument 'docs'. Did you mean 'corpus'?",
+    ),
+    "a value": (lambda: rb.Corpus(docs=[]), "Corpus: unknown argument 'docs'. Did you mean 'documents'?"),
+    "a class method": (
+        lambda: rb.Gold.load(file="x"),
+        "Gold.load: unknown argument 'file'. Did you mean 'path'?",
+    ),
+    "a store": (
+        lambda: rb.KnowledgeBase.open(folder="x"),
+        "KnowledgeBase.open: unknown argument 'folder'. Did you",
+    ),
+    "a missing one": (lambda: BUILT.search(), "It is called as BuiltSystem.search(queries, k=…"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_argument_that_there_is_not_is_answered_with_those_there_are(name):
+    call, says = UNKNOWN[name]
+    with pytest.raises(rb.ConfigError) as e:
+        call()
+    assert says in str(e.value)
+
+
+def test_an_error_from_inside_a_call_stays_as_it_is():
+    class Mine:
+        def __call__(self, corpus):
+            return len(None)
+
+    with pytest.raises(TypeError, match="NoneType") as e:
+        rb.System(Mine(), rb.Lexical()).build(CORPUS, store=False)
+    assert not isinstance(e.value, RagbenchError)

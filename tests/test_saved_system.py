@@ -171,7 +171,7 @@ def test_a_folder_sends_no_key_where_it_says_unless_it_is_trusted(tmp_path, monk
     from ragbench.testing import Loopback
 
     monkeypatch.setenv("MY_SECRET", "a word of this machine")
-    with Loopback(["the oil level"]) as server:
+    with Loopback(['["the oil level"]']) as server:
         chat = rb.Chat("m", server.url, key_env="MY_SECRET")
         design = rb.System(CHUNK, FTS, query=rb.MultiQuery(chat, 1))
         design.build(CORPUS, store=False).save(tmp_path / "it")

@@ -147,3 +147,9 @@ def test_every_index_takes_the_same_metrics_and_thresholds():
             index(**required, metric="euclidean")
         if not index.__name__.startswith("Faiss"):
             assert inspect.signature(index).parameters["min_score"].default is None
+
+
+def test_the_package_knows_the_words_that_are_not_used():
+    from ragbench.base.arguments import INSTEAD
+
+    assert {bad: list(good) for bad, good in INSTEAD.items()} == SYNONYMS

@@ -5,6 +5,7 @@
 # %% ../../nbs/00_base/02_arguments.ipynb #5280b401
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import numbers
@@ -13,14 +14,14 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .errors import ConfigError, DataError
 
 # %% auto #0
-__all__ = ['fits', 'typed', 'array_of']
+__all__ = ['INSTEAD', 'Named', 'fits', 'argument_names', 'wrong_call', 'typed', 'named', 'array_of']
 
 # %% ../../nbs/00_base/02_arguments.ipynb #ec3d0b0d
 _ITERABLES = (Sequence, Iterable, Collection, list, tuple, set, frozenset)
@@ -147,6 +148,170 @@ def _refuse(owner: str, name: str, value: Any, hint: Any) -> None:
     example = f", such as {value.__name__}(…)" if isinstance(value, type) and hint is not type else ""
     raise ConfigError(problem, owner, f"Give {_in_words(hint)}{example}")
 
+# %% ../../nbs/00_base/02_arguments.ipynb #709305ca
+INSTEAD = {  # of words that are used elsewhere: those that are used here
+    "dims": ("dim",),
+    "n_dims": ("dim",),
+    "ndim": ("dim",),
+    "dimension": ("dim",),
+    "dimensions": ("dim",),
+    "output_dimensionality": ("dim",),
+    "embedding_dim": ("dim",),
+    "top_k": ("k",),
+    "topk": ("k",),
+    "n_results": ("k",),
+    "limit": ("k",),
+    "n_neighbors": ("k",),
+    "num_results": ("k",),
+    "fetch_k": ("depth",),
+    "n_candidates": ("depth",),
+    "num_candidates": ("depth",),
+    "top_n": ("depth",),
+    "chunk_size": ("size",),
+    "max_tokens_per_chunk": ("size",),
+    "window_size": ("size",),
+    "chunk_overlap": ("overlap",),
+    "stride": ("overlap",),
+    "low": (
+        "min_size",
+        "max_size",
+    ),
+    "high": (
+        "min_size",
+        "max_size",
+    ),
+    "minimum": (
+        "min_size",
+        "max_size",
+    ),
+    "maximum": (
+        "min_size",
+        "max_size",
+    ),
+    "min_tokens": (
+        "min_size",
+        "max_size",
+    ),
+    "lower": (
+        "min_size",
+        "max_size",
+    ),
+    "upper": (
+        "min_size",
+        "max_size",
+    ),
+    "file": ("path",),
+    "filename": ("path",),
+    "filepath": ("path",),
+    "folder": ("path",),
+    "folder_or_name": ("path",),
+    "directory": ("path",),
+    "dirname": ("path",),
+    "dir_path": ("path",),
+    "location": ("path",),
+    "uri": ("url",),
+    "endpoint": ("url",),
+    "address": ("url",),
+    "link": ("url",),
+    "api_base": ("base_url",),
+    "host": ("base_url",),
+    "batch": ("batch_size",),
+    "bs": ("batch_size",),
+    "batchsize": ("batch_size",),
+    "M": ("m",),
+    "n_links": ("m",),
+    "max_connections": ("m",),
+    "ef_construct": ("ef_construction",),
+    "efc": ("ef_construction",),
+    "efConstruction": ("ef_construction",),
+    "efs": ("ef_search",),
+    "hnsw_ef": ("ef_search",),
+    "ef": ("ef_search",),
+    "efSearch": ("ef_search",),
+    "lists": (
+        "nlist",
+        "nprobe",
+    ),
+    "probes": (
+        "nlist",
+        "nprobe",
+    ),
+    "n_lists": (
+        "nlist",
+        "nprobe",
+    ),
+    "n_probes": (
+        "nlist",
+        "nprobe",
+    ),
+    "threshold": ("min_score",),
+    "score_threshold": ("min_score",),
+    "cutoff": ("min_score",),
+    "min_similarity": ("min_score",),
+    "distance": ("metric",),
+    "similarity": ("metric",),
+    "space_type": ("metric",),
+    "metric_type": ("metric",),
+    "docs": (
+        "documents",
+        "corpus",
+    ),
+    "collection_of_documents": (
+        "documents",
+        "corpus",
+    ),
+    "document_list": (
+        "documents",
+        "corpus",
+    ),
+    "model_name": ("model",),
+    "model_id": ("model",),
+    "model_path": ("model",),
+    "encoding": ("tokenizer",),
+    "tokenizer_name": ("tokenizer",),
+    "random_state": ("seed",),
+    "rng_seed": ("seed",),
+    "concurrency": ("in_flight",),
+    "max_concurrency": ("in_flight",),
+    "parallelism": ("in_flight",),
+    "n_jobs": ("workers",),
+    "num_workers": ("workers",),
+    "processes": ("workers",),
+    "n_workers": ("workers",),
+    "verbose": ("progress",),
+    "show_progress": ("progress",),
+    "progress_bar": ("progress",),
+    "max_retries": ("retries",),
+    "n_retries": ("retries",),
+    "target": ("mean_size",),
+    "target_size": ("mean_size",),
+    "piece": ("piece_size",),
+    "instruction": ("prompt",),
+    "system_prompt": ("prompt",),
+    "llm": ("chat",),
+}
+
+# %% ../../nbs/00_base/02_arguments.ipynb #ed5725aa
+def argument_names(signature: inspect.Signature) -> list[str]:
+    "The arguments that a call takes by name."
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [
+        p.name for p in signature.parameters.values() if p.kind in kinds and p.name not in ("self", "cls")
+    ]
+
+
+def wrong_call(owner: str, signature: inspect.Signature, given: Iterable[str], reason: str) -> ConfigError:
+    "The error for a call that does not fit: the first unknown name and the one to use, or how it is called."
+    names = argument_names(signature)
+    unknown = [name for name in given if name not in names]
+    if not unknown:
+        return ConfigError(reason, owner, f"It is called as {owner}({_call_of(signature)})")
+    ours = [word for word in INSTEAD.get(unknown[0], ()) if word in names]
+    near = ours or difflib.get_close_matches(unknown[0], names, 1, 0.5)
+    guess = f"Did you mean {' or '.join(map(repr, near))}? " if near else ""
+    there = f"There are: {', '.join(names)}" if names else "It takes no argument by name"
+    return ConfigError(f"unknown argument {unknown[0]!r}", owner, guess + there)
+
 # %% ../../nbs/00_base/02_arguments.ipynb #3b421e0b
 def _checked(call: Callable, owner: str) -> Callable:
     "`call`, with its arguments held to their hints."
@@ -159,7 +324,7 @@ def _checked(call: Callable, owner: str) -> Callable:
         try:
             bound = signature.bind(*args, **kwargs)
         except TypeError as e:
-            raise ConfigError(str(e), owner, f"It is called as {owner}({_call_of(signature)})") from None
+            raise wrong_call(owner, signature, kwargs, str(e)) from None
         for name, value in bound.arguments.items():
             hint, kind = hints.get(name, Any), signature.parameters[name].kind
             many = (
@@ -194,6 +359,41 @@ def typed(thing: Any) -> Any:
     component: Any = thing
     component.__init__ = _checked(component.__init__, thing.__name__)
     return thing
+
+# %% ../../nbs/00_base/02_arguments.ipynb #5ac92188
+Named = TypeVar("Named")
+
+
+def named(thing: Named) -> Named:
+    """A function, or the public methods of a class, that refuses with `ConfigError` a call with an unknown
+    argument, or one too many or too few. Hints are not looked at; an error from inside stays as it is."""
+    if not isinstance(thing, type):
+        call: Any = thing
+        return _answered(call, call.__qualname__)
+    for name, member in list(vars(thing).items()):
+        kind = type(member) if isinstance(member, staticmethod | classmethod) else None
+        call = member.__func__ if kind else member
+        if inspect.isfunction(call) and (name == "__init__" or not name.startswith("_")):
+            wrapped = _answered(call, call.__qualname__)
+            setattr(thing, name, kind(wrapped) if kind else wrapped)
+    return thing
+
+
+def _answered(call: Callable, owner: str) -> Any:
+    "`call`, whose arguments are looked at after it failed."
+    owner = owner.removesuffix(".__init__")
+
+    @functools.wraps(call)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except TypeError as e:
+            if e.__traceback__ is None or e.__traceback__.tb_next is not None:
+                raise  # it was called, and failed inside
+            reason = str(e).removeprefix(f"{call.__qualname__}() ")
+        raise wrong_call(owner, inspect.signature(call), kwargs, reason)
+
+    return wrapper
 
 # %% ../../nbs/00_base/02_arguments.ipynb #7c1e90ac
 def array_of(value: Any, what: str, owner: str, dtype: Any = np.float64) -> np.ndarray:

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
+from .arguments import argument_names, wrong_call
 from .errors import ConfigError
 
 # %% auto #0
@@ -51,6 +53,19 @@ def has_choices(value: Any) -> bool:
     return _listed(value) or any(map(has_choices, _fields(value).values()))
 
 # %% ../../nbs/00_base/03_choices.ipynb #463e186a
+@functools.cache
+def _names_of(cls: Any) -> frozenset[str]:
+    "The arguments that a component takes by name."
+    return frozenset(argument_names(inspect.signature(cls.__init__)))
+
+
+def _refuse_names(cls: Any, named: Iterable[str]) -> None:
+    "Raise `ConfigError` for a name that a component does not take."
+    signature = inspect.signature(cls.__init__)
+    if not any(p.kind is p.VAR_KEYWORD for p in signature.parameters.values()):
+        raise wrong_call(cls.__name__, signature, named, "")
+
+
 class Component:
     "The base of our components: of a list among the arguments of a dataclass it makes `Choices`."
 
@@ -59,6 +74,9 @@ class Component:
     ] = ()  # arguments that are sequences themselves: a list is no choice there
 
     def __new__(cls, *args: Any, **named: Any) -> Any:
+        kind: Any = cls
+        if named and not named.keys() <= _names_of(kind):
+            _refuse_names(cls, named)
         if dataclasses.is_dataclass(cls) and any(map(_listed, (*args, *named.values()))):
             choices = Choices(cls, args, named)
             if choices.several:

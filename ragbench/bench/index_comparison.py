@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError, whole_number
 from .timing import measure, quiet
@@ -33,6 +34,7 @@ def _questions_per_second(searcher: Any, queries: Vectors, k: int, rounds: int) 
     return len(queries) / min(seconds)
 
 # %% ../../nbs/16_bench/14_index_comparison.ipynb #c91f4f12
+@named
 def compare_indexes(
     searchers: Mapping[str, Any],  # by name: what the build of each index gave, all of the same rows
     exact: Any,  # FaissFlat(metric).build(vectors), of the same rows

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from ..base.errors import whole_number
 from .costs import step_frame
@@ -178,6 +179,7 @@ class _Questions(ResultData):
         return near_misses(self, query_id, **options)
 
 # %% ../../nbs/16_bench/12_results.ipynb #14a37b13
+@named
 @dataclass(init=False, frozen=True, eq=False, repr=False)
 class Results(_Tables, _Documents, _Questions):
     """The outcome of a benchmark: `corpus` and `gold`, `systems` in the order of the plan, the names of their

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base.arguments import named
 from ..base.errors import yes_or_no
 from .execution import run_plan
 from .plan import BUDGETS, CURVE, METRICS, make_plan
@@ -22,6 +23,7 @@ from ..system.system import System
 __all__ = ['bench']
 
 # %% ../../nbs/16_bench/13_runner.ipynb #b7e4c1d2
+@named
 def bench(
     corpus: Corpus,
     gold: Gold,  # questions and their evidence in this corpus

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.arguments import named
 from ..core.chunks import Chunks, chunk_corpus
 from ..core.documents import Corpus, Document
 from ..base.errors import ConfigError, DataError
@@ -322,6 +323,7 @@ def _described(settings: Any, owner: str) -> Any:
         ) from e
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #599e0fe9
+@named
 def from_function(
     split: Callable[[str], Sequence[Any]],  # text to strings, or to (start, end, string)
     identity: str = "",  # a name for the fingerprint, where the function cannot be described
@@ -358,6 +360,7 @@ def _mapped(change: Callable[[Any], Any], pieces: Any) -> Any:
     )
 
 
+@named
 def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
     """A LangChain text splitter. `splitter` has `split_text`.
 
@@ -372,6 +375,7 @@ def from_langchain(splitter: Any, identity: str = "") -> AdaptedChunker:
     )
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #da14f0c3
+@named
 def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
     """A LlamaIndex splitter, or a node parser that has no `split_text`.
 
@@ -392,6 +396,7 @@ def from_llama_index(parser: Any, identity: str = "") -> AdaptedChunker:
     )
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #aa06fcc3
+@named
 def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
     """A Chonkie chunker; its own offsets where they hold.
 
@@ -414,6 +419,7 @@ def from_chonkie(chunker: Any, identity: str = "") -> AdaptedChunker:
     )
 
 # %% ../../nbs/07_chunk/14_adapters.ipynb #41876a85
+@named
 def from_semchunk(chunker: Any, identity: str = "") -> AdaptedChunker:
     """What `semchunk.chunkerify` returns; its own offsets where they hold. Raises `ConfigError` for
     something that is no chunker of semchunk.

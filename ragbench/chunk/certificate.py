@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.dataframe import DataFrame
-from ..base.arguments import typed
+from ..base.arguments import named, typed
 from .adapters import ink
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document, Field
@@ -268,6 +268,7 @@ def _document(name: str, text: str, kind: str = "plain prose") -> Document:
     return Document(name, text, fields=(Field("text", 0, len(text)),), metadata={"kind": kind})
 
 
+@named
 def stress_corpus(characters: int = 3000) -> Corpus:
     """Documents of about so many characters of each kind; the kind is in `metadata['kind']`.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from .certificate import LAWS, Certificate
 
@@ -31,6 +32,7 @@ SHORT = {
 }  # of properties, as column headers
 
 
+@named
 def certificate_matrix(certificates: Sequence[Certificate]) -> DataFrame:
     """One row a chunker, one column a property: ✓ passed, ✗ failed, – not promised; a DataFrame.
 

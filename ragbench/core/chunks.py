@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from .documents import Corpus, Document, pages_of, section_path
 from ..base.errors import ConfigError, DataError
@@ -197,6 +198,7 @@ def _pairs(spans: Any, doc: Document, made_by: str) -> np.ndarray:
     return a.astype(np.int64, copy=False)
 
 # %% ../../nbs/03_core/02_chunks.ipynb #e7bc55ce
+@named
 def chunk_corpus(
     documents: Corpus | Document,
     spans_of: Callable[

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.errors import DataError, items_of
 from ..store.fingerprint import fingerprint, text_hash
 from ..base.html_table import html_facts, html_table
@@ -278,6 +279,7 @@ def _refusal(row: Any) -> Refusal:
     return Refusal(*row)
 
 # %% ../../nbs/03_core/01_documents.ipynb #97c99511
+@named
 @dataclass(frozen=True)
 class Corpus:
     """Documents in order, with distinct ids, and what was refused on the way. `errors` are `Refusal`s.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from ..base.errors import DataError, items_of
 from .chunks import Chunks
@@ -135,6 +136,7 @@ def _problems(gold: GoldRecords) -> list[str]:
     ]
 
 # %% ../../nbs/03_core/11_gold.ipynb #c1ed39bb
+@named
 @dataclass(frozen=True)
 class Gold(GoldRecords):
     """Queries and the evidence that answers them; raises `DataError` that names everything which is wrong.

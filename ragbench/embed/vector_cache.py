@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
+from ..base.arguments import named
 from ..base.errors import ConfigError, DataError, StoreError, VectorSpaceError
 from ..base.files import disk_error, disk_errors, make_folder, whole_file
 from ..store.fingerprint import own_fingerprint, text_hash
@@ -348,6 +349,7 @@ def _missing(
     return have
 
 # %% ../../nbs/08_embed/07_vector_cache.ipynb #8640f447
+@named
 def embed_cached(
     embedder: Any,  # an Embedder; without a `fingerprint` of its own, its class, code and content are it
     texts: Sequence[str],

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from ..plot.chart import PALETTE, Chart
 from ..base.errors import ConfigError, DataError, whole_number
@@ -400,6 +401,7 @@ def _flat_alone(v: Vectors, queries: Any, recall: float, k: int, metric: str) ->
     return _advice(rows, query_vectors, [1.0], recall, k, len(v))
 
 # %% ../../nbs/09_index/06_advise.ipynb #e316d335
+@named
 def advise(
     vectors: Vectors | np.ndarray,
     recall: float = 0.99,  # wanted, at k

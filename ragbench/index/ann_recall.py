@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.errors import ConfigError, DataError, whole_number
 from ..core.estimates import FEWEST_SCORES, at_edge, bounded_interval, estimate
 from ..base.number_text import number
@@ -63,6 +64,7 @@ class AnnRecall:
         )
 
 # %% ../../nbs/09_index/14_ann_recall.ipynb #6c53399e
+@named
 def ann_recall(
     searcher: Any,  # any built vector index
     exact: Any,  # FaissFlat(metric).build(vectors), of the same rows

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 import numpy as np
+from ..base.arguments import named
 from ..base.errors import ConfigError, DataError, whole_number
 from ..base.threads import threads
 from ..core.row_filter import row_filter
@@ -487,6 +488,7 @@ def save(searcher: FaissSearcher, path: str | Path) -> Path:
     )
 
 # %% ../../nbs/09_index/02_faiss_base.ipynb #b04c8c9b
+@named
 def open_index(path: str | Path, mapped: bool = True, check: str = "structure") -> FaissSearcher:
     """A saved searcher, memory-mapped unless told otherwise; `check` is `'structure'`, `'all'` or `'sizes'`.
     Raises `StoreError` for a damaged file.

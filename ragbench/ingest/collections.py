@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base.arguments import named
 from ..core.documents import Corpus, Document, Field, Heading, Refusal
 from ..base.errors import ConfigError, DataError
 from ..core.evidence_classes import check_gold
@@ -77,6 +78,7 @@ def beir_corpus(rows: Iterable[tuple[str, Mapping[str, Any]]], errors: list[Refu
     return Corpus(documents.values(), errors)
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #9e83bea2
+@named
 def load_beir(
     path: str | Path,  # the folder
     split: str = "test",
@@ -255,6 +257,7 @@ def _with_tags(
     return Gold(rows, evidence, lost=lost, anchors=tuple(anchors)), reports
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #ff485739
+@named
 def load_squad(
     path: str | Path,
     *,
@@ -348,6 +351,7 @@ def squad(
     return _checked(corpus, *_with_tags(queries, quotes, corpus))
 
 # %% ../../nbs/06_ingest/25_collections.ipynb #facd6857
+@named
 def load_chunking_eval(path: str | Path) -> tuple[Corpus, Gold]:
     """The folder with `questions_df.csv` and `corpora/*.md`; documents are named after their corpus,
     questions numbered from q1 and tagged with it. Raises `DataError` that names file, row and field.

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from ..base.arguments import named
 from ..core.documents import Corpus, Document, Heading, Refusal
 from ..base.errors import ConfigError, DataError
 from ..core.evidence_classes import check_gold
@@ -202,6 +203,7 @@ def _find(folder: Path, role: str) -> Path:
     return files[0]
 
 # %% ../../nbs/06_ingest/26_trec.ipynb #7a09789c
+@named
 def load_trec(
     path: str | Path | None = None,  # a folder
     *,

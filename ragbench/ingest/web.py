@@ -14,6 +14,7 @@ from configparser import ConfigParser
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
+from ..base.arguments import named
 from ..core.documents import Corpus, Document, Refusal
 from ..base.errors import ConfigError, RagbenchError, extra_module
 from ..base.number_text import thousands
@@ -671,6 +672,7 @@ def check_visit(
         raise ConfigError(e.what, e.where, "Give a URL such as https://example.org/docs/") from e
 
 # %% ../../nbs/06_ingest/21_web.ipynb #8dbd041a
+@named
 def load_url(
     url: str,
     *,

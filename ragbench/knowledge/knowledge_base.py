@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.errors import ConfigError, DataError, choice_of, whole_number, yes_or_no
 from ..base.number_text import count
 from ..chunk.recursive import RecursiveChunker
@@ -97,6 +98,7 @@ def system_for(system: System, mode: str, tokenize: str) -> System:
     return replace(system, retrieve=retrieve, min_score=None)
 
 # %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #d46331b0
+@named
 class KnowledgeBase:
     """A folder that keeps documents, words and vectors, and answers from them by the steps of a `System`.
     `KnowledgeBase.create` makes one, `KnowledgeBase.open` opens it. In a store with owners, every call says

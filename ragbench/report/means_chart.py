@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.arguments import named
 from ..base.dataframe import DataFrame
 from ..base.errors import ConfigError
 from ..base.number_text import interval, number
@@ -62,6 +63,7 @@ def _panel(ax: Any, results: ResultData, part: Any, metric: str) -> None:
     ax.locator_params(axis="x", nbins=5)
 
 # %% ../../nbs/17_report/11_means_chart.ipynb #c3d6c1e8
+@named
 def means_chart(
     results: ResultData | Mapping[str, ResultData],  # of one collection, or of several by name
     metric: str | None = None,  # the first one of the results unless named

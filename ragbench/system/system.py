@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.arguments import typed
+from ..base.arguments import named, typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus
 from ..core.gold_records import Query, params_problem
@@ -315,6 +315,7 @@ def check_fields_of(system: System, corpus: Corpus) -> None:
         system.boosts.check(corpus)
 
 # %% ../../nbs/13_system/09_system.ipynb #70b57fb6
+@named
 @dataclass(frozen=True, eq=False)
 class BuiltSystem:
     "A system over one corpus, ready to be asked."
@@ -411,6 +412,7 @@ def warn_if_empty(
             say_if_empty(step.config, value(step.inputs[0]), value(step))
 
 # %% ../../nbs/13_system/09_system.ipynb #1cb88095
+@named
 def grid(*systems: System) -> list[System]:
     """All the systems that `systems` stand for, without repetitions; a list anywhere inside is a choice.
     Raises `ConfigError` for nothing to expand.
