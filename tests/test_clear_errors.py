@@ -1,5 +1,10 @@
 """Bad input gets an error that names the value: what, where, what to do."""
 
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
 import pytest
 
 import ragbench as rb
@@ -129,3 +134,69 @@ def test_an_error_from_inside_a_call_stays_as_it_is():
     with pytest.raises(TypeError, match="NoneType") as e:
         rb.System(Mine(), rb.Lexical()).build(CORPUS, store=False)
     assert not isinstance(e.value, RagbenchError)
+
+
+def test_choices_are_neither_changed_nor_hashed_before_they_are_expanded():
+    choices = rb.System([rb.TokenChunker(8), rb.TokenChunker(9)], rb.Lexical())
+    for call in (lambda: dataclasses.replace(choices, depth=50), lambda: hash(choices)):
+        with pytest.raises(rb.ConfigError, match="this is 2 choices and not one System"):
+            call()
+    assert pickle.loads(pickle.dumps(choices)) == copy.deepcopy(choices) == choices
+    assert dataclasses.replace(choices, named={"depth": 7}).named == {"depth": 7}
+
+
+@pytest.mark.parametrize("name", ["search", "save", "trail", "chunks"])
+def test_a_system_that_is_not_built_says_so(name):
+    with pytest.raises(
+        rb.ConfigError, match=rf"System.{name}: .*not built yet.*system.build\(corpus\).{name}"
+    ):
+        getattr(SYSTEM, name)
+    assert not hasattr(SYSTEM, name) and pickle.loads(pickle.dumps(SYSTEM)) == copy.copy(SYSTEM) == SYSTEM
+    with pytest.raises(AttributeError, match="has no attribute 'serch'"):
+        getattr(SYSTEM, "serch")  # noqa: B009
+
+
+def test_a_formula_given_as_an_engine_is_told_its_place():
+    with pytest.raises(rb.ConfigError, match=r"Lexical\(FTS5\(bm25=BM25\("):
+        rb.Lexical(rb.BM25())
+
+
+def test_a_list_of_systems_is_told_how_to_be_expanded():
+    with pytest.raises(rb.ConfigError, match=r"Write grid\(\*systems\)"):
+        rb.grid([SYSTEM])
+
+
+def test_a_text_that_a_loader_must_find_may_be_given_alone(tmp_path):
+    from ragbench.testing import check_loader
+
+    (tmp_path / "a.pump").write_text("Start the mixer.")
+
+    def load(path, *, doc_id):
+        return rb.Document(doc_id, path.read_text())
+
+    for given in ("mixer", "fan"):
+        one, listed = (str(check_loader(load, tmp_path / "a.pump", contains=c)) for c in (given, [given]))
+        assert one == listed and ("'fan'" in one) == (given == "fan")
+
+
+def test_an_engine_that_finds_passages_without_a_word_of_the_question_is_told():
+    from ragbench.testing import check_engine
+
+    class Searched:
+        def __init__(self, built, n):
+            self.built, self.n, self.nbytes = built, n, 0
+
+        def search(self, texts, k, **more):
+            scores, rows = self.built.search(texts, k, **more)
+            for s, r in zip(scores, rows):
+                rest = [row for row in range(self.n) if row not in r.tolist()]
+                for place, row in zip(np.flatnonzero(r < 0), rest):
+                    s[place], r[place] = 0.0, row
+            return scores, rows
+
+    class Padded:
+        def build(self, chunks):
+            return Searched(rb.FTS5().build(chunks), len(chunks))
+
+    assert "without any of its words" in str(check_engine(Padded()))
+    assert "without any of its words" not in str(check_engine(rb.FTS5()))

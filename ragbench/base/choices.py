@@ -103,6 +103,14 @@ class Choices:
     given: tuple[Any, ...]  # arguments as they were typed, by position
     named: Mapping[str, Any]  # and by name
 
+    def __new__(cls, component: Any = None, given: Any = (), named: Any = None, **changes: Any) -> Choices:
+        if changes:  # dataclasses.replace, with a field of the component
+            raise Choices(component, given, named)._not_one()
+        return super().__new__(cls)
+
+    def __hash__(self) -> int:
+        raise self._not_one()
+
     def __post_init__(self):
         for name, value in self._call().arguments.items() if self.several else ():
             if not _count(value, self._lists(name)):

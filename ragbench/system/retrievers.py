@@ -21,6 +21,7 @@ from ..base.component_output import check_line, check_ranked
 from ..core.runs import pad, rank
 from ..embed.vector_cache import embedded
 from ..index.faiss_flat import FaissFlat
+from ..lexical.bm25 import BM25
 from ..lexical.fts5 import FTS5
 from ..fusion.fusion import RRF, ArrayFusion, rank_batch
 from ..base.choices import Component
@@ -414,6 +415,9 @@ class Lexical(_Retriever):
     kind = "lexical"
 
     def __post_init__(self):
+        if isinstance(self.engine, BM25):
+            fix = f"Give the engine that uses it: Lexical(FTS5(bm25={self.engine!r}))"
+            raise ConfigError(f"engine is {self.engine!r:.80}, a formula and no engine", "Lexical", fix)
         check_part(
             self.engine,
             "Lexical",

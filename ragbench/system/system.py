@@ -34,7 +34,7 @@ from .where import Allowed, allowed_rows, check_params, remembered_rows, rows_by
 from ..index.conditions import check_fields, check_kinds, clauses, in_order, params_of
 
 # %% auto #0
-__all__ = ['STEPS', 'PARTS', 'Queries', 'System', 'read_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
+__all__ = ['STEPS', 'PARTS', 'Queries', 'NotBuilt', 'System', 'read_queries', 'check_depth', 'check_fields_of', 'BuiltSystem',
            'warn_if_empty', 'grid', 'names_of']
 
 # %% ../../nbs/13_system/09_system.ipynb #861c0161
@@ -52,6 +52,10 @@ STEPS = (
 )
 
 _RETRIEVAL = ("header", "where", "overfetch")  # those that are part of the search itself
+
+
+class NotBuilt(ConfigError, AttributeError):
+    "A system was asked before it was built."
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,6 +113,12 @@ class System(Component):
         if self.depth != 200:
             shown["depth"] = self.depth
         return f"System({', '.join(f'{k}={v!r}' for k, v in shown.items())}, name={self.name!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or not hasattr(BuiltSystem, name) and name not in ("chunks", "executor"):
+            raise AttributeError(f"'System' object has no attribute {name!r}", name=name, obj=self)
+        fix = f"Build it over a corpus first: system.build(corpus).{name}"
+        raise NotBuilt("a system is not built yet, and holds no documents", f"System.{name}", fix)
 
     @property
     def staged(self) -> bool:
@@ -426,6 +436,8 @@ def grid(*systems: System) -> list[System]:
         raise ConfigError("there is nothing to expand", "grid", "Give a System with lists in its fields")
     out: list[System] = []
     for system in systems:
+        if isinstance(system, list | tuple):
+            raise ConfigError(f"systems are in a {type(system).__name__}", "grid", "Write grid(*systems)")
         kind = system.component if isinstance(system, Choices) else type(system)
         if not issubclass(kind, System):
             raise ConfigError(f"expected a System, got {kind.__name__}", "grid")

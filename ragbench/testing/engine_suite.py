@@ -14,7 +14,7 @@ import numpy as np
 from ..base.arguments import typed
 from ..core.chunks import Chunks
 from ..core.documents import Corpus, Document
-from ..base.number_text import number
+from ..base.number_text import count, number
 from .conformance import IDENTITY, Case, Conformance, Found
 from ragbench.testing.index_suite import (
     ill_filtered,
@@ -106,7 +106,12 @@ def finds_words(engine: Any, case: _EngineCase) -> Found:
     if many.size > 1 and many[-1] == 3:
         return "the best passage comes last: its scores are upside down", "Let a higher score be better"
     if fewer[0] == 3:
-        return None
+        others = np.setdiff1d(fewer[fewer >= 0], [3])
+        if not others.size:
+            return None
+        return f"'{QUESTIONS[0]}' finds {count(others.size, 'passage')} without any of its words", (
+            "Leave out a passage that shares no word with the question: its row is −1, its score −inf"
+        )
     return "'zirconium gasket' does not find the only passage with these words first", (
         "Score a passage by the words that it shares with the question, rare ones most"
     )

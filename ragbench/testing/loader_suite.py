@@ -216,7 +216,7 @@ def check_loader(
     loader: Any,  # (path, *, doc_id) -> Document, or several and refusals
     path: str | Path,  # a file that it reads
     *,
-    contains: Sequence[str] = (),  # texts that must be found in it
+    contains: str | Sequence[str] = (),  # a text, or texts, that must be found in it
     pages: int | None = None,  # how many pages it has
     options: Mapping[str, Any] | None = None,  # for the loader
     strict: bool = False,  # raise where something is wrong
@@ -225,7 +225,12 @@ def check_loader(
     path = Path(path)
     if not path.is_file():
         raise DataError("there is no such file", str(path), "Give a file that the loader reads")
-    case = _LoaderCase(path=path, contains=tuple(contains), pages=pages, options=options or {})
+    case = _LoaderCase(
+        path=path,
+        contains=(contains,) if isinstance(contains, str) else tuple(contains),
+        pages=pages,
+        options=options or {},
+    )
     checks = (
         *(_gives_documents, _uses_the_id, _reads_the_text, _keeps_pages, _places_headings),
         *(repeats, _leaves_the_file_alone, refuses, works_in_load_corpus),
