@@ -16,7 +16,14 @@ import pytest
 from test_ingest import make_docx, make_pdf
 
 from ragbench import (
+    FTS5,
     Corpus,
+    KnowledgeBase,
+    Lexical,
+    Store,
+    System,
+    TokenChunker,
+    bench,
     load_beir,
     load_chunking_eval,
     load_corpus,
@@ -25,7 +32,7 @@ from ragbench import (
     load_trec,
     load_url,
 )
-from ragbench.base.errors import ConfigError, DataError, RagbenchError
+from ragbench.base.errors import ConfigError, DataError, RagbenchError, StoreError
 from ragbench.ingest import load_corpus as load
 from ragbench.ingest.loader import Limits
 from ragbench.ingest.mupdf import mupdf
@@ -220,6 +227,7 @@ def test_several_sources_make_one_corpus_with_distinct_ids(tmp_path):
         "north/docs/oil.md",
         "south/docs/oil.md",
         "south/docs/gas.txt",
+        "south/more/gas.txt",
         "north/notes.md",
         "south/notes.md",
     ):
@@ -231,7 +239,7 @@ def test_several_sources_make_one_corpus_with_distinct_ids(tmp_path):
         f"{tmp_path}/north/docs",
         f"{tmp_path}/north/notes.md",
         tmp_path / "south/notes.md",
-        f"{tmp_path}/*/docs/*.txt",
+        f"{tmp_path}/*/more/*.txt",
     ]
     corpus = load_corpus(sources)
     assert [d.id for d in corpus] == [
@@ -240,7 +248,7 @@ def test_several_sources_make_one_corpus_with_distinct_ids(tmp_path):
         "north/docs/oil.md",
         "north/notes.md",
         "south/notes.md",
-        f"{tmp_path.name}/south/docs/gas.txt",
+        f"{tmp_path.name}/south/more/gas.txt",
     ]
     assert corpus.errors == (("south/docs/gone.md", "it is a link that leads nowhere"),)
     assert [d.id for d in load_corpus((tmp_path / "south/docs",))] == [
@@ -279,7 +287,7 @@ def test_sources_that_are_not_there_or_empty_say_what_may_have_been_meant(tmp_pa
         "hidden": "1 hidden ones are left out",
         "gone": "Looked for in",
         "procedures": "load_dataset('procedures')",
-        "*.md": "there are no files in it",
+        "*.md": "no file matches the pattern",
         # fmt: skip
         "~nobody-of-this-name/docs": "there is no such file",
         "x" * 5000: "If this is the text itself",
@@ -472,3 +480,85 @@ def test_an_empty_corpus_is_a_corpus(tmp_path):
     corpus = load_corpus(tmp_path)
     assert isinstance(corpus, Corpus)
     assert (len(corpus), len(corpus.errors)) == (0, 1)
+
+
+def test_what_this_package_made_in_a_folder_is_no_document(tmp_path):
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "pump.md").write_text("# Pump\n\nCheck the oil.")
+    (docs / "system.json").write_text('{"what": "a system of valves"}')
+    corpus = load_corpus(docs, progress=False)
+    system = System(TokenChunker(50), Lexical(FTS5()))
+    system.build(corpus, store=docs / "made" / "store").save(docs / "made" / "saved")
+    Store(docs / "made" / "store").make("sums", {"of": 1}, lambda: {"sum": 1})
+    KnowledgeBase.create(docs / "made" / "base", system).close()
+    again = load_corpus(docs, progress=False)
+    assert [d.id for d in again] == [d.id for d in corpus] == ["pump.md", "system.json"]
+    reasons = {
+        "made/base": "it is a knowledge base of ragbench, not documents",
+        "made/saved": "it is a saved system of ragbench, not documents",
+        "made/store": "it is a store of ragbench, not documents",
+    }
+    assert {e.source: e.reason for e in again.errors} == reasons
+    for pattern in ("**/*", "made/*/*", "**"):
+        found = find_files(f"{docs}/{pattern}")
+        assert {e.reason for e in found.errors} == set(reasons.values())
+        assert {f.name for f in found.files} <= {"pump.md", "system.json"}
+    for name, reason in reasons.items():
+        with pytest.raises(DataError, match=reason):
+            load_corpus(docs / name, progress=False)
+
+
+def test_no_store_among_other_things(tmp_path):
+    (tmp_path / "pump.md").write_text("Check the oil.")
+    corpus, gold = load_dataset("coaching", progress=False)
+    system = System(TokenChunker(50), Lexical(FTS5()))
+    attempts = [
+        lambda: bench(corpus, gold, [system], store=tmp_path, progress=False),
+        lambda: system.build(corpus, store=str(tmp_path)),
+        lambda: Store(tmp_path).make("sums", {"of": 1}, lambda: {"sum": 1}),
+        lambda: Store(tmp_path).in_use().__enter__(),
+    ]
+    for attempt in attempts:
+        with pytest.raises(StoreError, match="holds other things and is no store: 'pump.md'"):
+            attempt()
+        assert [p.name for p in tmp_path.iterdir()] == ["pump.md"]
+    (tmp_path / "pump.md").unlink()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("a")
+    with pytest.raises(StoreError, match="'notes'"):
+        attempts[2]()
+    store = Store(tmp_path / "own")
+    store.make("sums", {"of": 1}, lambda: {"sum": 1})
+    (store.root / "ragbench-store.json").unlink()
+    (store.root / "README.md").write_text("mine")
+    assert store.make("sums", {"of": 2}, lambda: {"sum": 2}).value("sum") == 2
+
+
+def test_a_file_of_two_sources_is_one_document(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("docs/pump.md", "docs/valve.md"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(f"About {name}.")
+    for second in ("docs/pump.md", "./docs/pump.md", str(tmp_path / "docs" / "pump.md"), "docs/p*.md"):
+        corpus = load_corpus(["docs", second], progress=False)
+        assert [d.id for d in corpus] == ["docs/pump.md", "docs/valve.md"]
+        (error,) = corpus.errors
+        assert "it is the same file as 'docs/pump.md', which another source names" in error.reason
+    assert len(load_corpus(["docs/valve.md", "docs/pump.md"], progress=False)) == 2
+
+
+def test_an_empty_file_is_a_refused_document_and_an_empty_folder_an_error(tmp_path):
+    (tmp_path / "a.txt").write_text("")
+    corpus = load_corpus(tmp_path / "a.txt", progress=False)
+    assert (len(corpus), len(corpus.errors)) == (0, 1)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="there are no files in it"):
+        load_corpus(tmp_path / "empty", progress=False)
+
+
+def test_a_column_that_is_called_id_is_text_until_it_is_named(tmp_path):
+    (tmp_path / "a.csv").write_text("id,text\nP-1,Pump\n")
+    assert [d.text for d in load_corpus(tmp_path / "a.csv", progress=False)] == ["P-1\n\nPump"]
+    named = load_corpus(tmp_path / "a.csv", id_column="id", progress=False)
+    assert [d.text for d in named] == ["Pump"]

@@ -295,8 +295,9 @@ def load_corpus(
 ) -> Corpus:
     """The documents of `source`, and in `corpus.errors` what was refused and why. Ids are paths relative to
     the source; of several sources each has its name in front. Raises `ConfigError` for arguments that cannot
-    work, before any file is read, `DataError` for a source that is not there or empty; what meets one file is
-    a row. A `KeyboardInterrupt` carries what was read before it as `.corpus`.
+    work, before any file is read, `DataError` for a source that is not there, a folder without files and a
+    pattern that no file matches; what meets one file, such as one without text, is a row. A
+    `KeyboardInterrupt` carries what was read before it as `.corpus`.
 
     >>> import pathlib
     >>> _ = pathlib.Path(folder, "a.txt").write_text("Close the valve.")
@@ -368,6 +369,7 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
     """What is to be read of each source, and what cannot be, in order; `named`: with a name of the source in
     front of each id."""
     listings, listed = [find_files(s, follow_links) for s in sources], []
+    first_ids: dict[str, str] = {}  # of the files of the sources before, by where they stand
     for source, listing, name in zip(sources, listings, short_names([f.root for f in listings])):
         alone, settings = listing.files == [listing.root], _dataset_settings(source)
 
@@ -378,6 +380,15 @@ def _files(sources: list[str | Path], named: bool, follow_links: bool = False) -
             _File(f, doc_id(id_of(f, listing.base)), settings) for f in listing.files
         ]
         refused = [Refusal(doc_id(e.source), e.reason) for e in listing.errors]
+        if named:
+            places = [os.path.join(os.path.realpath(f.parent), f.name) for f in listing.files]
+            for k, place in enumerate(places):
+                if place in first_ids:
+                    reason = f"it is the same file as {first_ids[place]!r}, which another source names"
+                    files[k] = Refusal(doc_id(id_of(listing.files[k], listing.base)), reason)
+            for f, place in zip(files, places):
+                if isinstance(f, _File):
+                    first_ids.setdefault(place, f.doc_id)
         in_order = heapq.merge(files, refused, key=lambda x: x.doc_id if isinstance(x, _File) else x.source)
         listed.append(list(in_order))
     return listed

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 
 from ..core.documents import Refusal
 from ..base.errors import ConfigError, DataError
+from ..store.artifacts import MARK
 from .loader import as_path, no_file
 from .shipped import shipped_datasets
 
 # %% auto #0
-__all__ = ['id_of', 'outside', 'walk', 'matches', 'dataset_info', 'find_files', 'source_list', 'short_names']
+__all__ = ['id_of', 'outside', 'made_here', 'walk', 'matches', 'dataset_info', 'find_files', 'source_list', 'short_names']
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #c288b178
 def _entry_problem(path: Path) -> str:
@@ -77,6 +78,23 @@ def outside(path: Path, top: Path) -> bool:
     return not Path(os.path.realpath(path)).is_relative_to(top)
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #c6d78369
+def made_here(folder: Path) -> str:
+    "What a folder is that this package made and that holds no documents; empty for any other."
+    if (folder / MARK).is_file():
+        return "it is a store of ragbench, not documents"
+    if (folder / "catalogue.db").is_file() and (folder / "writer.lock").is_file():
+        return "it is a knowledge base of ragbench, not documents"
+    try:
+        with open(folder / "system.json", encoding="utf-8") as f:
+            saved = '"what": "ragbench system"' in f.read(_HEAD)
+    except (OSError, ValueError):
+        return ""
+    return "it is a saved system of ragbench, not documents" if saved else ""
+
+
+_HEAD = 1 << 20  # characters of a file by which a saved system is known
+
+
 def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
     """All that is in a folder and below but what is hidden, as (path, why it is not read); no link to a
     folder is followed, and with `within` none to a file outside of that folder."""
@@ -93,7 +111,10 @@ def walk(top: Path, within: Path | None = None) -> Iterator[tuple[Path, str]]:
                 continue
             problem = _entry_problem(path)
             if problem == "it is a folder, not a file":
-                ahead.append(path)
+                if ours := made_here(path):
+                    yield path, ours
+                else:
+                    ahead.append(path)
             else:
                 yield (
                     path,
@@ -123,12 +144,18 @@ def matches(folder: Path, parts: Sequence[str], errors: list[tuple[Path, str]]) 
     visible = [p for p in inside if first.startswith(".") or not p.name.startswith(".")]
     if first != "**":
         for name in fnmatch.filter((p.name for p in visible), first):
-            yield from matches(folder / name, deeper, errors)
+            if ours := made_here(folder / name) if deeper else "":
+                errors.append((folder / name, ours))
+            else:
+                yield from matches(folder / name, deeper, errors)
         return
     if deeper:
         yield from matches(folder, deeper, errors)
     for path in visible:
         if path.is_dir() and not path.is_symlink():
+            if ours := made_here(path):
+                errors.append((path, ours))
+                continue
             yield from matches(path, parts, errors)
         elif not deeper:
             yield path
@@ -166,6 +193,8 @@ def find_files(
         base = path / dataset_info(path)["documents"] if (path / "dataset.toml").is_file() else path
         if not base.is_dir():
             raise DataError("there is no such folder", str(base))
+        if ours := made_here(base):
+            raise DataError(ours, str(base), "Give the folder of the documents")
         within = None if follow_links else Path(os.path.realpath(path))
         if within and outside(base, within):
             raise DataError(
@@ -182,7 +211,8 @@ def find_files(
     else:
         raise DataError("there is no such file or folder", str(source)[:200], _suggestion(str(source)))
     if not listing.files and not listing.errors:
-        raise DataError("there are no files in it", str(source), _left_out(path) if kind else "")
+        what = "there are no files in it" if kind else "no file matches the pattern"
+        raise DataError(what, str(source), _left_out(path) if kind else "")
     return listing
 
 # %% ../../nbs/06_ingest/23_sources.ipynb #1ff1d1d4

@@ -197,11 +197,44 @@ def _sound(path: Path, kind: str, key: str) -> Artifact:
     return Artifact(path, manifest)
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #56e46126
+_KEY = re.compile(r"[0-9a-f]{32}")
 MARK = "ragbench-store.json"  # in the root of a store: other folders may hold a run/ or chunks/ too
+
+
+def _ours(entry: Path) -> bool:
+    """Whether an entry of a kind's folder has a name that a store gives: a key, a file of vectors, or what a
+    dead process left of one."""
+    return _KEY.fullmatch(entry.name.lstrip(".").partition(".")[0]) is not None
+
+
+def _foreign(entry: Path) -> bool:
+    "Whether an entry in the root of a store is none of its own."
+    if entry.name in ("locks", "in-use.lock", MARK) or entry.name.startswith("."):
+        return False
+    return not entry.is_dir() or not all(_ours(e) or e.name.startswith(".") for e in entry.iterdir())
+
+
+def _not_among_others(root: Path) -> None:
+    "Raise `StoreError` for a folder that holds other things and is no store, before anything is written."
+    if not root.is_dir() or (root / MARK).is_file():
+        return
+    with disk_errors(root):
+        entries = sorted(root.iterdir())
+        others = [e.name for e in entries if _foreign(e)]
+        stored = any(
+            _is_artifact(a) for e in entries if e.is_dir() and e.name != "locks" for a in e.iterdir()
+        )
+    if others and not stored:
+        raise StoreError(
+            f"this folder holds other things and is no store: {others[0]!r}",
+            str(root),
+            f"Give a folder of its own, such as {str(root / '.ragbench')!r}; it is made if it is not there",
+        )
 
 
 def _marked(root: Path) -> None:
     "Say in the root of a store that it is one."
+    _not_among_others(root)
     if not (root / MARK).is_file():
         write_atomic(root / MARK, '{"what": "what ragbench has worked out: see ragbench cache --help"}\n')
 
@@ -288,6 +321,7 @@ class Store:
     @contextmanager
     def locked(self, kind: str, key: str) -> Iterator[None]:
         "Hold the lock of one key; the operating system frees it if the process dies."
+        _not_among_others(self.root)
         path, mine = self.root / "locks" / f"{kind}-{key}.lock", _held.__dict__.setdefault("paths", set())
         with disk_errors(self.root):
             make_folder(path.parent)
@@ -381,25 +415,19 @@ def libraries(*names: str) -> dict[str, str]:
 
 
 def as_store(value: Any, owner: str) -> Store:
-    "A store, given as one or as its folder; raises `ConfigError` for anything else, a file among it."
+    """A store, given as one or as its folder; raises `ConfigError` for anything else, a file among it, and
+    `StoreError` for a folder that holds other things and is no store."""
     if isinstance(value, Store):
+        _not_among_others(value.root)
         return value
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise ConfigError(f"store is {value!r}", owner, "Give a folder, such as '.ragbench'")
     if Path(value).exists() and not Path(value).is_dir():
         raise ConfigError(f"store is a file: {value}", owner, "Give a folder; it is made if it is not there")
+    _not_among_others(Path(value))
     return Store(value)
 
 # %% ../../nbs/01_store/02_artifacts.ipynb #fb8952c0
-_KEY = re.compile(r"[0-9a-f]{32}")
-
-
-def _ours(entry: Path) -> bool:
-    """Whether an entry of a kind's folder has a name that a store gives: a key, a file of vectors, or what a
-    dead process left of one."""
-    return _KEY.fullmatch(entry.name.lstrip(".").partition(".")[0]) is not None
-
-
 def _kinds_of(store: Store) -> dict[str, list[Path]]:
     """The entries of a store by kind, and nothing that stands beside them; raises `StoreError` for a folder
     that is no store."""
@@ -469,6 +497,7 @@ _PAID = ("embeddings", "reply", "rewrite")  # kinds that may have cost money
 def in_use(store: Store) -> Iterator[None]:
     "Inside, `clear` of another process leaves the store alone."
     path = store.root / "in-use.lock"
+    _not_among_others(store.root)
     try:
         with disk_errors(store.root):
             make_folder(path.parent)
