@@ -38,26 +38,41 @@ __all__ = ['Pool', 'pool_of', 'evidence_handed', 'best_choice', 'Ceiling', 'chun
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #9b6b6240
 class Pool(NamedTuple):
-    """The chunks that touch one query's evidence, as spans on the line `(m, 2)`, and the most tokens of
-    evidence, in characters, that n tokens can hold."""
+    """The chunks that touch one query's evidence, as spans on the line `(m, 2)`, and the most characters of
+    evidence that n tokens can hold: those of the longest tokens, and those that cost nothing, because a chunk
+    begins or ends inside their token, which is counted where it starts."""
 
     evidence: QueryEvidence
     spans: np.ndarray
     longest: np.ndarray  # (t + 1,) characters of the n longest tokens of evidence together
+    free: int  # characters that may be read without a token
 
 
 def pool_of(e: QueryEvidence, line: np.ndarray, counts: TokenCounts) -> Pool:
     "What of a chunk table, as spans on the line, matters to one query."
     if not len(e.anywhere):
-        return Pool(e, line[:0], np.zeros(1, np.int64))  # all of it is lost
+        return Pool(e, line[:0], np.zeros(1, np.int64), 0)  # all of it is lost
     lo, hi = np.searchsorted(counts.starts, [e.anywhere[0, 0], e.anywhere[-1, 1]], side="right")
     edges = np.r_[counts.starts, counts.base[-1]][max(lo - 1, 0) : hi + 1]
     evidence_sizes = overlap(np.c_[edges[:-1], edges[1:]], e.anywhere)
+    spans = line[overlap(line, e.anywhere) > 0]
     return Pool(
         e,
-        line[overlap(line, e.anywhere) > 0],
+        spans,
         np.r_[0, np.cumsum(np.sort(evidence_sizes[evidence_sizes > 0])[::-1])],
+        _free(e, spans, edges),
     )
+
+
+def _free(e: QueryEvidence, spans: np.ndarray, edges: np.ndarray) -> int:
+    "Characters of evidence behind the first cut of each token that a chunk begins or ends in."
+    cuts = np.unique(spans)
+    token = np.searchsorted(edges, cuts, side="right") - 1
+    inside = (token >= 0) & (token < len(edges) - 1)
+    cuts, token = cuts[inside], token[inside]
+    inside = cuts > edges[token]
+    token, first = np.unique(token[inside], return_index=True)
+    return int(overlap(np.c_[cuts[inside][first], edges[token + 1]], e.anywhere).sum())
 
 
 def evidence_handed(e: QueryEvidence, spans: np.ndarray, counts: TokenCounts, budget: int) -> tuple[int, int]:
@@ -96,7 +111,10 @@ def best_choice(
     everything = evidence_handed(p.evidence, p.spans, counts, 1 << 40)[0]
 
     def reach(found, left):
-        return min(everything, found + int(p.longest[min(left, len(p.longest) - 1)]))
+        return min(everything, found + p.free + int(p.longest[min(left, len(p.longest) - 1)]))
+
+    def room(chosen, used):  # a chunk may begin with what costs nothing
+        return used < budget or int(counts.count(reading(p.spans[[*chosen]])[0]).sum()) == budget
 
     top, best, tried = reach(0, budget), _greedy(p, counts, budget)[0], 0
     stack: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0)]
@@ -109,7 +127,7 @@ def best_choice(
                 continue
             f, u = evidence_handed(p.evidence, p.spans[[*chosen, i]], counts, budget)
             best, tried = max(best, f), tried + 1
-            if u < budget and i > (chosen[-1] if chosen else -1):
+            if i > (chosen[-1] if chosen else -1) and room((*chosen, i), u):
                 stack.append(((*chosen, i), f, u))
         if tried > most:
             return top, False
