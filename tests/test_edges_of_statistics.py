@@ -476,6 +476,18 @@ def test_of_sixteen_groups_every_sign_is_tried():
     assert max_t_p(np.ones((16, 1))).tolist() == [2 / 2**16]
     assert max_t_p(np.ones((17, 1))).tolist() == [1 / 10_001]
 
+    many = np.zeros((16, 801))  # so many that the patterns come in blocks
+    many[:, 0] = 1
+    assert max_t_p(many)[0] == 2 / 2**16
+
+
+def test_of_more_groups_p_is_a_share_of_the_flips_and_of_what_is_seen():
+    u = np.random.default_rng(3).normal(0.2, 1, size=(30, 4))
+    p = max_t_p(u)
+    assert (p > sign_flip_p(u)).all()
+    np.testing.assert_allclose(p * 10_001, np.round(p * 10_001), rtol=0, atol=1e-6)
+    assert (p * 10_001 > 100).any()  # enough that another number of flips gives no whole number
+
 
 def test_a_sum_of_zeros_has_no_evidence_against_it():
     assert max_t_p(np.zeros((6, 2))).tolist() == [1, 1]
@@ -495,6 +507,14 @@ def test_all_pairs_of_few_questions_are_enumerated():
     assert all_pairs_p(x[:, :1]).tolist() == [[1]]
     own = [sign_flip_p(x[:, i] - x[:, j])[0] for i, j in pairs]
     np.testing.assert_allclose([all_pairs_p(x, correction="holm")[i, j] for i, j in pairs], holm(own))
+
+
+@pytest.mark.parametrize("correction", ["tukey", "holm"])
+def test_pairs_that_differ_in_the_last_bits_are_not_apart(correction):
+    x = np.tile([0.1 + 0.2, 0.3, 0.7], (6, 1))  # one number by hand, two in floating point
+    p = all_pairs_p(x, correction=correction)
+    assert p[0, 1] == 1
+    assert p[0, 2] < 1
 
 
 def test_many_questions_agree_with_their_enumeration_in_the_limit():
@@ -521,6 +541,29 @@ def test_only_what_points_away_from_its_tail_is_doubted():
         doubted([0.1, 0.2, 0.3], u)
 
 
+def test_a_doubted_p_is_that_of_the_largest_t_of_all_resamples():
+    rng = np.random.default_rng(2)
+    u = np.stack([0.75 - rng.exponential(size=40) * 0.6, rng.normal(0.1, 1, size=40)], axis=1)
+    centred, largest = u - u.mean(axis=0), []
+    for counts in resample_counts(40, 2_000, 5):
+        for times in counts:
+            drawn = np.repeat(centred, times.astype(int), axis=0)
+            largest.append((np.abs(drawn.mean(axis=0)) / drawn.std(axis=0)).max())
+    bar = abs(u[:, 0].mean()) / u[:, 0].std()
+    p = np.mean(np.array(largest) >= bar)
+    assert 0.01 < p < 0.99
+    np.testing.assert_allclose(doubted([0.0001, 0.02], u, 5)[0], p)
+
+
+def test_a_column_of_sixteen_differences_is_enumerated_and_not_doubted():
+    other = np.random.default_rng(1).normal(0.1, 1, size=40)
+    for nonzero, is_doubted in ((EXACT, False), (EXACT + 1, True)):
+        away = np.r_[np.full(nonzero - 1, 0.5), -1.0, np.zeros(40 - nonzero)]
+        u = np.stack([away, other], axis=1)
+        assert untailed(u)[0] < 1
+        assert (doubted([0.0001, 0.02], u)[0] > 0.0001) == is_doubted
+
+
 def test_a_family_is_corrected_and_against_a_baseline_itself_stays_in_its_place():
     x = np.random.default_rng(3).random((12, 3))
     tests = compare_to(x, 1)
@@ -532,6 +575,8 @@ def test_a_family_is_corrected_and_against_a_baseline_itself_stays_in_its_place(
     for bad in (-1, 3, 1.0, "a"):
         with pytest.raises((ConfigError, DataError)):
             compare_to(x, bad)
+    with pytest.raises(ConfigError, match="Give a column from 0 to 2$"):
+        compare_to(x, 3)
     assert len(compare_to(x[:, :1], 0)) == 1
 
 
@@ -571,6 +616,23 @@ def test_queries_needed_are_the_fewest_that_are_enough():
     assert queries_needed(d, 1e-5) is None
     by_twos = queries_needed(np.repeat(d[:15], 2), 0.3, clusters=np.repeat(np.arange(15), 2))
     assert by_twos % 2 == 0
+
+
+def test_the_search_finds_the_first_number_that_is_enough():
+    d = np.tile([1.0, -1.0, 0.5], 10)
+    for target in np.linspace(0.3, 1, 30):
+        expected = 2
+        while (t.ppf(0.975, expected - 1) + t.ppf(0.8, expected - 1)) * d.std(
+            ddof=1
+        ) > target * expected**0.5:
+            expected += 1
+        assert queries_needed(d, target) == expected
+
+
+def test_more_than_ten_million_queries_are_none():
+    d = np.tile([1.0, -1.0], 15)  # of standard deviation 1.02: 2.80 × 1.02 / √n
+    assert 9_000_000 < queries_needed(d, 0.00092) < 10_000_000
+    assert queries_needed(d, 0.0009) is None
 
 
 @pytest.mark.parametrize("share", [{"power": 0}, {"power": 1}, {"alpha": 0}, {"alpha": 1}])
@@ -724,6 +786,9 @@ def test_agreement_of_orders_and_its_sentence():
     assert np.isnan(few.low) and np.isfinite(few.tau)
     assert np.isfinite(order_agreement(a[:5], b, resamples=200).low)
     assert isinstance(few, Agreement)
+    assert np.isfinite(order_agreement(a, b, resamples=100).low)
+    with pytest.raises(ConfigError, match="resamples is 99"):
+        order_agreement(a, b, resamples=99)
 
 
 def test_the_interval_of_an_agreement_is_that_of_its_resamples_and_its_sentence_has_all_numbers():

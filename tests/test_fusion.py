@@ -135,6 +135,34 @@ def test_duels_equal_ranx_where_there_is_an_order(method):
     assert checked > 10
 
 
+@pytest.mark.parametrize("method", DUELS)
+def test_a_duel_that_is_drawn_gives_half_a_point_to_each(method):
+    """Two lists that contradict each other; a third candidate is last in both."""
+    runs = [(np.array([3.0, 2.0, 1.0]), np.array(order)) for order in ([0, 1, 2], [1, 0, 2])]
+    weights = (0.5, 0.5) if method == "w_condorcet" else None
+    scores, rows = RanxFusion(method, weights=weights).fuse(runs, ["dense", "lexical"])
+    assert dict(zip(rows.tolist(), scores.tolist())) == {0: 2.5, 1: 2.5, 2: 1.0}
+
+
+@pytest.mark.parametrize("norm", [n for n in NORMS if n])
+@pytest.mark.parametrize(
+    "method", [m for m in (*ON_SCORES, *ON_RANKS) if "borda" not in m and m not in DUELS]
+)
+def test_every_method_reaches_its_highest_score_by_definition(method, norm):
+    """Three lists of five of which one candidate leads each, as far above the others as can be."""
+    params = {NEEDS[method]: PARAMS[NEEDS[method]]} if method in NEEDS else {}
+    fuse = RanxFusion(method, norm, **({"weights": (0.5, 0.2, 1.3)} if "weights" in params else params))
+    run = (np.array([1.0, 0.0, 0.0, 0.0, 0.0]), np.arange(5))
+    scores, _ = fuse.fuse([run] * 3, ["dense"] * 3)
+    assert scores.max() == pytest.approx(fuse.highest(3, 5))
+
+
+def test_by_definition_an_election_has_as_many_points_as_lists_have_candidates():
+    assert Borda().highest(3, 5) == RanxFusion("bordafuse").highest(3, 5) == 45
+    assert Borda((0.5, 1.5)).highest(2, 5) == 20
+    assert RanxFusion("condorcet").highest(3, 5) == 15
+
+
 @pytest.mark.parametrize("weights", [(1, 1, 1), (0.5, 0.2, 0.3), (0, 1, 7)])
 @pytest.mark.parametrize("k", [0, 60])
 def test_weighted_rrf_is_its_definition(weights, k):
