@@ -29,7 +29,9 @@ def run(tmp_path, corpus=CORPUS, gold=GOLD, systems=SYSTEM, **options):
         (lambda p: run(p, metrics=["recall@-3"]), ["recall@-3"]),
         (lambda p: run(p, metrics=[], budgets=[0]), ["budgets is 0"]),
         (lambda p: run(p, corpus=rb.Corpus([])), ["0 documents"]),
-        (lambda p: run(p, systems=[]), ["nothing to expand"]),
+        (lambda p: run(p, systems=[]), ["bench: there is no system to run", "Give a System"]),
+        (lambda p: run(p, tokenizer="gpt"), ["there is no tokenizer 'gpt'", "cl100k_base", "o200k_base"]),
+        (lambda p: run(p).compare(run(p).names[0]), ["is a system, not a metric", "a=…, b=…"]),
         (
             lambda p: run(
                 p,
@@ -200,3 +202,29 @@ def test_an_engine_that_finds_passages_without_a_word_of_the_question_is_told():
 
     assert "without any of its words" in str(check_engine(Padded()))
     assert "without any of its words" not in str(check_engine(rb.FTS5()))
+
+
+def test_one_system_has_no_pairs_and_two_have_one(tmp_path):
+    one = run(tmp_path, timing=False).pairs()
+    assert one.verdict.endswith("there is one system, and no pair to compare.")
+    assert "p:" not in repr(one)
+    two = run(tmp_path, systems=[SYSTEM, rb.System(rb.TokenChunker(4), rb.Lexical(rb.FTS5()))], timing=False)
+    assert "the one pair does not differ at p <" in two.pairs().verdict
+    assert "all 1 pairs" not in repr(two.pairs())
+
+
+def test_progress_names_the_step_and_not_its_settings(tmp_path, monkeypatch):
+    from types import SimpleNamespace
+
+    from ragbench.bench.plan import make_plan
+    from ragbench.bench.plan_executor import PlanExecutor
+    from ragbench.store.artifacts import Store
+    from ragbench.system.build_context import Context
+
+    labels = []
+    bar = SimpleNamespace(set_postfix_str=labels.append)
+    plan = make_plan(CORPUS, GOLD, SYSTEM)
+    executor = PlanExecutor(plan, Context(store=Store(tmp_path)), bar)
+    executor.value(plan.pipelines[0].last)
+    assert "search" in labels
+    assert not [label for label in labels if "{" in label or "[" in label]

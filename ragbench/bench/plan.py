@@ -227,7 +227,11 @@ def make_plan(
     "Check everything that was asked for; raises `ConfigError` or `DataError` naming what is wrong."
     _check_inputs(corpus, gold, systems)
     check_gold(corpus, gold)
-    planned = grid(*system_list(systems))
+    listed = system_list(systems)
+    if not listed:
+        advice = "Give a System, a list of them, or a dictionary of names and systems"
+        raise ConfigError("there is no system to run", "bench", advice)
+    planned = grid(*listed)
     for system in planned:
         check_fields_of(system, corpus)
     _check_params(planned, gold)

@@ -34,7 +34,8 @@ class PlanExecutor(Executor):
         return [q.text for q in self.plan.gold.query_list]
 
     def make(self, step: Step, build: Callable[[], Mapping[str, Any]]) -> Artifact:
-        return self.artifact(step.kind, repr(step), step.recipe, build)
+        is_component = step.run is not None and not isinstance(step.config, Mapping | list | tuple)
+        return self.artifact(step.kind, repr(step) if is_component else step.kind, step.recipe, build)
 
     def artifact(
         self, kind: str, label: str, recipe: Mapping[str, Any], build: Callable[[], Mapping[str, Any]]

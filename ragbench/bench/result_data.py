@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base.dataframe import DataFrame
-from ..base.errors import DataError, one_of, whole_number
+from ..base.errors import ConfigError, DataError, one_of, whole_number
 from ..base.number_text import count, number
 from .costs import latency_frame
 from ..core.chunks import Chunks
@@ -208,7 +208,14 @@ class ResultData:
 
     def metric(self, metric: str | None = None) -> str:
         "The name of a metric of these results, the first unless one is named; raises `ConfigError`."
-        return self.metrics[0] if metric is None else one_of("metric", metric, self.metrics, "Results")
+        if metric is None:
+            return self.metrics[0]
+        if isinstance(metric, str) and metric in self.names and metric not in self.metrics:
+            advice = (
+                f"The metric comes first, systems are named: results.compare({self.metrics[0]!r}, a=…, b=…)"
+            )
+            raise ConfigError(f"{metric!r} is a system, not a metric", "Results", advice)
+        return one_of("metric", metric, self.metrics, "Results")
 
     def scores(self, metric: str | None = None) -> np.ndarray:
         "Scores of every answerable question, `(n, systems)`; the first metric unless one is named."

@@ -65,7 +65,12 @@ class Pairs:
     @property
     def verdict(self) -> str:
         "How many pairs differ, and the smallest p."
+        if not len(self):
+            return f"{self.metric}: there is one system, and no pair to compare."
         smallest = self.frame["p"].min()
+        if len(self) == 1:
+            verb = "differs" if len(self.apart) else "does not differ"
+            return f"{self.metric}: the one pair {verb} at p < {ALPHA}; {p_words(smallest)}."
         return (
             f"{self.metric}: {len(self.apart)} of {len(self)} pairs differ at p < {ALPHA};"
             f" the surest with {p_words(smallest)}."
@@ -123,9 +128,10 @@ def pairs(
             "losses": [t.losses for t in tests],
         }
     )
+    test = "Below the diagonal the row's mean less the column's, above it p: paired sign-flip test"
+    corrected = f", {pairs_note(correction, len(first))}" if len(first) > 1 else ""
     notes = (
         means_note(results.n, len(results.corpus), len(results), "", groups.note),
-        f"Below the diagonal the row's mean less the column's, above it p: paired sign-flip test,"
-        f" {pairs_note(correction, len(first))}.",
+        *([f"{test}{corrected}."] if len(first) else []),
     )
     return Pairs(frame, tuple(results.names), metric, notes)

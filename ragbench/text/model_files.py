@@ -89,7 +89,7 @@ def resolve_model(
     raise ConfigError(
         f"model {name!r} is not a folder, not in the hub's cache, not in an installed package, and the hub"
         " did not answer",
-        "model",
+        "",
         f"Give a folder with the model's files{hint}",
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -59,6 +60,21 @@ class TiktokenTokenizer:
         return len(self.encoder(text))
 
 # %% ../../nbs/02_text/02_tokenizers.ipynb #1c0e38b9
+def _model_folder(name: str) -> Path:
+    "The folder of a model; raises `ConfigError` that names the encodings too, for it may be a misspelt one."
+    try:
+        return resolve_model(name)
+    except ConfigError as e:
+        import tiktoken
+
+        encodings = ", ".join(tiktoken.list_encoding_names())
+        raise ConfigError(
+            f"there is no tokenizer {name!r}: no encoding has this name, and {e.what}",
+            "",
+            f"Name an encoding ({encodings}), or a model by its folder or its name on the hub",
+        ) from e
+
+
 @dataclass(frozen=True)
 class ModelTokenizer:
     "The tokenizer of a model: a name such as `all-MiniLM-L6-v2`, or a folder that has `tokenizer.json`."
@@ -69,7 +85,7 @@ class ModelTokenizer:
     def backend(self):
         from tokenizers import Tokenizer as Backend
 
-        path = resolve_model(self.name) / "tokenizer.json"
+        path = _model_folder(self.name) / "tokenizer.json"
         if not path.is_file():
             raise ConfigError(
                 f"there is no tokenizer.json in {path.parent}",
