@@ -121,9 +121,11 @@ def query_evidence(
         )
     parts = _own_parts(named)
     owner = np.repeat(np.arange(len(parts)), [len(c) for c in copies])
-    shifted = [o + at for o, starts in zip(parts, copies) for at in starts]
+    shifted = [o + position for o, starts in zip(parts, copies) for position in starts]
     copy = np.repeat(np.arange(len(shifted)), [len(s) for s in shifted])
-    copy_spans = [[at, at + e - s] for (s, e), starts in zip(named, copies) for at in starts]
+    copy_spans = [
+        [position, position + e - s] for (s, e), starts in zip(named, copies) for position in starts
+    ]
     size = int(sum((o[:, 1] - o[:, 0]).sum() for o in parts))
     lost_size = sum(n or max(1, round(size / len(named))) for n in lost)
     return QueryEvidence(np.concatenate(shifted), copy, owner, union(copy_spans), size + lost_size, lost_size)

@@ -84,18 +84,18 @@ def evidence_handed(e: QueryEvidence, spans: np.ndarray, counts: TokenCounts, bu
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #da6fcf67
 def _greedy(p: Pool, counts: TokenCounts, budget: int) -> tuple[int, list[int]]:
     "Characters found by adding, again and again, the chunk that brings most new evidence a token."
-    chosen, found, used = [], 0, 0
+    chosen, characters, used = [], 0, 0
     while used < budget and len(chosen) < len(p.spans):
         options = [
             (i, *evidence_handed(p.evidence, p.spans[[*chosen, i]], counts, budget))
             for i in range(len(p.spans))
             if i not in chosen
         ]
-        i, f, u = max(options, key=lambda t: ((t[1] - found) / max(t[2] - used, 1), -t[0]))
-        if f <= found:
+        i, f, u = max(options, key=lambda t: ((t[1] - characters) / max(t[2] - used, 1), -t[0]))
+        if f <= characters:
             break
-        chosen, found, used = [*chosen, i], f, u
-    return found, chosen
+        chosen, characters, used = [*chosen, i], f, u
+    return characters, chosen
 
 # %% ../../nbs/15_evaluate/06_waterfall.ipynb #32186133
 def best_choice(
@@ -110,8 +110,8 @@ def best_choice(
         return 0, True
     everything = evidence_handed(p.evidence, p.spans, counts, 1 << 40)[0]
 
-    def reach(found, left):
-        return min(everything, found + p.free + int(p.longest[min(left, len(p.longest) - 1)]))
+    def reach(characters, left):
+        return min(everything, characters + p.free + int(p.longest[min(left, len(p.longest) - 1)]))
 
     def room(chosen, used):  # a chunk may begin with what costs nothing
         return used < budget or int(counts.count(reading(p.spans[[*chosen]])[0]).sum()) == budget
@@ -119,8 +119,8 @@ def best_choice(
     top, best, tried = reach(0, budget), _greedy(p, counts, budget)[0], 0
     stack: list[tuple[tuple[int, ...], int, int]] = [((), 0, 0)]
     while stack and best < top:
-        chosen, found, used = stack.pop()
-        if reach(found, budget - used) <= best:
+        chosen, characters, used = stack.pop()
+        if reach(characters, budget - used) <= best:
             continue
         for i in range(len(p.spans)):
             if i in chosen:

@@ -756,8 +756,8 @@ def load_parts(
 # %% ../../nbs/06_ingest/24_load_corpus.ipynb #f21ce3b4
 def _read_together(files: list[_File], reading: _Reading, workers: int | None) -> list[Part]:
     "Files that are small enough to be read whole."
-    found = _read([[f] for f in files], reading, workers, False)
-    return [Part(str(f.path), f.doc_id, rows) for f, rows in zip(files, found)]
+    read_files = _read([[f] for f in files], reading, workers, False)
+    return [Part(str(f.path), f.doc_id, rows) for f, rows in zip(files, read_files)]
 
 
 def _in_lines(path: Path, reading: _Reading) -> bool:

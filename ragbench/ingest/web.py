@@ -274,10 +274,10 @@ def _part(body: Any, every: list[_Block], extracted: _Extracted) -> Any:
     "The element that holds the main content, by what was extracted of it; None where none of it is found."
     taken, whole = {}, {}  # letters, by the elements that hold them
     for block in every:
-        found = bool(letters := _letters(block)) and not extracted.lacks_words(block)
+        present = bool(letters := _letters(block)) and not extracted.lacks_words(block)
         for e in [block.element, *block.element.iterancestors()]:
             whole[e] = whole.get(e, 0) + len(letters)
-            taken[e] = taken.get(e, 0) + found * len(letters)
+            taken[e] = taken.get(e, 0) + present * len(letters)
     if not taken.get(body):
         return None
     part = body

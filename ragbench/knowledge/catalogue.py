@@ -254,12 +254,12 @@ class Reader:
     def documents(self, doc_rows: Sequence[int] | np.ndarray) -> list[Document]:
         "Documents by their numbers, in the order asked for; raises `DataError` for one that is not there."
         wanted = [int(r) for r in doc_rows]
-        found = self.con.execute(
+        document_rows = self.con.execute(
             "SELECT doc_row, doc_id, text, metadata, structure, source_path FROM documents WHERE doc_row IN"
             " (SELECT value FROM json_each(?))",
             (json.dumps(sorted(set(wanted))),),
         )
-        documents = {row: _document(*parts) for row, *parts in found}
+        documents = {row: _document(*parts) for row, *parts in document_rows}
         if missing := [r for r in wanted if r not in documents]:
             raise DataError(f"there is no document with the number {missing[0]}", str(self.path))
         return [documents[r] for r in wanted]
@@ -274,11 +274,11 @@ class Reader:
         where there is none), uint64 for hashes, else objects. A column of documents is named as `d.owner`."""
         names = ", ".join(c if "." in c else f"c.{c}" for c in columns)
         join = "JOIN documents d ON d.doc_row = c.doc_row" if where or any("." in c for c in columns) else ""
-        found = self.con.execute(
+        chunk_records = self.con.execute(
             f"SELECT {names} FROM chunks c {join} {f'WHERE {where}' if where else ''} ORDER BY c.chunk_row",
             values,
         ).fetchall()
-        arrays = zip(columns, zip(*found) if found else [()] * len(columns))
+        arrays = zip(columns, zip(*chunk_records) if chunk_records else [()] * len(columns))
         return {name.removeprefix("d."): _array(name, part) for name, part in arrays}
 
     def vectors(self, space_id: int, chunk_rows: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -297,12 +297,12 @@ class Reader:
 
     def has_vectors(self, space_id: int, hashes: Sequence[str]) -> np.ndarray:
         "For each hash of an embedded text whether its vector is there, `(n,)` bool."
-        found = self.con.execute(
+        known_hashes = self.con.execute(
             "SELECT embedded_hash FROM vectors WHERE space_id = ? AND embedded_hash IN"
             " (SELECT value FROM json_each(?))",
             (space_id, json.dumps(list(dict.fromkeys(hashes)))),
         )
-        there = {h for (h,) in found}
+        there = {h for (h,) in known_hashes}
         return np.array([h in there for h in hashes], dtype=bool)
 
     def word_tables(self) -> list[WordTable]:
@@ -311,9 +311,9 @@ class Reader:
 
     def spaces(self, active: bool = False) -> list[dict[str, Any]]:
         "The spaces as dictionaries, the first made first; `active`: only those that searches use."
-        found = self.con.execute(f"SELECT * FROM spaces {'WHERE active' * active} ORDER BY space_id")
-        names = [d[0] for d in found.description]
-        return [_space(dict(zip(names, row))) for row in found]
+        space_rows = self.con.execute(f"SELECT * FROM spaces {'WHERE active' * active} ORDER BY space_id")
+        names = [d[0] for d in space_rows.description]
+        return [_space(dict(zip(names, row))) for row in space_rows]
 
 # %% ../../nbs/18_knowledge/01_catalogue.ipynb #c98cd778
 _NUMBERS = {c.name for c in (*CHUNKS.columns, *DOCUMENTS.columns) if c.type in ("row", "integer")}
@@ -344,14 +344,14 @@ def _read_vectors(reader: Reader, space_id: int, chunk_rows: list[int]) -> np.nd
     space = reader.con.execute("SELECT dim FROM spaces WHERE space_id = ?", (space_id,)).fetchone()
     if space is None:
         raise DataError(f"there is no space with the number {space_id}", str(reader.path))
-    found = reader.con.execute(
+    vector_rows = reader.con.execute(
         "SELECT e.chunk_row, v.embedded_hash, v.crc, v.vector FROM chunk_embeddings e JOIN vectors v"
         " ON v.vector_row = e.vector_row WHERE e.space_id = ? AND e.chunk_row IN"
         " (SELECT value FROM json_each(?))",
         (space_id, json.dumps(sorted(set(chunk_rows)))),
     )
     vectors: dict[int, bytes] = {}
-    for row, embedded_hash, crc, blob in found:
+    for row, embedded_hash, crc, blob in vector_rows:
         if not isinstance(blob, bytes) or len(blob) != 4 * space[0] or vector_crc(embedded_hash, blob) != crc:
             raise StoreError(
                 f"the vector of chunk {row} is damaged", str(reader.path), "Run rebuild() to embed it again"
@@ -650,11 +650,11 @@ def _put_vectors(w: Writer, space_id: int, hashes: Sequence[str], array: np.ndar
             f"space {space_id}",
             f"Give ({len(hashes)}, {dim})",
         )
-    made, blobs = now(), [row.tobytes() for row in a]
+    created_at, blobs = now(), [row.tobytes() for row in a]
     w.con.executemany(
         "INSERT OR IGNORE INTO vectors (space_id, embedded_hash, crc, created_at, vector)"
         " VALUES (?, ?, ?, ?, ?)",
-        [(space_id, h, vector_crc(h, b), made, b) for h, b in zip(hashes, blobs)],
+        [(space_id, h, vector_crc(h, b), created_at, b) for h, b in zip(hashes, blobs)],
     )
     w.changed = True
 

@@ -135,10 +135,10 @@ class Mentions(NamedTuple):
 def mentions(chunks: Chunks, rules: EntityRules) -> Mentions:
     "The entities in the chunks of one document."
     doc = chunks.corpus[0]
-    found = rules.find(doc.text, doc.id)
-    start = np.array([f.start for f in found], dtype=np.int64)
-    end = np.array([f.end for f in found], dtype=np.int64)
-    return Mentions(found, [np.flatnonzero((start >= a) & (end <= b)) for a, b in chunks.spans.tolist()])
+    mentions = rules.find(doc.text, doc.id)
+    start = np.array([f.start for f in mentions], dtype=np.int64)
+    end = np.array([f.end for f in mentions], dtype=np.int64)
+    return Mentions(mentions, [np.flatnonzero((start >= a) & (end <= b)) for a, b in chunks.spans.tolist()])
 
 
 def put_mentions(w: Writer, of: Mentions, chunk_rows: Sequence[int] | np.ndarray) -> int:
@@ -183,9 +183,9 @@ class Synonyms:
 
     def expanded(self, question: str) -> str:
         "The question, and after it the other names of what it names."
-        said = question.casefold()
+        folded_question = question.casefold()
         labels = (name for key in self.entities(question) for name in self.labels[key])
-        more = [name for name in labels if name.casefold() not in said]
+        more = [name for name in labels if name.casefold() not in folded_question]
         return " ".join([question, *dict.fromkeys(more)])
 
 

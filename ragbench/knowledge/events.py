@@ -66,13 +66,13 @@ class Events:
 # %% ../../nbs/18_knowledge/05_events.ipynb #b000684a
 def recent_events(r: Reader, kind: str | None = None, k: int = 20) -> list[dict[str, Any]]:
     "The last `k` events, the newest first."
-    found = r.con.execute(
+    event_rows = r.con.execute(
         "SELECT time, kind, owner, source, detail FROM events WHERE ?1 IS NULL OR kind = ?1"
         " ORDER BY event_row DESC LIMIT ?2",
         (kind, k),
     )
-    names = [c[0] for c in found.description]
-    return [dict(zip(names, row)) | {"detail": json.loads(row[-1])} for row in found]
+    names = [c[0] for c in event_rows.description]
+    return [dict(zip(names, row)) | {"detail": json.loads(row[-1])} for row in event_rows]
 
 
 def event_counts(r: Reader) -> dict[str, int]:

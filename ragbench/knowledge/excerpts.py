@@ -35,8 +35,8 @@ class Excerpt(NamedTuple):
         rows = np.asarray(rows, np.int64)
         if not len(self.rows):
             return np.full(rows.shape, -1, np.int64)
-        at = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
-        return np.where(self.rows[at] == rows, at, -1)
+        positions = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
+        return np.where(self.rows[positions] == rows, positions, -1)
 
 
 class _Part(NamedTuple):
@@ -73,9 +73,9 @@ def excerpt(view: StoreView, r: Reader, doc_rows: np.ndarray) -> Excerpt:
 # %% ../../nbs/18_knowledge/08a_excerpts.ipynb #f25868ce
 def _parts(view: StoreView, r: Reader, doc_rows: np.ndarray) -> list[_Part]:
     "Documents and their chunks, read where the view does not have them."
-    kept = view.keep("documents", dict)
-    found = {row: kept[row] for row in doc_rows.tolist() if row in kept}
-    if missing := [row for row in doc_rows.tolist() if row not in found]:
+    known_documents = view.keep("documents", dict)
+    documents = {row: known_documents[row] for row in doc_rows.tolist() if row in known_documents}
+    if missing := [row for row in doc_rows.tolist() if row not in documents]:
         names = json.dumps(missing)
         collections = dict(
             r.rows(
@@ -86,13 +86,13 @@ def _parts(view: StoreView, r: Reader, doc_rows: np.ndarray) -> list[_Part]:
         table = r.chunk_table(_COLUMNS, "c.doc_row IN (SELECT value FROM json_each(?))", [names])
         for row, document in zip(missing, r.documents(missing)):
             of_it = table["doc_row"] == row
-            found[row] = _Part(
+            documents[row] = _Part(
                 document, collections[row], {name: column[of_it] for name, column in table.items()}
             )
-        if sum(len(p.document) for p in kept.values()) > _KEPT:
-            kept.clear()
-        kept.update(found)
-    return [found[row] for row in doc_rows.tolist()]
+        if sum(len(p.document) for p in known_documents.values()) > _KEPT:
+            known_documents.clear()
+        known_documents.update(documents)
+    return [documents[row] for row in doc_rows.tolist()]
 
 
 def _distinct(documents: Sequence[tuple[Document, str]]) -> list[Document]:
@@ -166,15 +166,15 @@ def _document_facts(view: StoreView, r: Reader) -> DocumentFacts:
 
 
 def _read_facts(r: Reader, behind: int) -> DocumentFacts:
-    found = r.rows(
+    chunk_records = r.rows(
         "SELECT doc_row, doc_id, metadata, json_extract(structure, '$.format') FROM documents"
         " WHERE doc_row > ? ORDER BY doc_row",
         behind,
     )
     documents = [
-        Document(name, "", metadata=json.loads(about), format=kind) for _, name, about, kind in found
+        Document(name, "", metadata=json.loads(about), format=kind) for _, name, about, kind in chunk_records
     ]
-    return DocumentFacts(np.array([row for row, *_ in found], np.int64), documents)
+    return DocumentFacts(np.array([row for row, *_ in chunk_records], np.int64), documents)
 
 # %% ../../nbs/18_knowledge/08a_excerpts.ipynb #0e2b8743
 def rows_where(
@@ -224,8 +224,8 @@ def _rows_where(
     documents = _matching_documents(view, r, where, of_documents, doc_rows)
     if not of_chunks:
         return view.numbers.rows_in(documents)
-    found = [np.empty(0, np.int64)]
+    row_lists = [np.empty(0, np.int64)]
     for first in range(0, len(documents), _AT_ONCE):
         part = excerpt(view, r, documents[first : first + _AT_ONCE])
-        found.append(part.rows[matching_rows(part.chunks, of_chunks)])
-    return np.concatenate(found)
+        row_lists.append(part.rows[matching_rows(part.chunks, of_chunks)])
+    return np.concatenate(row_lists)

@@ -223,11 +223,11 @@ def _file_batches(
     follow = options.get("follow_links", False)
     total = sum(len(find_files(p, follow).files) for p in local) + len(paths) - len(local)
     bar = progress_bar("ingesting", total, "file", progress)
-    said = f"{type} {sorted(options.items(), key=lambda o: o[0])!r} {metadata!r}"
+    settings_text = f"{type} {sorted(options.items(), key=lambda o: o[0])!r} {metadata!r}"
 
     def wanted(path: str, doc_id: str) -> bool:
         intake.events.say("started", path)
-        checksum = _checksum(intake, path, said)
+        checksum = _checksum(intake, path, settings_text)
         if checksum is not None and _unchanged(intake, path, checksum):
             intake.events.say("skipped", path)
             counts.skipped.append(doc_id)
@@ -401,14 +401,14 @@ _PLACE = "owner = ? AND collection = ?"
 def _is_stored(w: Writer, place: tuple[str, str], one: _Ready) -> bool:
     "Whether a document is there as it is, cut as it is now."
     metadata = as_json(one.doc.metadata, one.doc.id)
-    found = w.rows(
+    earlier_rows = w.rows(
         f"SELECT doc_row, content_hash, metadata FROM documents WHERE {_PLACE} AND doc_id = ?",
         *place,
         one.doc.id,
     )
-    if not found or found[0][1:] != (one.doc.text_hash, metadata):
+    if not earlier_rows or earlier_rows[0][1:] != (one.doc.text_hash, metadata):
         return False
-    doc_row = found[0][0]
+    doc_row = earlier_rows[0][0]
     spans = "SELECT start_char, end_char, section_path FROM chunks WHERE doc_row = ? ORDER BY chunk_row"
     there = w.rows(spans, doc_row)
     here = [(a, b, s) for (a, b), s in zip(one.chunks.spans.tolist(), chunk_sections(one.chunks))]

@@ -291,27 +291,27 @@ def _create(cls: Any, path: str | Path, system: Any, owner: str | None) -> Knowl
 def _open(cls: Any, path: str | Path, read_only: bool, system: System | None, trusted: bool) -> KnowledgeBase:
     yes_or_no("trusted", trusted, "KnowledgeBase.open")
     catalogue = Catalogue.open(path, read_only)
-    kept = json.loads(catalogue.meta("system") or "{}")
-    if system is None and not kept.get("values"):
+    system_record = json.loads(catalogue.meta("system") or "{}")
+    if system is None and not system_record.get("values"):
         catalogue.close()
         raise ConfigError(
             "its system has components that are not of this package",
             str(path),
             "Give the system: open(path, system=…)",
         )
-    if system is not None and kept.get("repr") != repr(system):
+    if system is not None and system_record.get("repr") != repr(system):
         catalogue.close()
         raise ConfigError(
-            f"it was made with another system: {kept.get('repr', '')[:200]}",
+            f"it was made with another system: {system_record.get('repr', '')[:200]}",
             str(path),
             "Give that one, or create a new store",
         )
     if system is not None:
         return cls(catalogue, system)
     try:
-        stored = system_of(kept["values"])  # first of all: what cannot be read says so itself
+        stored = system_of(system_record["values"])  # first of all: what cannot be read says so itself
         if not trusted:
-            check_trusted(json.loads(kept["values"]), str(path), "KnowledgeBase.open")
+            check_trusted(json.loads(system_record["values"]), str(path), "KnowledgeBase.open")
     except BaseException:
         catalogue.close()
         raise
@@ -383,12 +383,12 @@ def _parts(kb: KnowledgeBase) -> list[Any] | None:
         if text is None:
             return None
         if kb._fitted[0] != text:
-            kept = json.loads(text)
+            fitted_record = json.loads(text)
             kb._fitted = (
                 text,
                 [
                     d.embedder if t is None else fitted_of(t, d.embedder)
-                    for d, t in zip(leaves, kept, strict=True)
+                    for d, t in zip(leaves, fitted_record, strict=True)
                 ],
             )
             kb._stored.clear()
@@ -558,11 +558,13 @@ def _answers(
 
 def merged_results(lists: Sequence[SearchResults], k: int) -> SearchResults:
     "Several lists for one question as one, by rank: the first of each, the second of each; a passage once."
-    found: dict[tuple, SearchResult] = {}
+    results_by_place: dict[tuple, SearchResult] = {}
     for rank in range(k):
         for result in (one[rank] for one in lists if rank < len(one)):
-            found.setdefault((result.collection, result.document_id, result.start, result.end), result)
-    return SearchResults(lists[0].query, list(found.values())[:k], lists[0].ms)
+            results_by_place.setdefault(
+                (result.collection, result.document_id, result.start, result.end), result
+            )
+    return SearchResults(lists[0].query, list(results_by_place.values())[:k], lists[0].ms)
 
 # %% ../../nbs/18_knowledge/10_knowledge_base.ipynb #2fc0aa8e
 def _collections_of(
@@ -694,12 +696,12 @@ def _similar(kb: KnowledgeBase, chunk_id: str, k: int, owner: str | None) -> Sea
         text = of_it.chunks.text(int(of_it.places(own)[0]))
         searcher = dense_searcher(view, r, parts[0])
         vector = Vectors(r.vectors(_space(r, parts[0]), [chunk_row]), parts[0].embedder.space)
-        scores, found = search_fair(
+        scores, neighbour_rows = search_fair(
             searcher, vector, [text], view.numbers.text_hashes, k, where=np.setdiff1d(rows, own)
         )
-        near = excerpt(view, r, view.numbers.doc_row[found[found >= 0]])
-        retrieved = [{"dense": dict(zip(found[0].tolist(), scores[0].tolist()))}]
-        places = near.places(found)
+        near = excerpt(view, r, view.numbers.doc_row[neighbour_rows[neighbour_rows >= 0]])
+        retrieved = [{"dense": dict(zip(neighbour_rows[0].tolist(), scores[0].tolist()))}]
+        places = near.places(neighbour_rows)
         answer = StoreAnswer(near.chunks, scores, places, places, near, retrieved, {})
         return results_of(answer, view, r, [text])[0]
 

@@ -27,8 +27,8 @@ _REVISION = (
 
 def revision_code(text: str) -> str | None:
     "What tells a revision from others: `C` of `Rev C`, `2.1` of `v2.1`; None for what is no revision."
-    found = matches(_REVISION, text[:100])
-    return found[0].group("code").upper() if found else None
+    revisions = matches(_REVISION, text[:100])
+    return revisions[0].group("code").upper() if revisions else None
 
 
 def revision_label(text: str) -> str:
@@ -62,8 +62,8 @@ _DATES = (
 def day_of(text: str) -> str | None:
     "A date as ISO; None for what can be read in more than one way, or is none."
     for pattern in _DATES:
-        if found := matches(pattern, text.strip()[:60]):
-            year, month, day = found[0].group("y"), found[0].group("m").lower(), found[0].group("d")
+        if statuses := matches(pattern, text.strip()[:60]):
+            year, month, day = statuses[0].group("y"), statuses[0].group("m").lower(), statuses[0].group("d")
             number = int(month) if month.isdigit() else _month(month)
             try:
                 return date(int(year), number, int(day)).isoformat()
@@ -145,8 +145,8 @@ class MetadataRules:
     def __call__(self, doc: Document) -> dict[str, list[Fact]]:
         "What is said of a document, by column; of several values all, in order."
         facts: dict[str, list[Fact]] = {}
-        for column, said in (*_said_in_metadata(self, doc), *_said_in_names(self, doc)):
-            facts.setdefault(column, said)  # the first place that says something of a column wins
+        for column, fact in (*_said_in_metadata(self, doc), *_said_in_names(self, doc)):
+            facts.setdefault(column, fact)  # the first place that says something of a column wins
         return facts
 
 # %% ../../nbs/18_knowledge/02_metadata_rules.ipynb #18baa016
@@ -183,11 +183,13 @@ def _said_in_names(rules: MetadataRules, doc: Document) -> list[tuple[str, list[
     out = []
     for place, text in (("title", str(doc.metadata.get("title") or "")), ("file name", _file_name(doc))):
         for pattern in rules.names:
-            found = matches(pattern, text[:500], doc.id)
+            matched = matches(pattern, text[:500], doc.id)
             for column in compiled(pattern).groupindex:
-                said = [Fact(m.group(column).strip(), place, m.group()) for m in found if m.group(column)]
-                if said:
-                    out.append((column, said))
+                facts_of_pattern = [
+                    Fact(m.group(column).strip(), place, m.group()) for m in matched if m.group(column)
+                ]
+                if facts_of_pattern:
+                    out.append((column, facts_of_pattern))
     return out
 
 # %% ../../nbs/18_knowledge/02_metadata_rules.ipynb #1a0c09f8
@@ -217,12 +219,12 @@ def document_columns(doc: Document, rules: MetadataRules) -> tuple[dict[str, Any
         out[column] = facts[column][0].value if column in facts else None
     out["rev_label"] = revision_label(facts["rev_label"][0].value) if "rev_label" in facts else None
     for column in ("valid_from", "valid_to"):
-        said = facts[column][0] if column in facts else None
-        out[column] = day_of(said.value) if said else None
-        if said and out[column] is None:
+        statement = facts[column][0] if column in facts else None
+        out[column] = day_of(statement.value) if statement else None
+        if statement and out[column] is None:
             doubts.append(
-                f"{column} is {said.value!r:.60}, which is no date or can be read in two ways; write it as"
-                " 2024-03-01"
+                f"{column} is {statement.value!r:.60}, which is no date or can be read in two ways; write it"
+                " as 2024-03-01"
             )
     if out["valid_from"] and out["valid_to"] and out["valid_to"] < out["valid_from"]:
         doubts.append(

@@ -89,26 +89,26 @@ _FACTS = {"supersedes": "supersedes", "asset_id": "appliesToAsset", "equipment_i
 def _relations(
     rules: RelationRules, doc: Document, facts: Mapping[str, Sequence[Fact]], family: str
 ) -> list[Relation]:
-    found: dict[tuple[str, str], Relation] = {}
+    relations: dict[tuple[str, str], Relation] = {}
     for rel_type, pattern, confidence in rules.patterns:
         for m in matches(pattern, doc.text, doc.id):
             name, (start, end) = _whole_name(m.group("name"), family), m.span()
             page = next(iter(pages_of(doc, start, end)), None)
             evidence = {"phrase": m.group()[:200], "page": page, "span": [start, end]}
-            _add(found, Relation(rel_type, name, confidence, evidence))
+            _add(relations, Relation(rel_type, name, confidence, evidence))
     for column, rel_type in _FACTS.items():
         for fact in facts.get(column, ()):
             name = _whole_name(fact.value, family)
-            _add(found, Relation(rel_type, name, 1.0, {"phrase": fact.phrase, "field": fact.place}))
+            _add(relations, Relation(rel_type, name, 1.0, {"phrase": fact.phrase, "field": fact.place}))
     own = folded(family)
-    return [r for r in found.values() if r.rel_type == "supersedes" or folded(r.name) != own]
+    return [r for r in relations.values() if r.rel_type == "supersedes" or folded(r.name) != own]
 
 
-def _add(found: dict[tuple[str, str], Relation], new: Relation) -> None:
+def _add(relations: dict[tuple[str, str], Relation], new: Relation) -> None:
     "Keep the surest proof of a relation, of two the first."
     key = new.rel_type, folded(new.name)
-    if key not in found or found[key].confidence < new.confidence:
-        found[key] = new
+    if key not in relations or relations[key].confidence < new.confidence:
+        relations[key] = new
 
 
 def _whole_name(name: str, family: str) -> str:
@@ -122,10 +122,10 @@ def _whole_name(name: str, family: str) -> str:
 def names_of(doc: Document, columns: Mapping[str, Any]) -> list[str]:
     "The names by which other documents may call a document, in letters and digits only."
     path = PurePath((doc.source or doc.id).split("?")[0])
-    said = [doc.id, path.name, path.stem, columns.get("title"), columns.get("family")]
+    own_names = [doc.id, path.name, path.stem, columns.get("title"), columns.get("family")]
     if columns.get("family") and columns.get("rev_label"):
-        said.append(f"{columns['family']} {columns['rev_label']}")
-    return sorted({n for n in map(folded, filter(None, said)) if n})
+        own_names.append(f"{columns['family']} {columns['rev_label']}")
+    return sorted({n for n in map(folded, filter(None, own_names)) if n})
 
 
 def put_relations(
@@ -211,8 +211,8 @@ def _settle_place(w: Writer, place: tuple[str, str], families: set[str], names: 
             near[d.doc_row] = d
     for row, source, name, rel_type, evidence in relations:
         target = _named(w, place, name, source)
-        said = json.loads(evidence)["name"]
-        leads_to = target.doc_id if target else said
+        evidence_name = json.loads(evidence)["name"]
+        leads_to = target.doc_id if target else evidence_name
         w.con.execute("UPDATE relations SET dst_id = ? WHERE relation_row = ?", (leads_to, row))
         if rel_type == "supersedes":
             both = [*([target] if target else []), *_docs(w, "doc_row = ?", source)]
@@ -225,7 +225,7 @@ def _settle_place(w: Writer, place: tuple[str, str], families: set[str], names: 
 
 def _named(w: Writer, place: tuple[str, str], name: str, source: int) -> _Doc | None:
     "The document that a name means: the latest of those that have it, but not the one that says it."
-    found = _docs(
+    members = _docs(
         w,
         "owner = ? AND collection = ? AND doc_row != ? AND doc_row IN"
         " (SELECT doc_row FROM document_names WHERE name = ?)",
@@ -233,7 +233,7 @@ def _named(w: Writer, place: tuple[str, str], name: str, source: int) -> _Doc | 
         source,
         name,
     )
-    return max(found, key=lambda d: (_order(d) or ("", ()), d.doc_row), default=None)
+    return max(members, key=lambda d: (_order(d) or ("", ()), d.doc_row), default=None)
 
 
 def _order(d: _Doc) -> tuple[str, Any] | None:
@@ -264,12 +264,12 @@ def _settle_statuses(w: Writer, place: tuple[str, str], near: Mapping[int, _Doc]
         " AND doc_row IN (SELECT value FROM json_each(?))",
         (rows,),
     )
-    said = w.rows(
+    statements = w.rows(
         "SELECT doc_row, dst_id FROM relations WHERE rel_type = 'supersedes' AND doc_row IN"
         " (SELECT value FROM json_each(?))",
         rows,
     )
-    pairs = [(near[row], by_id[name]) for row, name in said if name in by_id]
+    pairs = [(near[row], by_id[name]) for row, name in statements if name in by_id]
     derived = [(a, b) for a, b in _later(list(near.values())) if (a, b) not in pairs]
     for new, old in derived:
         _put_derived(w, new, old)
@@ -319,7 +319,7 @@ def _day_before(day: str) -> str:
 
 def related(r: Reader, doc_row: int, rel_type: str | None = None) -> list[dict[str, Any]]:
     "The relations of a document, to others and from others, the surest first; evidence is a dictionary."
-    found = r.con.execute(
+    relation_rows = r.con.execute(
         "SELECT r.src_id, r.rel_type, r.dst_type, r.dst_id, r.confidence, r.evidence FROM relations r"
         " JOIN documents s ON s.doc_row = r.doc_row"
         " JOIN documents d ON d.owner = s.owner AND d.collection = s.collection"
@@ -327,5 +327,5 @@ def related(r: Reader, doc_row: int, rel_type: str | None = None) -> list[dict[s
         " AND (?2 IS NULL OR r.rel_type = ?2) ORDER BY r.confidence DESC, r.relation_row",
         (doc_row, rel_type),
     )
-    names = [c[0] for c in found.description]
-    return [dict(zip(names, row)) | {"evidence": json.loads(row[-1])} for row in found]
+    names = [c[0] for c in relation_rows.description]
+    return [dict(zip(names, row)) | {"evidence": json.loads(row[-1])} for row in relation_rows]

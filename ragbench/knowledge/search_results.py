@@ -153,7 +153,7 @@ def results_of(
     out = []
     hits = iter(ranking)
     for i, text in enumerate(texts):
-        found = []
+        lines = []
         for j in np.flatnonzero(answer.rows[i] >= 0).tolist():
             place = int(answer.origin[i, j])
             retrieved = {
@@ -163,8 +163,8 @@ def results_of(
             }
             facts = known[int(chunk_rows[place])]
             around = _around(answer, int(answer.rows[i, j]), context)
-            found.append(_result(next(hits), facts, retrieved, *around))
-        out.append(SearchResults(text, found, answer.ms))
+            lines.append(_result(next(hits), facts, retrieved, *around))
+        out.append(SearchResults(text, lines, answer.ms))
     return out
 
 
@@ -211,13 +211,13 @@ _FACTS = (
 
 def _chunk_facts(r: Reader, chunk_rows: np.ndarray) -> dict[int, dict[str, Any]]:
     "What the catalogue knows of some chunks, by number."
-    found = r.rows(
+    entity_rows = r.rows(
         "SELECT c.chunk_row, c.chunk_id, c.chunk_type, c.chunk_index, c.row_index, d.doc_id, d.title,"
         " d.metadata, d.collection FROM chunks c JOIN documents d ON d.doc_row = c.doc_row"
         " WHERE c.chunk_row IN (SELECT value FROM json_each(?))",
         json.dumps(chunk_rows.tolist()),
     )
-    return {row[0]: dict(zip(_FACTS, row)) for row in found}
+    return {row[0]: dict(zip(_FACTS, row)) for row in entity_rows}
 
 
 def _around(answer: StoreAnswer, row: int, n: int) -> tuple[str, str]:

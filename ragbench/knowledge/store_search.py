@@ -231,12 +231,12 @@ def related_documents(expand: Any, view: StoreView, r: Reader, scope: np.ndarray
 def _targets(expand: SeeAlso, r: Reader, scope: np.ndarray | None) -> dict[str, int]:
     "The number of each document that a relation leads to."
     names = sorted({place if isinstance(place, str) else place[0] for _, place in expand.relations})
-    found = r.rows(
+    fact_rows = r.rows(
         "SELECT doc_id, doc_row FROM documents WHERE doc_id IN"
         " (SELECT value FROM json_each(?)) ORDER BY doc_row DESC",
         json.dumps(names),
     )
-    return {name: row for name, row in found if scope is None or row in scope}
+    return {name: row for name, row in fact_rows if scope is None or row in scope}
 
 
 def _known_relations(expand: Any, r: Reader, scope: np.ndarray | None) -> Any:
@@ -289,11 +289,11 @@ def search_store(
     return StoreAnswer(*grown[:3], grown.origin, search.excerpt, retrieved, trail.ms)
 
 
-def _retrieved(found: Retrieval, trail: Trail, n: int) -> list[dict[str, dict[int, float]]]:
+def _retrieved(retriever: Retrieval, trail: Trail, n: int) -> list[dict[str, dict[int, float]]]:
     "What each retriever gave to the candidates of each question; of several wordings, the best."
     out: list[dict[str, dict[int, float]]] = [{} for _ in range(n)]
     kinds: dict[str, int] = {}
-    for leaf in found.leaves:
+    for leaf in retriever.leaves:
         kind = str(getattr(leaf.retriever, "kind", "own"))
         kinds[kind] = kinds.get(kind, 0) + 1
         name = kind if kinds[kind] == 1 else f"{kind} {kinds[kind]}"

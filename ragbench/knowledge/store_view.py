@@ -67,8 +67,12 @@ class ChunkNumbers:
     def rows_of(self, chunk_rows: np.ndarray) -> np.ndarray:
         "The rows of chunks of the catalogue, −1 for one that is not there."
         wanted = np.asarray(chunk_rows, np.int64)
-        at = np.minimum(np.searchsorted(self.chunk_row, wanted), max(len(self) - 1, 0))
-        return np.where(self.chunk_row[at] == wanted, at, -1) if len(self) else np.full(len(wanted), -1)
+        positions = np.minimum(np.searchsorted(self.chunk_row, wanted), max(len(self) - 1, 0))
+        return (
+            np.where(self.chunk_row[positions] == wanted, positions, -1)
+            if len(self)
+            else np.full(len(wanted), -1)
+        )
 
     def rows_in(self, doc_rows: np.ndarray) -> np.ndarray:
         "The rows of the chunks of some documents, rising."
@@ -239,14 +243,14 @@ def vectors_at(view: StoreView, r: Reader, part: SpacePart, rows: np.ndarray) ->
 
 def space_id(r: Reader, part: SpacePart) -> int:
     "The number of a space in the catalogue; raises `ConfigError` where it has none."
-    found = next((s["space_id"] for s in r.spaces() if s["fingerprint"] == part.fingerprint), None)
-    if found is None:
+    known_id = next((s["space_id"] for s in r.spaces() if s["fingerprint"] == part.fingerprint), None)
+    if known_id is None:
         raise ConfigError(
             f"the store has no vectors by {part.embedder!r:.80}",
             str(r.path.parent),
             "Call rebuild(): it embeds what is missing",
         )
-    return int(found)
+    return int(known_id)
 
 
 def dense_searcher(view: StoreView, r: Reader, part: SpacePart) -> VectorSearcher:
@@ -395,8 +399,8 @@ class NativeWords:
         allowed = None if where is None else numbers.chunk_row[where]
         attached = self.engine.attach(self.reader.con, self.table)
         scores, rows = attached.search(queries, k, allowed)
-        found = numbers.rows_of(np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
-        return scores, np.where(rows < 0, -1, found)
+        chunk_rows = numbers.rows_of(np.maximum(rows, 0).reshape(-1)).reshape(rows.shape)
+        return scores, np.where(rows < 0, -1, chunk_rows)
 
 # %% ../../nbs/18_knowledge/08_store_view.ipynb #36f1aae2
 def fold_due(view: StoreView) -> bool:

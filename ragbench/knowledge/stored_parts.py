@@ -165,8 +165,8 @@ def fitted_text(fitted: Any) -> str:
 def fitted_of(text: str, embedder: Any) -> Any:
     "The fitted embedder that `fitted_text` wrote; raises `StoreError` for anything else."
     try:
-        kept = json.loads(text)
-        with np.load(io.BytesIO(base64.b85decode(kept["arrays"])), allow_pickle=False) as arrays:
-            return embedder.fitted({**kept["values"], **arrays})
+        record = json.loads(text)
+        with np.load(io.BytesIO(base64.b85decode(record["arrays"])), allow_pickle=False) as arrays:
+            return embedder.fitted({**record["values"], **arrays})
     except (ValueError, KeyError, TypeError, OSError) as e:
         raise StoreError(f"the fitted embedder cannot be read ({e})", "meta", "Call rebuild()") from e

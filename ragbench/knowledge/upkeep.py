@@ -146,10 +146,10 @@ def ann_recall(
     "The share of the exact `k` neighbours of some vectors that the index of a space finds."
     searcher = dense_searcher(view, r, part)
     k = min(k, len(view))
-    found = searcher.search(Vectors(vectors, part.embedder.space), k)[1]
+    approximate_rows = searcher.search(Vectors(vectors, part.embedder.space), k)[1]
     every = vectors_at(view, r, part, np.arange(len(view))).astype(np.float64)
     shares = []
-    for vector, line in zip(vectors.astype(np.float64), found):
+    for vector, line in zip(vectors.astype(np.float64), approximate_rows):
         scores = _exact(part, every, vector)
         border = np.sort(scores)[-k] - 1e-5 * max(1.0, float(np.abs(scores).max()))
         line = line[line >= 0]

@@ -120,13 +120,13 @@ def _from_tail(
     if s.tail is None or not len(s.tail):
         return None
     if rows is None:
-        scores, found = s.tail.search(queries, k)
+        scores, tail_rows = s.tail.search(queries, k)
     else:
         rows = rows[np.searchsorted(rows, s.in_file) :] - s.in_file
         if not len(rows):
             return None
-        scores, found = s.tail.search(queries, k, rows)
-    return scores, np.where(found < 0, -1, found + s.in_file)
+        scores, tail_rows = s.tail.search(queries, k, rows)
+    return scores, np.where(tail_rows < 0, -1, tail_rows + s.in_file)
 
 # %% ../../nbs/18_knowledge/07_vector_files.ipynb #d9e82e68
 def merged(

@@ -68,9 +68,9 @@ def count_words(
     for texts, weight in zip(columns, weights):
         if not weight:
             continue
-        for i, found in enumerate(words(texts)):
-            length[i] += len(found)
-            for word, n in Counter(found).items():
+        for i, text_words in enumerate(words(texts)):
+            length[i] += len(text_words)
+            for word, n in Counter(text_words).items():
                 of = of_word.setdefault(word, {})
                 of[i] = of.get(i, 0.0) + n * weight
     return _packed(of_word, length)
@@ -121,10 +121,10 @@ def _sorted_counts(
     "Counts of triples (word, passage, occurrences); words that nobody holds are left out."
     order = np.lexsort((docs, word))
     df = np.bincount(word, minlength=len(names))
-    held = [n for n, d in zip(names, df.tolist()) if d]
+    present_words = [n for n, d in zip(names, df.tolist()) if d]
     return WordCounts(
-        b"".join(held),
-        np.cumsum([len(w) for w in held], dtype=np.int64),
+        b"".join(present_words),
+        np.cumsum([len(w) for w in present_words], dtype=np.int64),
         np.concatenate([[0], np.cumsum(df[df > 0])]).astype(np.int64),
         docs[order].astype(np.int32),
         _narrow(tf[order]),
@@ -252,8 +252,8 @@ def _searched(
         s.add(word, scores)
     if s.every:
         distinct = dict.fromkeys(words)
-        held = np.concatenate([np.empty(0, np.int64), *(s.list_of(w)[0] for w in distinct)])
-        scores[np.bincount(held, minlength=len(s)) < len(distinct)] = 0
+        holders = np.concatenate([np.empty(0, np.int64), *(s.list_of(w)[0] for w in distinct)])
+        scores[np.bincount(holders, minlength=len(s)) < len(distinct)] = 0
     if allowed is not None:
         outside = np.ones(len(s), bool)
         outside[allowed] = False

@@ -34,8 +34,8 @@ def asked_texts(asked: Mapping[str, Any]) -> list[str]:
         return ["".join(p["text"] for p in r["content"]["parts"]) for r in asked["requests"]]
     if "inputText" in asked:
         return [asked["inputText"]]
-    found = asked["texts"] if "texts" in asked else asked["input"]
-    return [found] if isinstance(found, str) else list(found)
+    texts = asked["texts"] if "texts" in asked else asked["input"]
+    return [texts] if isinstance(texts, str) else list(texts)
 
 
 def _asked_dim(asked: Mapping[str, Any]) -> int | None:
