@@ -787,6 +787,7 @@ def test_agreement_of_orders_and_its_sentence():
     assert np.isfinite(order_agreement(a[:5], b, resamples=200).low)
     assert isinstance(few, Agreement)
     assert np.isfinite(order_agreement(a, b, resamples=100).low)
+    assert order_agreement(a[:, :2], b[:, :2], resamples=100).tau == 1.0  # two systems are enough
     with pytest.raises(ConfigError, match="resamples is 99"):
         order_agreement(a, b, resamples=99)
 

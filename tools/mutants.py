@@ -182,9 +182,10 @@ def forget_the_package(module: str) -> None:
 
 
 def run_chapter(module: str) -> None:
-    """Run the examples of a module's chapter, without what they export, with the names of the module."""
+    """Run the examples of a module's chapter, without what they export, with the names of the module,
+    as `__main__`, which a notebook is."""
     cells, folder = chapter(module)
-    names = dict(vars(importlib.import_module(f"ragbench.{module}"))) | {"__name__": "chapter"}
+    names = dict(vars(importlib.import_module(f"ragbench.{module}"))) | {"__name__": "__main__"}
     os.chdir(folder)
     for cell in cells:
         exec(compile(cell, "cell", "exec"), names)
