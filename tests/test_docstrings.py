@@ -77,7 +77,9 @@ def namespace(folder: str) -> dict:
         progress=False,
     )
     run = Run(("q1", "q2"), [[0.9, 0.4], [0.8, 0.1]], [[1, 0], [3, 4]])
-    kb = KnowledgeBase.create(f"{folder}/store", System(SentenceChunker(5, 0), Hybrid(Dense(e), Lexical())))
+    kb = KnowledgeBase.create(
+        f"{folder}/shared-kb", System(SentenceChunker(5, 0), Hybrid(Dense(e), Lexical()))
+    )
     kb.ingest(corpus)
     own = {"corpus": corpus, "gold": gold, "chunks": chunks, "e": e, "vectors": e.embed_passages(chunks)}
     return (

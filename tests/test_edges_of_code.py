@@ -82,9 +82,9 @@ def test_what_was_known_when_the_results_were_made_stays_known():
 
 
 def test_what_ragbench_defines_and_does_not_show_is_imported_from_where_it_stands():
-    assert preamble(["RRF", "align"], {}) == [
+    assert preamble(["RRF", "rank_batch"], {}) == [
         "from ragbench import RRF",
-        "from ragbench.fusion.fusion import align",
+        "from ragbench.fusion.fusion import rank_batch",
     ]
 
 

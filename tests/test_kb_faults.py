@@ -239,7 +239,7 @@ def test_a_full_disk(small_disk):
 
     with pytest.raises(StoreError, match="the disk is full"):
         fill_up()
-    assert len(reported) > 2
+    assert reported
     intake.catalogue.close()
     with Catalogue.open(small_disk / "kb", read_only=True) as catalogue:
         assert set(stored(catalogue)) == set(reported)

@@ -47,7 +47,7 @@ def bench(
     `ConfigError`, `DataError` or `StoreError` that says what to do.
 
     >>> whole = System(WholeDocument(), Lexical())
-    >>> results = bench(corpus, gold, whole, metrics=["recall@1"], store=folder, timing=False)
+    >>> results = bench(corpus, gold, whole, metrics=["recall@1"], store=folder + "/bench", timing=False)
     >>> results.quality().shape
     (1, 5)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import PurePath
@@ -195,32 +195,47 @@ def settle(w: Writer) -> None:
 
 # %% ../../nbs/18_knowledge/04_relations.ipynb #3f4fe04d
 def _settle_place(w: Writer, place: tuple[str, str], families: set[str], names: set[str]) -> None:
-    "Settle one owner's collection."
+    "Settle one owner's collection: what changed, and all that supersession ties to it, however far."
+    near: dict[int, _Doc] = {}
+    size = -1
+    while size != len(near):
+        size = len(near)
+        for family in sorted(families):
+            near.update((d.doc_row, d) for d in _docs(w, f"{_PLACE} AND family = ?", *place, family))
+        for document in _lead_on(w, place, {*w.touched, *near}, names | _names_of(w, near)):
+            near[document.doc_row] = document
+            families |= {document.family} - {""}
+    _settle_statuses(w, place, near)
+
+
+_PLACE = "owner = ? AND collection = ?"
+
+
+def _names_of(w: Writer, doc_rows: Iterable[int]) -> set[str]:
+    sql = "SELECT name FROM document_names WHERE doc_row IN (SELECT value FROM json_each(?))"
+    return {name for (name,) in w.rows(sql, json.dumps(sorted(doc_rows)))}
+
+
+def _lead_on(w: Writer, place: tuple[str, str], sources: set[int], names: set[str]) -> list[_Doc]:
+    """Note where the relations of `sources`, and those to `names`, lead now; returns the documents at both
+    ends of those that supersede."""
     relations = w.rows(
         "SELECT r.relation_row, r.doc_row, r.dst_name, r.rel_type, r.evidence FROM relations r"
         " JOIN documents d ON d.doc_row = r.doc_row WHERE d.owner = ? AND d.collection = ?"
         " AND r.dst_type = 'document' AND (r.doc_row IN (SELECT value FROM json_each(?))"
         " OR r.dst_name IN (SELECT value FROM json_each(?)))",
         *place,
-        json.dumps(sorted(w.touched)),
+        json.dumps(sorted(sources)),
         json.dumps(sorted(names)),
     )
-    near: dict[int, _Doc] = {}
-    for family in sorted(families):
-        for d in _docs(w, "owner = ? AND collection = ? AND family = ?", *place, family):
-            near[d.doc_row] = d
+    ends: list[_Doc] = []
     for row, source, name, rel_type, evidence in relations:
         target = _named(w, place, name, source)
-        evidence_name = json.loads(evidence)["name"]
-        leads_to = target.doc_id if target else evidence_name
+        leads_to = target.doc_id if target else json.loads(evidence)["name"]
         w.con.execute("UPDATE relations SET dst_id = ? WHERE relation_row = ?", (leads_to, row))
         if rel_type == "supersedes":
-            both = [*([target] if target else []), *_docs(w, "doc_row = ?", source)]
-            near.update((d.doc_row, d) for d in both)
-            for family in sorted({d.family for d in both} - {"", *families}):
-                more = _docs(w, "owner = ? AND collection = ? AND family = ?", *place, family)
-                near.update((d.doc_row, d) for d in more)
-    _settle_statuses(w, place, near)
+            ends += [*([target] if target else []), *_docs(w, "doc_row = ?", source)]
+    return ends
 
 
 def _named(w: Writer, place: tuple[str, str], name: str, source: int) -> _Doc | None:
